@@ -1,0 +1,43 @@
+# Everything a developer types. `make test` needs nothing but Python >= 3.11 and make.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install test lint types imports unit test-slow bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+install: $(STAMP)  ## set up .venv (done once; again when pyproject.toml changes)
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "guerdon needs Python >= 3.11, got %s; try make PYTHON=python3.12" % sys.version.split()[0])'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --editable '.[all,dev]'
+	@touch $@
+
+test: lint types imports unit  ## lint, type-check, check imports, run every quick test
+
+lint: $(STAMP)  ## ruff: lint and format check
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(STAMP)  ## basedpyright, strict
+	$(BIN)/basedpyright
+
+imports: $(STAMP)  ## import-linter: who may import whom
+	$(BIN)/lint-imports
+
+unit: $(STAMP)  ## pytest: tests, doctests, README examples
+	$(BIN)/pytest
+
+test-slow: $(STAMP)  ## the full-size tests that `make test` leaves out
+	$(BIN)/pytest -m slow
+
+bench: $(STAMP)  ## speed and memory, as ratios against a peer in the same run
+	$(BIN)/python -m benchmarks
+
+clean:  ## remove .venv and caches
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,103 @@
+"""Array libraries and input checks: what lets the core be written once for NumPy, JAX and PyTorch."""
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import array_api_compat as compat
+import numpy as np
+
+# No static type covers the arrays of all three libraries, nor the modules that hold their functions.
+Array: TypeAlias = Any
+Namespace: TypeAlias = Any
+
+
+def namespace(*values: object) -> Namespace:
+    """Return the array library that the given arrays belong to; NumPy where there is no array among them.
+
+    >>> import numpy as np
+    >>> namespace(3, np.ones(2)).__name__
+    'array_api_compat.numpy'
+    """
+    arrays = [value for value in values if is_array(value)]
+    return compat.array_namespace(*arrays or [np.empty(0)])
+
+
+def is_array(value: object) -> bool:
+    """Tell whether `value` is an array of one of the libraries; a list is not."""
+    return bool(compat.is_array_api_obj(value))  # pyright: ignore[reportUnknownArgumentType]
+
+
+def is_traced(*values: object) -> bool:
+    """Tell whether any value is a JAX tracer: its shape can be checked, its contents cannot."""
+    jax = sys.modules.get("jax")
+    return jax is not None and any(isinstance(value, jax.core.Tracer) for value in values)
+
+
+def widest_float(xp: Namespace) -> Any:
+    """Return float64 where the library has it; JAX has it only in its 64-bit mode."""
+    return xp.asarray(1.0).dtype if compat.is_jax_namespace(xp) else xp.float64
+
+
+def as_float(xp: Namespace, values: object) -> Array:
+    """Return `values` as an array of real floating-point numbers, integers converted to the default type."""
+    array = xp.asarray(values)
+    return array if xp.isdtype(array.dtype, "real floating") else xp.astype(array, xp.asarray(1.0).dtype)
+
+
+def row_dots(xp: Namespace, rows: Array, others: Array) -> Array:
+    """Return the inner product of each row with the vector `others`, or with its own row of the matrix `others`."""
+    if compat.is_numpy_namespace(xp):
+        return xp.vecdot(rows, others)
+    # JAX may run a dot product at reduced precision on an accelerator, and PyTorch's adds up without care for rounding.
+    return xp.sum(rows * others, axis=-1)
+
+
+def as_mask(xp: Namespace, values: object, num_agents: int, name: str = "participating") -> Array:
+    """Return `values` as a boolean array of shape (agents,), or raise."""
+    array = xp.asarray(values)
+    if not xp.isdtype(array.dtype, "bool"):
+        raise TypeError(f"`{name}` must be an array of booleans, got dtype {array.dtype}")
+    if array.shape != (num_agents,):
+        raise ValueError(f"`{name}` must have shape ({num_agents},), one entry per agent, got {tuple(array.shape)}")
+    return array
+
+
+def check_positive_integer(name: str, value: object) -> None:
+    """Raise unless `value` is a whole number of at least 1 (of a traced value only the type can be checked)."""
+    complaint = f"`{name}` must be a positive integer, got {value!r}"
+    if isinstance(value, bool) or not _is_integer(value):
+        raise TypeError(complaint)
+    if not is_traced(value) and int(value) < 1:  # pyright: ignore[reportArgumentType]
+        raise ValueError(complaint)
+
+
+def check_number(name: str, value: object, *, minimum: float, inclusive: bool = True) -> None:
+    """Raise unless `value` is a finite real number of at least (or, if not inclusive, above) `minimum`."""
+    if is_traced(value):
+        return
+    what = f"`{name}` must be a finite number {'of at least' if inclusive else 'above'} {minimum:g}, got {value!r}"
+    try:
+        number = float(value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError) as error:
+        raise TypeError(what) from error
+    if isinstance(value, (bool, str)):
+        raise TypeError(what)
+    if not math.isfinite(number) or number < minimum or (number == minimum and not inclusive):
+        raise ValueError(what)
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raise unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def _is_integer(value: object) -> bool:
+    if isinstance(value, int):
+        return True
+    if not is_array(value):
+        return False
+    array: Array = value
+    return array.ndim == 0 and namespace(array).isdtype(array.dtype, "integral")

@@ -1,0 +1,229 @@
+"""What a minibatch costs an agent: h(s) for s samples, and its slope h'(s).
+
+The theory (Assumption 2 of the paper) asks that h(0) = 0 and that h is strictly increasing and convex for s > 0; a
+jump at 0, the fixed cost of taking part at all, is allowed. `check_cost` tests a cost against these assumptions.
+
+Every cost works on Python numbers and on arrays of NumPy, JAX and PyTorch. A negative batch size has no cost: it
+raises for a Python number and gives NaN inside an array.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from guerdon.arrays import Array, as_float, check_number, check_positive_integer, namespace
+from guerdon.expressions import derivative, parse
+
+# Differences of h smaller than this, relative to h, are rounding and not a violated assumption.
+ROUNDING = 1e-9
+
+
+@runtime_checkable
+class Cost(Protocol):
+    """What it costs to compute a gradient on `batch_size` samples, and how fast that grows."""
+
+    def __call__(self, batch_size: Array, /) -> Array:
+        """Return h(batch_size); 0 at 0."""
+        ...
+
+    def slope(self, batch_size: Array, /) -> Array:
+        """Return h'(batch_size); 0 at 0, where an agent declines."""
+        ...
+
+
+@dataclass(frozen=True)
+class AffineCost:
+    """h(s) = fixed + per_sample · s for s > 0: the cost of the paper's experiments is AffineCost(1, 1).
+
+    >>> cost = AffineCost(fixed=1, per_sample=1)
+    >>> cost(8), cost(0), cost.slope(8)
+    (9.0, 0.0, 1.0)
+    """
+
+    fixed: float
+    per_sample: float
+
+    def __post_init__(self) -> None:
+        check_number("fixed", self.fixed, minimum=0)
+        check_number("per_sample", self.per_sample, minimum=0, inclusive=False)
+
+    def __call__(self, batch_size: Array) -> Array:
+        """Return h(batch_size)."""
+        return _where_working(lambda s: self.fixed + self.per_sample * s, batch_size)
+
+    def slope(self, batch_size: Array) -> Array:
+        """Return h'(batch_size)."""
+        return _where_working(lambda s: self.per_sample + 0 * s, batch_size)
+
+
+@dataclass(frozen=True)
+class PowerCost:
+    """h(s) = fixed + scale · s^exponent for s > 0, with an exponent of at least 1.
+
+    >>> cost = PowerCost(scale=0.5, exponent=2, fixed=1)
+    >>> cost(4), cost.slope(4)
+    (9.0, 4.0)
+    """
+
+    scale: float
+    exponent: float
+    fixed: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_number("scale", self.scale, minimum=0, inclusive=False)
+        check_number("exponent", self.exponent, minimum=1)
+        check_number("fixed", self.fixed, minimum=0)
+
+    def __call__(self, batch_size: Array) -> Array:
+        """Return h(batch_size)."""
+        return _where_working(lambda s: self.fixed + self.scale * s**self.exponent, batch_size)
+
+    def slope(self, batch_size: Array) -> Array:
+        """Return h'(batch_size)."""
+        return _where_working(lambda s: self.scale * self.exponent * s ** (self.exponent - 1), batch_size)
+
+
+@dataclass(frozen=True)
+class FunctionCost:
+    """h(s) = function(s) for s > 0.
+
+    A function made of arithmetic operators needs nothing more: its slope is found exactly. One that calls other
+    functions (an exponential, say) must bring its own `slope_function`.
+
+    >>> cost = FunctionCost(lambda s: 1 + s + 0.25 * s**2)
+    >>> cost(2), cost.slope(2)
+    (4.0, 2.0)
+    """
+
+    function: Callable[[Any], Any]
+    slope_function: Callable[[Any], Any] | None = None
+
+    def __call__(self, batch_size: Array) -> Array:
+        """Return h(batch_size)."""
+        return _where_working(self.function, batch_size)
+
+    def slope(self, batch_size: Array) -> Array:
+        """Return h'(batch_size)."""
+        return _where_working(self.slope_function or self._derivative, batch_size)
+
+    def _derivative(self, batch_size: Array) -> Array:
+        try:
+            return derivative(self.function, batch_size)
+        except (TypeError, AttributeError, ValueError) as error:
+            raise TypeError(
+                "`function` must use arithmetic operators only to be differentiated; "
+                "give `slope_function` for one that calls other functions"
+            ) from error
+
+
+@dataclass(frozen=True)
+class ExpressionCost:
+    """h(s) given as text, as on the command line: numbers, s, + - * / ** and parentheses. Never executed.
+
+    >>> cost = ExpressionCost("1 + s")
+    >>> cost(8), cost.slope(8)
+    (9.0, 1.0)
+    """
+
+    text: str
+    _function: Callable[[Any], Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_function", parse(self.text))
+
+    def __call__(self, batch_size: Array) -> Array:
+        """Return h(batch_size)."""
+        return _where_working(self._function, batch_size)
+
+    def slope(self, batch_size: Array) -> Array:
+        """Return h'(batch_size)."""
+        return _where_working(lambda s: derivative(self._function, s), batch_size)
+
+
+def check_cost(cost: Cost, max_batch: int) -> None:
+    """Raise a ValueError that names the first s in 1…max_batch at which `cost` breaks an assumption.
+
+    >>> check_cost(AffineCost(1, 1), max_batch=32)
+    >>> check_cost(ExpressionCost("s ** 0.5"), max_batch=32)
+    Traceback (most recent call last):
+    ValueError: `cost` must be convex for s > 0, but h(1) = 1, h(2) = 1.41421, h(3) = 1.73205: it is not at s = 2
+    """
+    check_positive_integer("max_batch", max_batch)
+    h, slope = _tabulate(cost, max_batch)
+    with np.errstate(invalid="ignore"):  # inf − inf is already a fault of its own
+        faults = [
+            (_first(~(np.isfinite(h) & np.isfinite(slope))), _not_finite),
+            (_first(h[1:] < 0) + 1, _negative),
+            (_first(np.diff(h) <= 0) + 1, _not_increasing),
+            (_first(np.diff(h[1:], n=2) < -ROUNDING * np.abs(h[2:-1])) + 2, _not_convex),
+        ]
+    position, complain = min(faults, key=lambda fault: fault[0])
+    if position > max_batch:
+        position, complain = _first(~_slopes_fit(h, slope)) + 1, _slope_differs
+    if position <= max_batch:
+        raise ValueError(complain(h, slope, position))
+
+
+def _where_working(function: Callable[[Any], Any], batch_size: Array) -> Array:
+    """Return function(s) where s > 0, and 0 at s = 0, where the agent declines."""
+    if isinstance(batch_size, (int, float)):
+        check_number("batch_size", batch_size, minimum=0)
+        return float(function(batch_size)) if batch_size > 0 else 0.0
+    xp = namespace(batch_size)
+    s = as_float(xp, batch_size)
+    # The function is never evaluated at 0: a cost such as s / (1 - 1/s) need not exist there.
+    return xp.where(s > 0, function(xp.where(s > 0, s, 1.0)), xp.where(s == 0, 0 * s, math.nan))
+
+
+def _tabulate(cost: Cost, max_batch: int) -> tuple[Any, Any]:
+    """Return h and h' at 0…max_batch in float64; impossible arithmetic gives NaN, without a warning."""
+    sizes = np.arange(max_batch + 1, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        try:
+            h, slope = np.asarray(cost(sizes)), np.asarray(cost.slope(sizes))
+        except ArithmeticError as error:
+            raise ValueError(f"`cost` cannot be computed: {error}") from error
+    if h.shape != sizes.shape or slope.shape != sizes.shape or h.dtype.kind != "f" or slope.dtype.kind != "f":
+        raise ValueError(f"`cost` must give one real number per batch size, got {h.shape} {h.dtype}")
+    return h, slope
+
+
+def _slopes_fit(h: Any, slope: Any) -> Any:
+    """Tell, for s ≥ 1, whether h' lies where convexity puts it: between the differences of h around s."""
+    rise, slack = np.diff(h[1:]), 1e-6 * np.abs(h[1:]) + 1e-300
+    fits = slope[1:] > 0
+    fits[:-1] &= slope[1:-1] <= rise + slack[:-1]
+    fits[1:] &= slope[2:] >= rise - slack[1:]
+    return fits
+
+
+def _first(broken: Any) -> int:
+    """Return the index of the first True, or a number larger than any index."""
+    return int(np.argmax(broken)) if np.any(broken) else 2**62
+
+
+def _not_finite(h: Any, slope: Any, s: int) -> str:
+    return f"`cost` must be a finite number for every s, but h({s}) = {h[s]:g} and h'({s}) = {slope[s]:g}"
+
+
+def _negative(h: Any, _: Any, s: int) -> str:
+    return f"`cost` must not be negative, but h({s}) = {h[s]:g}: it fails at s = {s}"
+
+
+def _not_increasing(h: Any, _: Any, s: int) -> str:
+    return (
+        f"`cost` must increase strictly from h(0) = 0, but h({s - 1}) = {h[s - 1]:g} and h({s}) = {h[s]:g}: "
+        f"it does not at s = {s}"
+    )
+
+
+def _not_convex(h: Any, _: Any, s: int) -> str:
+    around = ", ".join(f"h({i}) = {h[i]:g}" for i in (s - 1, s, s + 1))
+    return f"`cost` must be convex for s > 0, but {around}: it is not at s = {s}"
+
+
+def _slope_differs(h: Any, slope: Any, s: int) -> str:
+    return f"`cost.slope` must be the slope of a convex h, but h({s}) = {h[s]:g} and h'({s}) = {slope[s]:g} at s = {s}"

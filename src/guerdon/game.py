@@ -1,0 +1,187 @@
+"""The game in closed form: expected rewards, utilities, best responses and equilibria.
+
+A profile gives every agent's batch size S_k, 0 for one who declines. With n participants, o = n − 1 others, and q_k
+the mean of 1/S_i over the other participants, output agreement pays participant k in expectation
+
+    known variance        h(ν) + h'(ν) · ( ν·c/(c−1) − ν² · (1/S_k + q_k/o) )
+    balanced variance     h(ν) + h'(ν) · ν² · ( q_k·c/(c−1) − 1/S_k − q_k/o )
+    estimated variance    h(ν) + h'(ν) · ( ν·c/(c−1) − ν · (1/(S_k·q_k) + 1/o) · b )
+
+with c the crowd: n ("present") or all agents ("enrolled"). σ² cancels. The first two are exact for any profile and
+any distribution of the gradients (the second once earlier rounds have told σ²; for everybody present it is just
+h(ν) + h'(ν)·ν²·(q_k − 1/S_k)). The third is exact for Gaussian gradients in `dimension` equally noisy directions when
+the others use one batch size, with the bias b = f/(f − 2), f = (o − 1)·dimension; b → 1 in many dimensions, which is
+the default. A participant without enough others (one; two where the variance is estimated) is paid nothing.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from guerdon.arrays import (
+    Array,
+    as_float,
+    check_choice,
+    check_number,
+    check_positive_integer,
+    is_traced,
+    namespace,
+)
+from guerdon.costs import Cost, check_cost
+from guerdon.mechanisms import Crowd
+
+Rule: TypeAlias = Literal["known", "estimated", "balanced"]
+
+
+@dataclass(frozen=True)
+class MinibatchGame:
+    """One round: `num_agents` agents, each asked for `request` samples, each free to use 0…max_batch.
+
+    Utilities that differ by less than `tolerance`, relative to what is at stake (h(ν) + ν·h'(ν)), count as equal.
+
+    >>> from guerdon import AffineCost
+    >>> game = MinibatchGame(num_agents=10, request=8, cost=AffineCost(1, 1), max_batch=32)
+    >>> game.best_response(0, [1, 8, 8, 8, 8, 8, 8, 8, 8, 8])
+    8
+    >>> game.symmetric_equilibria()
+    [0, 8]
+    """
+
+    num_agents: int
+    request: int
+    cost: Cost
+    max_batch: int
+    rule: Rule = "known"
+    crowd: Crowd = "present"
+    dimension: float = math.inf
+    tolerance: float = 1e-9
+
+    def __post_init__(self) -> None:
+        for name in ("num_agents", "request", "max_batch"):
+            check_positive_integer(name, getattr(self, name))
+        if self.request > self.max_batch:
+            raise ValueError(f"`request` must be at most `max_batch` ({self.max_batch}), got {self.request}")
+        check_choice("rule", self.rule, ("known", "estimated", "balanced"))
+        check_choice("crowd", self.crowd, ("present", "enrolled"))
+        if self.dimension != math.inf:
+            check_number("dimension", self.dimension, minimum=1)
+        check_number("tolerance", self.tolerance, minimum=0)
+        check_cost(self.cost, self.max_batch)
+
+    def expected_reward(self, sizes: Any) -> Array:
+        """Return what each agent is paid in expectation when everybody plays `sizes`."""
+        profile = self._profile(sizes)
+        xp = namespace(profile)
+        working = profile > 0
+        inverse = xp.where(working, 1 / xp.where(working, profile, 1.0), 0.0)
+        count = xp.astype(working, profile.dtype)
+        return self._reward(profile, xp.sum(count) - count, xp.sum(inverse) - inverse)
+
+    def utility(self, sizes: Any) -> Array:
+        """Return each agent's expected reward less his cost."""
+        return self.expected_reward(sizes) - self.cost(self._profile(sizes))
+
+    def utilities(self, agent: Any, sizes: Any) -> Array:
+        """Return `agent`'s utility for each batch size 0…max_batch he might choose while the others play `sizes`."""
+        if not is_traced(agent) and not 0 <= agent < self.num_agents:
+            raise ValueError(f"`agent` must be from 0 to {self.num_agents - 1}, got {agent!r}")
+        profile = self._profile(sizes)
+        xp = namespace(profile)
+        others = (xp.arange(self.num_agents) != agent) & (profile > 0)
+        inverse = xp.where(others, 1 / xp.where(others, profile, 1.0), 0.0)
+        choices = xp.arange(self.max_batch + 1, dtype=profile.dtype)
+        reward = self._reward(choices, xp.sum(xp.astype(others, profile.dtype)), xp.sum(inverse))
+        return reward - self.cost(choices)
+
+    def best_response(self, agent: Any, sizes: Any) -> Any:
+        """Return the batch size that is best for `agent` while the others play `sizes`.
+
+        Of several equally good ones (see `tolerance`) it is the one nearest to the request: an agent who gains nothing
+        by it does not refuse. Of two equally near it is the smaller.
+        """
+        utilities = self.utilities(agent, sizes)
+        xp = namespace(utilities)
+        best = utilities >= xp.max(utilities) - self._slack(utilities)
+        detour = xp.abs(xp.arange(self.max_batch + 1) - self.request)
+        choice = xp.argmin(xp.where(best, detour, 2 * self.max_batch + 1))
+        return choice if is_traced(choice) else int(choice)
+
+    def is_equilibrium(self, sizes: Any) -> bool:
+        """Tell whether no agent can gain (more than rounding, see `tolerance`) by changing his batch size alone."""
+        profile = self._profile(sizes)
+        current = self.utility(profile)
+        # Agents with the same batch size face the same choice: it is enough to ask one of each kind.
+        kinds = {float(size): agent for agent, size in enumerate(profile)}
+        gains = ((agent, self.utilities(agent, profile)) for agent in kinds.values())
+        return all(
+            bool(namespace(options).max(options) <= current[agent] + self._slack(options)) for agent, options in gains
+        )
+
+    def symmetric_equilibria(self) -> list[int]:
+        """Return every batch size s for which everybody playing s is an equilibrium, 0 (nobody takes part) included."""
+        return [s for s in range(self.max_batch + 1) if self.is_equilibrium([s] * self.num_agents)]
+
+    def best_response_path(self, start: Sequence[int], max_steps: int = 1000) -> list[tuple[int, ...]]:
+        """Return the profiles that follow when everybody answers the profile before, until one would come again.
+
+        If the last profile is an equilibrium, the path has arrived; otherwise it has begun to go in circles, or
+        `max_steps` were not enough.
+        """
+        path = [tuple(int(size) for size in self._profile(start))]
+        while len(path) <= max_steps:
+            answers = {size: self.best_response(path[-1].index(size), path[-1]) for size in set(path[-1])}
+            profile = tuple(answers[size] for size in path[-1])
+            if profile in path:
+                break
+            path.append(profile)
+        return path
+
+    def _reward(self, size: Array, others: Array, inverses: Array) -> Array:
+        """Return the expected reward for batch size `size` against `others` participants with Σ 1/S_i = `inverses`."""
+        xp = namespace(size)
+        needed = 1 if self.rule == "known" else 2
+        paid = (size > 0) & (others >= needed)
+        others = xp.where(others >= needed, others, float(needed))
+        mean_inverse = xp.where(paid, inverses / others, 1.0)
+        own_inverse = 1 / xp.where(size > 0, size, 1.0)
+        crowd = others + 1 if self.crowd == "present" else float(max(self.num_agents, 2))
+        constant = crowd / (crowd - 1)
+        nu = float(self.request)
+        if self.rule == "known":
+            surplus = nu * constant - nu**2 * (own_inverse + mean_inverse / others)
+        elif self.rule == "balanced":
+            surplus = nu**2 * (mean_inverse * (constant - 1 / others) - own_inverse)
+        else:
+            surplus = nu * constant - nu * (own_inverse / mean_inverse + 1 / others) * self._bias(others)
+        return xp.where(paid, self.cost(self.request) + self.cost.slope(self.request) * surplus, 0.0)
+
+    def _bias(self, others: Array) -> Array:
+        """Return E[1/σ̂²]·E[σ̂²] for a variance estimated from `others` agents: f/(f − 2), infinite for f ≤ 2."""
+        if self.dimension == math.inf:
+            return 1.0
+        freedom = (others - 1) * self.dimension
+        xp = namespace(freedom)
+        return xp.where(freedom > 2, freedom / xp.where(freedom > 2, freedom - 2, 1.0), math.inf)
+
+    def _slack(self, utilities: Array) -> float:
+        """Return the difference in utility below which two choices count as equal."""
+        rounding = 8 * float(namespace(utilities).finfo(utilities.dtype).eps)
+        stake = self.cost(self.request) + self.request * self.cost.slope(self.request)
+        return max(self.tolerance, rounding) * stake
+
+    def _profile(self, sizes: Any) -> Array:
+        """Return a profile as floating-point numbers, or raise."""
+        xp = namespace(sizes)
+        profile = xp.asarray(sizes)
+        if profile.shape != (self.num_agents,):
+            raise ValueError(
+                f"`sizes` must have one batch size per agent ({self.num_agents}), got shape {tuple(profile.shape)}"
+            )
+        if not (xp.isdtype(profile.dtype, "integral") or xp.isdtype(profile.dtype, "real floating")):
+            raise TypeError(f"`sizes` must be whole numbers, got dtype {profile.dtype}")
+        profile = as_float(xp, profile)
+        allowed = (profile >= 0) & (profile <= self.max_batch) & (profile == xp.round(profile))
+        if not is_traced(profile) and not bool(xp.all(allowed)):
+            raise ValueError(f"`sizes` must be whole numbers from 0 to `max_batch` ({self.max_batch}), got {sizes!r}")
+        return profile

@@ -1,0 +1,356 @@
+"""Payment rules: the evidence of a round in, `Payments` out.
+
+A mechanism is a frozen dataclass with two pure methods: `init(num_agents)` gives the state before the first round, and
+`pay(state, evidence, participating, request)` gives the payments of a round and the next state. The server may change
+the request from round to round.
+
+Output agreement (the paper's equation 6, and what we add to it) pays participant k
+
+    R_k = h(ν) + h'(ν) · ν²/V_k · (E_k − D_k)
+
+where ν is the request, h the cost, D_k = ‖X_k − mean of the others‖² his distance, E_k = W_k/ν · n/(n−1) the distance
+expected of honest work, and V_k, W_k two values for the variance σ² of a single-sample gradient:
+
+    rule                 V_k (sets the slope)                        W_k (sets the level)
+    KnownVariance        σ²                                          σ²
+    EstimatedVariance    σ̂²₋ₖ, from the others in this round         σ̂²₋ₖ
+    BalancedVariance     σ̃²₋ₖ, from the others in earlier rounds     σ̂²₋ₖ
+
+With known variance S_k = ν is everybody's best response and honest pay equals honest cost (the paper's Theorem 1). The
+estimated rule underpays, because E[1/σ̂²] > 1/σ². The balanced rule does not: at cooperation E_k − D_k has mean 0 and
+V_k does not depend on this round, so E[R_k] = h(ν) for any distribution of the gradients and however poor V_k is.
+"""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+from guerdon.arrays import (
+    Array,
+    as_mask,
+    check_choice,
+    check_number,
+    check_positive_integer,
+    is_array,
+    is_traced,
+    namespace,
+)
+from guerdon.costs import Cost
+from guerdon.evidence import Evidence
+
+# An agent's pay cannot resolve the others' sum of squares below this part of everybody's: it is rounding. It matters
+# only for an agent a thousand times further out than the rest, and keeps his (very negative) reward finite.
+RESOLUTION = 1e-6
+
+Crowd: TypeAlias = Literal["present", "enrolled"]
+
+
+class Status(IntEnum):
+    """Why an agent was paid what he was paid. Everything but PAID comes with a reward of 0."""
+
+    PAID = 0  # by the rule
+    DECLINED = 1  # he sent nothing
+    ALONE = 2  # nobody else took part: there is nothing to compare him with
+    TOO_FEW = 3  # two took part, and the variance cannot be estimated from one other agent
+    NO_VARIANCE = 4  # all gradients were identical, so distances have no scale
+    INVALID = 5  # his gradient held NaN, infinity or a number too large to square: treated as absent
+
+    @property
+    def label(self) -> str:
+        """The name as people read it: 'too-few'."""
+        return self.name.lower().replace("_", "-")
+
+
+class Payments(NamedTuple):
+    """Per agent: the reward, and what it was computed from.
+
+    `distance` is D_k, `expected_distance` E_k and `variance` V_k in the formula above, NaN where the rule was not
+    applied; `status` holds values of `Status`.
+    """
+
+    reward: Array
+    distance: Array
+    expected_distance: Array
+    variance: Array
+    status: Array
+
+
+class History(NamedTuple):
+    """What earlier rounds said of σ², per agent without that agent's own gradients: sums to be divided."""
+
+    squares: Array
+    freedom: Array
+
+
+class Spread(NamedTuple):
+    """How far apart this round's gradients lie: for all participants, and per agent among the others."""
+
+    request: Array
+    count: Array  # participants
+    squares: Array  # Σ_i ‖X_i − m̄‖²
+    freedom_of_others: Array  # participants other than k, less one
+    squares_of_others: Array  # Σ_{i≠k} ‖X_i − m_{−k}‖²
+
+
+class Mechanism(Protocol):
+    """A payment rule."""
+
+    def init(self, num_agents: int) -> History:
+        """Return the state before the first round."""
+        ...
+
+    def pay(self, state: History, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, History]:
+        """Return the payments of a round in which everybody was asked for `request` samples, and the next state."""
+        ...
+
+
+class VarianceRule(Protocol):
+    """Where an output-agreement mechanism takes σ² from."""
+
+    @property
+    def least_participants(self) -> int:
+        """The number of participants below which the rule cannot pay."""
+        ...
+
+    def variances(self, history: History, spread: Spread) -> tuple[Array, Array]:
+        """Return (V, W): the variance that sets the slope of the pay, and the one that sets its level."""
+        ...
+
+    def remember(self, history: History, spread: Spread) -> History:
+        """Return the history with this round added."""
+        ...
+
+
+@dataclass(frozen=True)
+class KnownVariance:
+    """σ² is known to the server: the paper's rule. The value may be an array, and may differ from round to round."""
+
+    variance: Any
+
+    least_participants = 2
+
+    def __post_init__(self) -> None:
+        check_number("variance", self.variance, minimum=0, inclusive=False)
+
+    def variances(self, history: History, spread: Spread) -> tuple[Array, Array]:
+        """Return σ² for both."""
+        del history
+        known = self.variance + 0 * spread.squares_of_others
+        return known, known
+
+    def remember(self, history: History, spread: Spread) -> History:
+        """Return the history as it is: nothing needs to be learned."""
+        del spread
+        return history
+
+
+@dataclass(frozen=True)
+class EstimatedVariance:
+    """σ² is estimated from the others' gradients of this round (the paper's equation 9). It underpays honest agents."""
+
+    least_participants = 3
+
+    def variances(self, history: History, spread: Spread) -> tuple[Array, Array]:
+        """Return σ̂²₋ₖ for both."""
+        del history
+        estimate = _variance_of_others(spread)
+        return estimate, estimate
+
+    def remember(self, history: History, spread: Spread) -> History:
+        """Return the history as it is: every round stands alone."""
+        del spread
+        return history
+
+
+@dataclass(frozen=True)
+class BalancedVariance:
+    """The slope of the pay uses σ² as earlier rounds had it, without k; its level uses this round's.
+
+    Earlier rounds are pooled, each weighing `decay` times the one after it. Where there is no history (the first
+    round), V is this round's estimate from *all* participants, the same for everybody. The differences E_k − D_k
+    add up to 0 over the participants, so this too pays exactly h(ν) in expectation wherever the gradients are
+    exchangeable; and then R_k = h(ν) + h'(ν) · ν · n/(n−2) · (1 − n · dev_k/Σ dev), which a large outlier cannot
+    drag down for the others.
+    """
+
+    decay: float = 0.9
+
+    least_participants = 3
+
+    def __post_init__(self) -> None:
+        check_number("decay", self.decay, minimum=0)
+        if not is_traced(self.decay) and self.decay > 1:
+            raise ValueError(f"`decay` must be at most 1, got {self.decay!r}")
+
+    def variances(self, history: History, spread: Spread) -> tuple[Array, Array]:
+        """Return (σ̃²₋ₖ, σ̂²₋ₖ), with this round's pooled estimate for V where there is no history."""
+        xp = namespace(spread.squares)
+        pooled = spread.request * spread.squares / _at_least_one(spread.count - 1)
+        known = history.squares > 0
+        past = history.squares / xp.where(known, history.freedom, 1.0)
+        return xp.where(known, past, pooled), _variance_of_others(spread)
+
+    def remember(self, history: History, spread: Spread) -> History:
+        """Return the decayed history plus this round; a round that says nothing of σ² makes nothing older."""
+        xp = namespace(spread.squares)
+        informative = spread.freedom_of_others > 0
+        squares = self.decay * history.squares + spread.request * spread.squares_of_others
+        freedom = self.decay * history.freedom + spread.freedom_of_others
+        return History(xp.where(informative, squares, history.squares), xp.where(informative, freedom, history.freedom))
+
+
+@dataclass(frozen=True)
+class OutputAgreement:
+    """Pay each agent by how close his gradient lies to the mean of the others'.
+
+    `crowd` says which number stands in the constant n/(n−1): the participants of the round ("present", balanced
+    under dropouts) or all agents ("enrolled", the paper's K/(K−1), which underpays when somebody is absent).
+
+    >>> import numpy as np
+    >>> from guerdon import AffineCost, gather
+    >>> rule = OutputAgreement(AffineCost(1, 1), KnownVariance(16.0))
+    >>> everybody = np.array([True, True, True])
+    >>> evidence = gather(np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]), everybody)
+    >>> payments, state = rule.pay(rule.init(3), evidence, everybody, request=8)
+    >>> payments.reward
+    array([  3.,   3., -15.])
+    """
+
+    cost: Cost
+    variance: VarianceRule = field(default_factory=BalancedVariance)
+    crowd: Crowd = "present"
+
+    def __post_init__(self) -> None:
+        check_choice("crowd", self.crowd, ("present", "enrolled"))
+
+    def init(self, num_agents: int) -> History:
+        """Return the state before the first round: an empty history."""
+        return _no_history(num_agents)
+
+    def pay(self, state: History, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, History]:
+        """Return the payments of a round, and the state with this round remembered."""
+        state, mask = _checked(state, evidence, participating, request)
+        spread = _spread(evidence, request)
+        slope_variance, level_variance = self.variance.variances(state, spread)
+        status = _status(evidence, mask, self.variance.least_participants, slope_variance)
+        paid = status == Status.PAID.value
+
+        xp = namespace(evidence.deviation)
+        nu = spread.request
+        distance = (spread.count / _at_least_one(spread.count - 1)) ** 2 * evidence.deviation
+        crowd = spread.count if self.crowd == "present" else mask.shape[0] + 0 * spread.count
+        expected = level_variance / nu * crowd / _at_least_one(crowd - 1)
+        scale = xp.where(paid, slope_variance, 1.0)  # never a division by 0, not even where it is masked away
+        reward = self.cost(nu) + self.cost.slope(nu) * nu**2 / scale * (expected - distance)
+
+        shown = [xp.where(paid, x, xp.nan) for x in (distance, expected, slope_variance)]
+        return Payments(xp.where(paid, reward, 0.0), *shown, status=status), self.variance.remember(state, spread)
+
+
+@dataclass(frozen=True)
+class FlatPay:
+    """The control: pay h(ν) to everybody who sends anything usable. No agent has a reason to work."""
+
+    cost: Cost
+
+    def init(self, num_agents: int) -> History:
+        """Return the state before the first round: an empty history."""
+        return _no_history(num_agents)
+
+    def pay(self, state: History, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, History]:
+        """Return h(ν) for every participant, and the state as it is."""
+        state, mask = _checked(state, evidence, participating, request)
+        xp = namespace(evidence.deviation)
+        nu = _as_request(evidence, request)
+        status = _status(evidence, mask, least_participants=1, variance=1 + 0 * evidence.deviation)
+        nothing = xp.nan + 0 * evidence.deviation
+        reward = xp.where(status == Status.PAID.value, self.cost(nu), 0.0 * evidence.deviation)
+        return Payments(reward, nothing, nothing, nothing, status), state
+
+
+def explain(payments: Payments, cost: Cost, request: int) -> list[str]:
+    """Return, for each agent, why he was paid what he was paid, in plain words."""
+    asked = f"{cost(int(request)):.4g} for the {request} samples asked for"
+    return [
+        _explain_paid(asked, float(reward - cost(int(request))), float(distance), float(expected))
+        if Status(int(status)) is Status.PAID
+        else f"nothing: {_REASONS[Status(int(status))]}"
+        for reward, distance, expected, _, status in zip(*payments, strict=True)
+    ]
+
+
+def _explain_paid(asked: str, extra: float, distance: float, expected: float) -> str:
+    if distance != distance:  # NaN: the rule does not look at distances
+        return f"{asked}, whatever was sent"
+    amount = f"plus {extra:.4g}" if extra >= 0 else f"less {-extra:.4g}"
+    side = "closer to the others than" if distance <= expected else "further from the others than"
+    return f"{asked}, {amount}: at distance {distance:.4g}, {side} the {expected:.4g} of honest work"
+
+
+_REASONS = {
+    Status.DECLINED: "he did not take part",
+    Status.ALONE: "nobody else took part, so there is nothing to compare him with",
+    Status.TOO_FEW: "only two took part, and one other gradient does not tell how much gradients vary",
+    Status.NO_VARIANCE: "all gradients were identical, so distances have no scale",
+    Status.INVALID: "his gradient holds NaN, infinity or a number too large to square; he counts as absent",
+}
+
+
+def _no_history(num_agents: int) -> History:
+    check_positive_integer("num_agents", num_agents)
+    return History(np.zeros(num_agents), np.zeros(num_agents))
+
+
+def _checked(state: History, evidence: Evidence, participating: Array, request: Any) -> tuple[History, Array]:
+    """Return the state and the mask as arrays of the evidence's library, or raise."""
+    if not is_array(evidence.deviation):
+        raise TypeError(f"`evidence` must come from `gather`, got {type(evidence.deviation).__name__} for a deviation")
+    check_positive_integer("request", request)
+    xp = namespace(evidence.deviation)
+    num_agents = evidence.deviation.shape[0]
+    mask = as_mask(xp, participating, num_agents)
+    if state.squares.shape != (num_agents,):
+        raise ValueError(
+            f"`state` must be of the {num_agents} agents of this round, got one of {state.squares.shape[0]}; "
+            "enrol everybody in `init` and tell who is absent through `participating`"
+        )
+    if not is_traced(mask, evidence.counted) and bool(xp.any(evidence.counted & ~mask)):
+        raise ValueError("`participating` must be the mask that `evidence` was gathered with, got another")
+    return History(*(xp.asarray(part, dtype=evidence.deviation.dtype) for part in state)), mask
+
+
+def _as_request(evidence: Evidence, request: Any) -> Array:
+    return namespace(evidence.deviation).asarray(request, dtype=evidence.deviation.dtype)
+
+
+def _spread(evidence: Evidence, request: Any) -> Spread:
+    """Return the spread of the round, by THEORY's one-pass identity: Σ_{i≠k} ‖X_i − m_{−k}‖² = SS − n/(n−1)·dev_k."""
+    xp = namespace(evidence.deviation)
+    counted = xp.astype(evidence.counted, evidence.deviation.dtype)
+    count, squares = xp.sum(counted), xp.sum(evidence.deviation)
+    of_others = squares - count / _at_least_one(count - 1) * evidence.deviation
+    of_others = xp.where(of_others > RESOLUTION * squares, of_others, RESOLUTION * squares)
+    return Spread(_as_request(evidence, request), count, squares, count - counted - 1, of_others)
+
+
+def _variance_of_others(spread: Spread) -> Array:
+    """Return σ̂²₋ₖ = ν/(|P∖k| − 1) · Σ_{i∈P∖k} ‖X_i − m_{−k}‖² (the paper's equation 9)."""
+    return spread.request * spread.squares_of_others / _at_least_one(spread.freedom_of_others)
+
+
+def _status(evidence: Evidence, participating: Array, least_participants: int, variance: Array) -> Array:
+    """Return the status of every agent; the first reason not to pay is the one given."""
+    xp = namespace(evidence.deviation)
+    count = xp.sum(xp.astype(evidence.counted, xp.int32))
+    status = xp.where(variance > 0, Status.PAID.value, Status.NO_VARIANCE.value)
+    status = xp.where(count < least_participants, Status.TOO_FEW.value, status)
+    status = xp.where((count < 2) & (least_participants > 1), Status.ALONE.value, status)
+    status = xp.where(evidence.counted, status, Status.INVALID.value)
+    return xp.where(participating, status, Status.DECLINED.value)
+
+
+def _at_least_one(count: Array) -> Array:
+    """Return a count to divide by: where it is below 1 the quotient is masked away, but must exist."""
+    return namespace(count).where(count > 1, count, 1.0)

@@ -1,0 +1,78 @@
+"""What every cost promises, on every array library."""
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from guerdon import AffineCost, Cost, ExpressionCost, FunctionCost, PowerCost, check_cost
+from tests.libraries import Library, every_library
+
+COSTS = [
+    AffineCost(1, 1),
+    AffineCost(0, 0.25),
+    PowerCost(0.5, 2, 1),
+    PowerCost(2, 1),
+    FunctionCost(lambda s: 1 + s + s**2 / 8),
+    FunctionCost(lambda s: 2.0**s, lambda s: math.log(2) * 2.0**s),
+    ExpressionCost("1 + s"),
+    ExpressionCost("(s + 1)**1.5 - 1/(1 + s) + 2**(s/8)"),
+    ExpressionCost("-(-s) + +3 + s**(s/100)"),
+]
+every_cost = pytest.mark.parametrize("cost", COSTS, ids=lambda cost: repr(cost)[:40])
+SIZES = np.array([0, 1, 2, 3, 8, 16])
+
+
+@every_cost
+def test_is_a_cost(cost: Cost) -> None:
+    assert isinstance(cost, Cost)
+    check_cost(cost, max_batch=64)
+
+
+@every_cost
+def test_declining_is_free(cost: Cost) -> None:
+    assert (cost(0), cost.slope(0)) == (0.0, 0.0)
+
+
+@every_cost
+def test_slope_is_the_derivative(cost: Cost) -> None:
+    step = 1e-5
+    for size in (1.0, 2.0, 7.5, 30.0):
+        assert cost.slope(size) == pytest.approx((cost(size + step) - cost(size - step)) / (2 * step), rel=1e-7)
+
+
+@every_cost
+@every_library
+def test_array_libraries_agree_with_python_numbers(cost: Cost, library: Library) -> None:
+    with library.precision():
+        for function in (cost, cost.slope):
+            result = np.asarray(function(library.array(SIZES)))
+            assert str(result.dtype) == library.dtype
+            expected = [function(float(size)) for size in SIZES]
+            np.testing.assert_allclose(result, expected, rtol=library.tolerance)
+
+
+@every_cost
+@every_library
+def test_integers_are_taken_for_what_they_are(cost: Cost, library: Library) -> None:
+    with library.precision():
+        result = np.asarray(cost(library.module.asarray(SIZES)))
+    assert result.dtype.kind == "f"
+    np.testing.assert_allclose(result, [cost(int(size)) for size in SIZES], rtol=3e-6)
+
+
+@every_cost
+def test_jax_transformations(cost: Cost) -> None:
+    sizes: Any = jax.numpy.asarray(SIZES, dtype="float32")
+    np.testing.assert_allclose(jax.jit(cost)(sizes), cost(sizes), rtol=1e-6)
+    np.testing.assert_allclose(jax.vmap(cost)(sizes), cost(sizes), rtol=1e-6)
+    np.testing.assert_allclose(jax.vmap(jax.grad(cost))(sizes), cost.slope(sizes), rtol=1e-5)
+
+
+@every_cost
+def test_a_negative_batch_size_has_no_cost(cost: Cost) -> None:
+    with pytest.raises(ValueError, match="`batch_size` must be a finite number of at least 0, got -1"):
+        cost(-1)
+    assert np.isnan(cost(np.array([-1.0, 1.0]))).tolist() == [True, False]

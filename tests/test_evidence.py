@@ -1,0 +1,177 @@
+"""`gather` against its definition, streaming, precision, and everything that must not be taken for a number."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import guerdon.evidence as module
+from guerdon import gather
+from tests import oracle
+from tests.libraries import Library, every_library
+
+
+def sample(seed: int, agents: int = 5, dim: int = 12) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(seed)
+    mask = rng.random(agents) < 0.7
+    return 2 + rng.normal(size=(agents, dim)), mask, rng.normal(size=dim)
+
+
+@every_library
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32), agents=st.integers(1, 7), dim=st.integers(1, 9))
+def test_agrees_with_the_definition(library: Library, seed: int, agents: int, dim: int) -> None:
+    gradients, mask, prediction = sample(seed, agents, dim)
+    expected = oracle.evidence(gradients, mask, prediction)
+    with library.precision():
+        result = gather(library.array(gradients), library.mask(mask), library.array(prediction))
+        size = np.sum((gradients - prediction) ** 2) * agents
+        for a, b in zip(result, (*expected, mask), strict=True):
+            np.testing.assert_allclose(np.asarray(a), b, rtol=library.tolerance, atol=library.tolerance * size)
+
+
+@every_library
+def test_layers_and_blocks_add_up(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    gradients, mask, prediction = sample(1, agents=4, dim=30)
+    with library.precision():
+        whole = gather(library.array(gradients), library.mask(mask), library.array(prediction))
+        monkeypatch.setattr(module, "BLOCK", 20)
+        monkeypatch.setattr(module, "NARROWEST", 1)
+        layers = [library.array(gradients[:, :6].reshape(4, 2, 3)), library.array(gradients[:, 6:])]
+        guesses = [library.array(prediction[:6].reshape(2, 3)), library.array(prediction[6:])]
+        streamed = gather(layers, library.mask(mask), guesses)
+        for a, b in zip(whole, streamed, strict=True):
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=10 * library.tolerance)
+
+
+class LazyLayers(Sequence[Any]):
+    """Builds a layer when it is asked for it, and counts how often it was."""
+
+    def __init__(self, gradients: Any, columns: int) -> None:
+        self.gradients, self.columns, self.built = gradients, columns, 0
+
+    def __len__(self) -> int:
+        return self.gradients.shape[1] // self.columns
+
+    def __getitem__(self, index: Any) -> Any:
+        self.built += 1
+        return self.gradients[:, index * self.columns : (index + 1) * self.columns]
+
+
+def test_a_sequence_is_read_once() -> None:
+    gradients, mask, _ = sample(2)
+    layers = LazyLayers(gradients, columns=3)
+    np.testing.assert_allclose(gather(layers, mask).deviation, gather(gradients, mask).deviation)
+    assert layers.built == 4
+
+
+def test_an_invalid_number_in_the_last_layer_is_found() -> None:
+    gradients, mask, prediction = sample(3)
+    mask[:] = True
+    gradients[1, -1] = np.nan
+    without = mask.copy()
+    without[1] = False
+    guesses = [prediction[i : i + 3] for i in range(0, 12, 3)]
+    spoiled, clean = (gather(LazyLayers(gradients, 3), m, guesses) for m in (mask, without))
+    assert spoiled.counted.tolist() == without.tolist()
+    for a, b in zip(spoiled, clean, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@every_library
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf, 1e16, -1e30])
+def test_unusable_numbers_are_not_counted(library: Library, poison: float) -> None:
+    gradients, mask, _ = sample(4)
+    mask[:] = True
+    gradients[3, 5] = poison
+    with library.precision():
+        result = gather(library.array(gradients), library.mask(mask))
+    assert np.asarray(result.counted).tolist() == [True, True, True, False, True]
+    assert all(float(part[3]) == 0 for part in result[:3])
+    assert all(np.isfinite(np.asarray(part)).all() for part in result[:3])
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, 1e30])
+def test_unusable_numbers_under_jit(poison: float) -> None:
+    gradients, mask, _ = sample(4)
+    mask[:] = True
+    gradients[3, 5] = poison
+    eager = gather(jax.numpy.asarray(gradients), mask)
+    for a, b in zip(jax.jit(gather)(jax.numpy.asarray(gradients), mask), eager, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_large_numbers_up_to_the_limit_count() -> None:
+    gradients = np.array([[1e14, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    result = gather(gradients, [True, True, True])
+    assert result.counted.all()
+    np.testing.assert_allclose(result.deviation[0], (2e14 / 3) ** 2, rtol=1e-12)
+
+
+def test_everybody_unusable_is_like_nobody() -> None:
+    result = gather(np.full((3, 2), np.nan), [True, True, True])
+    assert not result.counted.any()
+    assert [part.tolist() for part in result[:3]] == [[0.0] * 3] * 3
+
+
+@every_library
+@pytest.mark.parametrize("dim", [3, 1000, 100_000])
+def test_a_large_common_part_costs_no_precision(library: Library, dim: int) -> None:
+    rng = np.random.default_rng(5)
+    gradients = (1e4 + rng.normal(size=(10, dim))).astype(np.float32)
+    exact = np.sum((gradients - np.mean(gradients, axis=0, dtype=np.float64)) ** 2, axis=1, dtype=np.float64)
+    with library.precision():
+        float32 = Library(library.name, "float32")
+        result = gather(float32.array(gradients), float32.mask(np.ones(10)))
+        np.testing.assert_allclose(np.asarray(result.deviation), exact, rtol=1e-5)
+
+
+def test_identical_gradients_have_no_deviation_at_all() -> None:
+    row = np.random.default_rng(6).normal(size=1000)
+    assert (gather(np.tile(row, (7, 1)), [True] * 7).deviation == 0).all()
+
+
+def test_half_precision_is_summed_in_single() -> None:
+    gradients, mask, _ = sample(7)
+    half = gradients.astype(np.float16)
+    exact = gather(half.astype(np.float64), mask)
+    np.testing.assert_allclose(gather(half, mask).deviation, exact.deviation, rtol=1e-5)
+
+
+GOOD = np.ones((3, 4))
+YES = np.ones(3, dtype=bool)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((GOOD.astype(int), YES), TypeError, "`gradients` must hold real floating-point numbers, got dtype int64"),
+        ((GOOD + 1j, YES), TypeError, "`gradients` must hold real floating-point numbers, got dtype complex128"),
+        ((np.ones(4), YES), ValueError, r"`gradients` must have shape \(agents, dim\).*got \(4,\); stack"),
+        ((np.ones((3, 0)), YES), ValueError, r"`gradients` must have shape \(agents, dim\).*got \(3, 0\)"),
+        ((np.ones((0, 4)), YES), ValueError, r"`gradients` must have shape \(agents, dim\).*got \(0, 4\)"),
+        (([], YES), ValueError, "`gradients` must hold at least one layer"),
+        (([np.ones(4)] * 3, YES), ValueError, r"`gradients\[0\]` must have shape \(agents, dim\).*stack one vector"),
+        (([[1.0, 2.0]], YES), TypeError, r"`gradients\[0\]` must be an array of NumPy, JAX or PyTorch, got list"),
+        (([GOOD, np.ones((2, 4))], YES), ValueError, r"`participating` must have shape \(2,\)"),
+        ((GOOD, np.ones(3)), TypeError, "`participating` must be an array of booleans"),
+        (
+            (GOOD, np.ones(4, bool)),
+            ValueError,
+            r"`participating` must have shape \(3,\), one entry per agent, got \(4,\)",
+        ),
+        (
+            (GOOD, YES, np.ones(3)),
+            ValueError,
+            r"`prediction` must have the shape of one agent's `gradients` \(4 numbers\)",
+        ),
+        (([GOOD, GOOD], YES, [np.ones(4)]), ValueError, r"`prediction` must have one array per layer \(2\), got 1"),
+    ],
+)
+def test_bad_input_never_gives_a_number(arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        gather(*arguments)

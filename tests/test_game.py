@@ -1,0 +1,242 @@
+"""The game: the facts of THEORY §3, equilibria, ties, and all array libraries."""
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guerdon import AffineCost, Cost, ExpressionCost, MinibatchGame, PowerCost
+from guerdon.game import Rule
+from tests.libraries import Library, every_library
+
+COST = AffineCost(1, 1)
+RULES: list[Rule] = ["known", "estimated", "balanced"]
+every_rule = pytest.mark.parametrize("rule", RULES)
+
+
+def paper_game(rule: Rule = "known", **changes: Any) -> MinibatchGame:
+    paper: dict[str, Any] = {"num_agents": 10, "request": 8, "cost": COST, "max_batch": 32, "rule": rule}
+    return MinibatchGame(**paper | changes)
+
+
+@every_rule
+def test_figure_3(rule: Rule) -> None:
+    game = paper_game(rule)
+    profiles = [[size, *[8] * 9] for size in (2, 4, 8, 16)]
+    np.testing.assert_allclose([game.expected_reward(p)[0] for p in profiles], [-15, 1, 9, 13], atol=1e-12)
+    np.testing.assert_allclose([game.utility(p)[0] for p in profiles], [-18, -4, 0, -4], atol=1e-12)
+
+
+@every_rule
+@given(request=st.integers(1, 40), agents=st.integers(3, 12), cost=st.sampled_from([COST, PowerCost(0.1, 2, 1)]))
+def test_cooperation_is_an_equilibrium_that_pays_the_cost(rule: Rule, request: int, agents: int, cost: Cost) -> None:
+    game = MinibatchGame(agents, request, cost, 2 * request, rule=rule)
+    assert game.is_equilibrium([request] * agents)
+    np.testing.assert_allclose(game.utility([request] * agents), 0, atol=1e-9 * cost(request))
+
+
+@every_rule
+def test_everybody_declining_is_an_equilibrium(rule: Rule) -> None:
+    assert paper_game(rule).is_equilibrium([0] * 10)
+
+
+@given(st.lists(st.integers(0, 32), min_size=10, max_size=10))
+def test_known_variance_has_a_dominant_size(sizes: list[int]) -> None:
+    """Given that he takes part, ν is best whatever the others do; they matter only for whether to take part."""
+    game = paper_game()
+    utilities = game.utilities(0, sizes)
+    if any(sizes[1:]):
+        assert int(np.argmax(utilities[1:])) + 1 == 8
+    assert game.best_response(0, sizes) in (0, 8)
+
+
+@given(others=st.integers(1, 32), size=st.integers(1, 32))
+def test_estimated_variance_looks_at_relative_work(others: int, size: int) -> None:
+    """Others at s: E[R] = h(ν) + h'(ν)·ν·(1 − s/S); the best size above 0 is √(ν·s)."""
+    game = paper_game("estimated")
+    profile = [size, *[others] * 9]
+    assert float(game.expected_reward(profile)[0]) == pytest.approx(9 + 8 * (1 - others / size), abs=1e-9)
+    best = int(np.argmax(game.utilities(0, profile)[1:])) + 1
+    assert abs(best - math.sqrt(8 * others)) <= 1
+    # Against others who do more than was asked even that is a loss, and declining is better.
+    assert (game.best_response(0, profile) == 0) == (others > 8)
+
+
+def test_coordinated_shirking_pays_unless_the_variance_is_known() -> None:
+    everybody_at_two = [2] * 10
+    for rule in ("estimated", "balanced"):
+        assert paper_game(rule).expected_reward(everybody_at_two)[0] == pytest.approx(9)
+    assert paper_game("known").expected_reward(everybody_at_two)[0] < -17
+
+
+@given(st.lists(st.integers(1, 32), min_size=4, max_size=4))
+def test_balanced_variance_compares_with_the_others(sizes: list[int]) -> None:
+    game = MinibatchGame(4, 8, COST, 32, rule="balanced")
+    expected = 9 + 64 * (np.mean([1 / s for s in sizes[1:]]) - 1 / sizes[0])
+    assert float(game.expected_reward(sizes)[0]) == pytest.approx(expected)
+
+
+def test_best_response_paths() -> None:
+    assert [p[0] for p in paper_game("estimated").best_response_path([1] * 10)] == [1, 3, 5, 6, 7, 8]
+    assert [p[0] for p in paper_game("balanced").best_response_path([1] * 10)] == [1, 8]
+    # Where all others hardly work, a known variance makes taking part a loss: nobody does.
+    assert [p[0] for p in paper_game("known").best_response_path([1] * 10)] == [1, 0]
+    assert [p[0] for p in paper_game("known").best_response_path([6] * 10)] == [6, 0]
+    assert [p[0] for p in paper_game("known").best_response_path([9] * 10)] == [9, 8]
+
+
+def test_a_path_that_goes_in_circles_ends() -> None:
+    game = MinibatchGame(2, 8, COST, 32)
+    path = game.best_response_path([8, 0])
+    assert path == [(8, 0), (0, 8)]
+    assert not game.is_equilibrium(path[-1])
+
+
+def test_a_path_can_be_cut_short() -> None:
+    assert len(paper_game("estimated").best_response_path([1] * 10, max_steps=2)) == 3
+
+
+def test_symmetric_equilibria() -> None:
+    assert paper_game("known").symmetric_equilibria() == [0, 8]
+    assert paper_game("balanced").symmetric_equilibria() == [0, 8]
+    # Under the estimated rule, against 7 the sizes 7 and 8 are exactly equally good.
+    assert paper_game("estimated").symmetric_equilibria() == [0, 7, 8]
+
+
+@every_rule
+def test_symmetric_equilibria_are_those_found_by_brute_force(rule: Rule) -> None:
+    game = MinibatchGame(4, 5, PowerCost(0.3, 1.5, 0.7), 12, rule=rule)
+    found: list[int] = []
+    for s in range(13):
+        base = float(game.utility([s] * 4)[0])
+        if all(float(game.utility([d, s, s, s])[0]) <= base + 1e-9 for d in range(13)):
+            found.append(s)
+    assert game.symmetric_equilibria() == found
+
+
+@every_rule
+@given(sizes=st.lists(st.integers(0, 6), min_size=3, max_size=3))
+def test_equilibrium_means_no_agent_gains(rule: Rule, sizes: list[int]) -> None:
+    game = MinibatchGame(3, 4, COST, 6, rule=rule)
+    gain = max(
+        float(game.utility([*sizes[:k], d, *sizes[k + 1 :]])[k] - game.utility(sizes)[k])
+        for k in range(3)
+        for d in range(7)
+    )
+    assert game.is_equilibrium(sizes) == (gain <= 1e-9)
+
+
+def test_ties_go_to_the_size_nearest_the_request() -> None:
+    # At cooperation declining earns 0 and so does working: the agent works.
+    assert paper_game().best_response(3, [8] * 10) == 8
+    # Against 7 under the estimated rule 7 and 8 earn the same: 8 was asked for.
+    game = paper_game("estimated")
+    assert np.ptp(game.utilities(0, [7] * 10)[7:9]) == pytest.approx(0, abs=1e-12)
+    assert game.best_response(0, [7] * 10) == 8
+    # Against 3 the sizes 4, 5 and 6 earn 6, 6.2 and 6: with a rough tolerance they count as equal.
+    assert game.best_response(0, [3] * 10) == 5
+    assert paper_game("estimated", tolerance=0.02).best_response(0, [3] * 10) == 6
+
+
+def test_rounding_does_not_decide() -> None:
+    nearly = ExpressionCost("1 + s + 0.000000000000001 * s")
+    assert paper_game(cost=nearly).best_response(0, [8] * 10) == 8
+    assert paper_game(cost=nearly).is_equilibrium([8] * 10)
+
+
+def test_a_participant_without_enough_others_is_paid_nothing() -> None:
+    least_others: dict[Rule, int] = {"known": 1, "estimated": 2, "balanced": 2}
+    for rule, needed in least_others.items():
+        for others in range(3):
+            sizes = [8] + [8] * others + [0] * (9 - others)
+            reward = float(paper_game(rule).expected_reward(sizes)[0])
+            assert (reward == 0) == (others < needed)
+
+
+def test_the_literal_crowd_underpays_when_somebody_is_absent() -> None:
+    sizes = [8] * 5 + [0] * 5
+    present = paper_game().expected_reward(sizes)[0]
+    assert present == pytest.approx(9)
+    enrolled = paper_game(crowd="enrolled").expected_reward(sizes)[0]
+    assert present - enrolled == pytest.approx(8 * (5 / 4 - 10 / 9))
+    assert paper_game(crowd="enrolled").expected_reward([8] * 10)[0] == pytest.approx(9)
+
+
+def test_few_dimensions_underpay() -> None:
+    assert float(paper_game("estimated", dimension=10).expected_reward([8] * 10)[0]) < 9
+    assert float(paper_game("estimated", dimension=1e9).expected_reward([8] * 10)[0]) == pytest.approx(9)
+    assert paper_game("estimated", num_agents=3, dimension=2).expected_reward([8] * 3)[0] == -math.inf
+
+
+@every_rule
+@every_library
+def test_array_libraries_agree(rule: Rule, library: Library) -> None:
+    game = paper_game(rule)
+    sizes = [0, 3, 8, 8, 5, 16, 1, 8, 0, 32]
+    with library.precision():
+        profile = library.array(sizes)
+        for function in (game.expected_reward, game.utility, lambda p: game.utilities(2, p)):
+            np.testing.assert_allclose(
+                np.asarray(function(profile)),
+                function(sizes),
+                rtol=20 * library.tolerance,
+                atol=200 * library.tolerance,
+            )
+        assert [game.best_response(k, profile) for k in range(10)] == [game.best_response(k, sizes) for k in range(10)]
+        assert game.is_equilibrium(library.array([8] * 10))
+        assert game.is_equilibrium(library.module.asarray(np.array([8] * 10)))
+        assert not game.is_equilibrium(profile)
+
+
+@every_rule
+def test_best_responses_under_jit_and_vmap(rule: Rule) -> None:
+    game = paper_game(rule)
+    profiles = np.random.default_rng(0).integers(0, 33, (20, 10))
+    for profile in profiles[:3]:
+        assert int(jax.jit(game.best_response)(2, profile)) == game.best_response(2, profile)
+    mapped = jax.vmap(lambda p: game.best_response(2, p))(jax.numpy.asarray(profiles))
+    assert mapped.tolist() == [game.best_response(2, profile) for profile in profiles]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_agents": 0}, "`num_agents` must be a positive integer, got 0"),
+        ({"request": -1}, "`request` must be a positive integer, got -1"),
+        ({"max_batch": 4}, r"`request` must be at most `max_batch` \(4\), got 8"),
+        ({"rule": "guess"}, "`rule` must be one of 'known', 'estimated', 'balanced', got 'guess'"),
+        ({"crowd": "all"}, "`crowd` must be one of 'present', 'enrolled', got 'all'"),
+        ({"dimension": 0}, "`dimension` must be a finite number of at least 1, got 0"),
+        ({"tolerance": -1}, "`tolerance` must be a finite number of at least 0, got -1"),
+        ({"cost": ExpressionCost("9 - s")}, "`cost` must increase strictly"),
+    ],
+)
+def test_parameters_are_checked(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        paper_game(**changes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "error", "message"),
+    [
+        ([8] * 9, ValueError, r"`sizes` must have one batch size per agent \(10\), got shape \(9,\)"),
+        ([8] * 9 + [33], ValueError, r"`sizes` must be whole numbers from 0 to `max_batch` \(32\)"),
+        ([8] * 9 + [-1], ValueError, "`sizes` must be whole numbers from 0"),
+        ([8] * 9 + [2.5], ValueError, "`sizes` must be whole numbers from 0"),
+        ([8] * 9 + [math.nan], ValueError, "`sizes` must be whole numbers from 0"),
+        ([True] * 10, TypeError, "`sizes` must be whole numbers, got dtype bool"),
+    ],
+)
+def test_profiles_are_checked(sizes: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        paper_game().utility(sizes)
+
+
+@pytest.mark.parametrize("agent", [-1, 10])
+def test_the_agent_is_checked(agent: int) -> None:
+    with pytest.raises(ValueError, match="`agent` must be from 0 to 9, got"):
+        paper_game().best_response(agent, [8] * 10)

@@ -1,0 +1,279 @@
+"""The payment rules against the paper's formulas, and every edge case by its definition."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from guerdon import (
+    AffineCost,
+    BalancedVariance,
+    EstimatedVariance,
+    FlatPay,
+    KnownVariance,
+    OutputAgreement,
+    Payments,
+    PowerCost,
+    Status,
+    explain,
+    gather,
+)
+from guerdon.mechanisms import Crowd, History, Mechanism, VarianceRule
+from tests import oracle
+from tests.libraries import Library, every_library
+
+COST = AffineCost(1, 1)
+
+
+def pay(
+    mechanism: Mechanism, gradients: Any, mask: Any, request: int = 8, state: Any = None
+) -> tuple[Payments, History]:
+    state = mechanism.init(len(mask)) if state is None else state
+    return mechanism.pay(state, gather(gradients, mask), mask, request)
+
+
+def statuses(payments: Payments) -> list[str]:
+    return [Status(int(code)).label for code in payments.status]
+
+
+def normal(agents: int, dim: int = 4, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).normal(size=(agents, dim))
+
+
+VARIANCES: dict[str, tuple[VarianceRule, Any]] = {
+    "known": (KnownVariance(3.0), 3.0),
+    "estimated": (EstimatedVariance(), "estimated"),
+    "balanced": (BalancedVariance(0.6), "balanced"),
+}
+
+
+@every_library
+@pytest.mark.parametrize("variance", VARIANCES)
+@pytest.mark.parametrize("crowd", ["present", "enrolled"])
+@settings(max_examples=25)
+@given(data=st.data())
+def test_agrees_with_the_paper(library: Library, variance: str, crowd: Crowd, data: st.DataObject) -> None:
+    """Any agents, dimensions, masks and requests, over several rounds; whole numbers make ties and zeros common."""
+    rule, name = VARIANCES[variance]
+    cost = data.draw(st.sampled_from([COST, PowerCost(0.5, 2, 1)]))
+    agents, dim = data.draw(st.integers(2, 6)), data.draw(st.integers(1, 4))
+    mechanism = OutputAgreement(cost, rule, crowd)
+    slow = oracle.PaperRule(cost, name, crowd, decay=0.6)
+    state = mechanism.init(agents)
+    numbers = st.lists(st.integers(-5, 5), min_size=agents * dim, max_size=agents * dim)
+    for _ in range(data.draw(st.integers(1, 4))):
+        gradients = np.array(data.draw(numbers), dtype=float).reshape(agents, dim)
+        mask = np.array(data.draw(st.lists(st.booleans(), min_size=agents, max_size=agents)))
+        request = data.draw(st.integers(1, 20))
+        expected = slow.pay(gradients, mask, request)
+        with library.precision():
+            payments, state = pay(mechanism, library.array(gradients), library.mask(mask), request, state)
+        # The others' squares are a difference: rounding grows as they shrink beside everybody's.
+        worst = np.max(np.abs(expected)) + cost(request) + request * cost.slope(request)
+        np.testing.assert_allclose(np.asarray(payments.reward), expected, rtol=0, atol=200 * library.tolerance * worst)
+
+
+def test_the_paper_s_numbers_by_hand() -> None:
+    gradients = np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]])
+    payments, _ = pay(OutputAgreement(COST, KnownVariance(16.0)), gradients, [True] * 3)
+    # m₋₁ = (1.5, 1.5), D₁ = 4.5; R₁ = 9 + (8·3/2 − 64/16·4.5) = 3
+    assert payments.distance.tolist() == [4.5, 4.5, 9.0]
+    assert payments.expected_distance.tolist() == [3.0, 3.0, 3.0]
+    assert payments.reward.tolist() == [3.0, 3.0, -15.0]
+    estimated, _ = pay(OutputAgreement(COST, EstimatedVariance()), gradients, [True] * 3)
+    # σ̂²₋₃ = 8/1·2 = 16, so the third is paid as if 16 were known
+    assert estimated.variance[2] == 16.0
+    assert estimated.reward[2] == -15.0
+
+
+def test_every_reward_follows_from_what_is_recorded_with_it() -> None:
+    for rule, _ in VARIANCES.values():
+        mechanism = OutputAgreement(PowerCost(0.5, 2, 1), rule)
+        _, state = pay(mechanism, normal(6), [True] * 6, 5)
+        payments, _ = pay(mechanism, normal(6, seed=1), [True, True, False, True, True, True], 7, state)
+        h, slope = mechanism.cost(7), mechanism.cost.slope(7)
+        again = h + slope * 49 / payments.variance * (payments.expected_distance - payments.distance)
+        paid = payments.status == Status.PAID
+        np.testing.assert_allclose(payments.reward[paid], again[paid], rtol=1e-12)
+
+
+def test_nobody_takes_part() -> None:
+    for mechanism in (FlatPay(COST), *(OutputAgreement(COST, rule) for rule, _ in VARIANCES.values())):
+        payments, state = pay(mechanism, normal(3), [False] * 3)
+        assert statuses(payments) == ["declined"] * 3
+        assert payments.reward.tolist() == [0.0] * 3
+        assert np.isnan(payments.distance).all()
+        assert [part.tolist() for part in state] == [[0.0] * 3] * 2
+
+
+def test_one_participant_is_alone_and_paid_nothing() -> None:
+    for rule, _ in VARIANCES.values():
+        payments, _ = pay(OutputAgreement(COST, rule), normal(3), [False, True, False])
+        assert statuses(payments) == ["declined", "alone", "declined"]
+        assert payments.reward.tolist() == [0.0] * 3
+    flat, _ = pay(FlatPay(COST), normal(3), [False, True, False])
+    assert flat.reward.tolist() == [0.0, 9.0, 0.0]
+
+
+def test_two_participants_can_be_paid_only_where_the_variance_is_known() -> None:
+    mask = [True, False, True]
+    known, _ = pay(OutputAgreement(COST, KnownVariance(4.0)), normal(3), mask)
+    assert statuses(known) == ["paid", "declined", "paid"]
+    for rule in (EstimatedVariance(), BalancedVariance()):
+        payments, _ = pay(OutputAgreement(COST, rule), normal(3), mask)
+        assert statuses(payments) == ["too-few", "declined", "too-few"]
+        assert payments.reward.tolist() == [0.0] * 3
+    _, state = pay(OutputAgreement(COST), normal(3), [True] * 3)
+    later, _ = pay(OutputAgreement(COST), normal(3), mask, state=state)
+    assert statuses(later) == ["too-few", "declined", "too-few"]  # history does not help: this round's level is unknown
+
+
+def test_two_participants_still_teach_the_absent_agent_s_history() -> None:
+    gradients = normal(3)
+    _, state = pay(OutputAgreement(COST), gradients, [True, False, True])
+    # For agent 1 both others are there; for each of them only one other is.
+    assert state.freedom.tolist() == [0.0, 1.0, 0.0]
+    np.testing.assert_allclose(state.squares[1], 8 * oracle.squares(gradients, [0, 2]))
+
+
+def test_identical_gradients() -> None:
+    same = np.tile(normal(1), (4, 1))
+    everybody = [True] * 4
+    known, _ = pay(OutputAgreement(COST, KnownVariance(4.0)), same, everybody)
+    np.testing.assert_allclose(known.reward, 9 + 8 * 4 / 3)  # distance 0: the most that this rule ever pays
+    for rule in (EstimatedVariance(), BalancedVariance()):
+        payments, state = pay(OutputAgreement(COST, rule), same, everybody)
+        assert statuses(payments) == ["no-variance"] * 4
+        assert payments.reward.tolist() == [0.0] * 4
+        again, _ = pay(OutputAgreement(COST, rule), same, everybody, state=state)
+        assert statuses(again) == ["no-variance"] * 4  # a history of nothing but zeros is none
+    _, history = pay(OutputAgreement(COST), normal(4), everybody)
+    balanced, _ = pay(OutputAgreement(COST), same, everybody, state=history)
+    np.testing.assert_allclose(balanced.reward, 9.0)  # nobody is further out than anybody else
+
+
+def test_an_agent_far_out_among_identical_others_gets_a_finite_number() -> None:
+    gradients = np.tile(normal(1), (4, 1))
+    gradients[2] += 1
+    payments, _ = pay(OutputAgreement(COST, EstimatedVariance()), gradients, [True] * 4)
+    assert statuses(payments) == ["paid"] * 4
+    assert -1e9 < payments.reward[2] < -1e5
+
+
+def test_first_round_of_the_balanced_rule_shares_a_fixed_sum() -> None:
+    for agents in (3, 5, 10):
+        gradients = normal(agents)
+        payments, _ = pay(OutputAgreement(COST), gradients, [True] * agents)
+        dev = gather(gradients, [True] * agents).deviation
+        closed = 9 + 8 * agents / (agents - 2) * (1 - agents * dev / dev.sum())
+        np.testing.assert_allclose(payments.reward, closed, rtol=1e-12)
+        np.testing.assert_allclose(payments.reward.sum(), 9 * agents, rtol=1e-12)
+
+
+def test_first_round_garbage_cannot_drag_the_others_down() -> None:
+    gradients = normal(6)
+    gradients[5] *= 1e9
+    payments, _ = pay(OutputAgreement(COST), gradients, [True] * 6)
+    np.testing.assert_allclose(payments.reward[:5], 9 + 8 * 6 / 5, rtol=1e-3)
+    np.testing.assert_allclose(payments.reward[5], 9 - 8 * 6, rtol=1e-3)
+
+
+def test_later_rounds_use_the_past_without_the_agent_himself() -> None:
+    first, second = normal(4, seed=1), normal(4, seed=2)
+    mechanism = OutputAgreement(COST, BalancedVariance(0.5))
+    _, state = pay(mechanism, first, [True] * 4, request=5)
+    payments, state = pay(mechanism, second, [True] * 4, request=7, state=state)
+    everybody = np.ones(4, dtype=bool)
+    for k in range(4):
+        past = 5 * oracle.squares(first, oracle.others_of(k, everybody)) / 2
+        np.testing.assert_allclose(payments.variance[k], past, rtol=1e-12)
+        pooled = 0.5 * 2 * past + 7 * oracle.squares(second, oracle.others_of(k, everybody))
+        np.testing.assert_allclose(state.squares[k] / state.freedom[k], pooled / (0.5 * 2 + 2), rtol=1e-12)
+
+
+def test_an_agent_absent_for_many_rounds_comes_back_to_a_fresh_history() -> None:
+    mechanism = OutputAgreement(COST, BalancedVariance(0.5))
+    state = mechanism.init(4)
+    absent = np.array([True, True, True, False])
+    for seed in range(60):
+        _, state = pay(mechanism, normal(4, seed=seed), absent, state=state)
+    recent = 8 * oracle.squares(normal(4, seed=59), [0, 1, 2]) / 2
+    payments, _ = pay(mechanism, normal(4, seed=60), [True] * 4, state=state)
+    assert statuses(payments) == ["paid"] * 4
+    assert payments.variance[3] == pytest.approx(recent, rel=0.6)  # mostly the last rounds, however long ago he left
+
+
+def test_rounds_without_participants_make_nothing_forgotten() -> None:
+    mechanism = OutputAgreement(COST, BalancedVariance(0.1))
+    _, state = pay(mechanism, normal(4), [True] * 4)
+    before = [part.copy() for part in state]
+    for _ in range(500):  # 0.1^500 is 0 in floating point
+        _, state = pay(mechanism, normal(4), [False] * 4, state=state)
+    np.testing.assert_array_equal(state, before)
+
+
+def test_absence_costs_the_present_under_the_literal_rule_only() -> None:
+    """THEORY §2: with 5 of 10 present, K/(K−1) underpays by ν·(5/4 − 10/9) ≈ 1.1 a round at ν = 8."""
+    mask = np.arange(10) < 5
+    evidence = gather(normal(10), mask)
+    rewards = [
+        OutputAgreement(COST, KnownVariance(4.0), crowd)
+        .pay(OutputAgreement(COST).init(10), evidence, mask, 8)[0]
+        .reward
+        for crowd in ("present", "enrolled")
+    ]
+    np.testing.assert_allclose((rewards[0] - rewards[1])[mask], 8 * (5 / 4 - 10 / 9), rtol=1e-12)
+
+
+def test_flat_pay_pays_for_anything() -> None:
+    gradients = normal(4)
+    gradients[1], gradients[2, 0] = 1e6, np.nan
+    payments, _ = pay(FlatPay(COST), gradients, [True, True, True, False])
+    assert payments.reward.tolist() == [9.0, 9.0, 0.0, 0.0]
+    assert statuses(payments) == ["paid", "paid", "invalid", "declined"]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: KnownVariance(0.0), "`variance` must be a finite number above 0, got 0.0"),
+        (lambda: KnownVariance(np.inf), "`variance` must be a finite number above 0, got inf"),
+        (lambda: BalancedVariance(-0.1), "`decay` must be a finite number of at least 0, got -0.1"),
+        (lambda: BalancedVariance(1.5), "`decay` must be at most 1, got 1.5"),
+        (lambda: OutputAgreement(COST, crowd="all"), "`crowd` must be one of 'present', 'enrolled', got 'all'"),  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_parameters_are_checked(build: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_evidence_must_come_from_gather() -> None:
+    mechanism = OutputAgreement(COST)
+    evidence: Any = gather(normal(3), [True] * 3)._replace(deviation=[1.0, 2.0, 3.0])
+    with pytest.raises(TypeError, match="`evidence` must come from `gather`, got list"):
+        mechanism.pay(mechanism.init(3), evidence, [True] * 3, 8)
+
+
+def test_explanations_are_in_plain_words() -> None:
+    gradients = np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 1.5], [0, 0], [np.nan, 0]])
+    mask = np.array([True, True, True, False, True])
+    payments, _ = pay(OutputAgreement(COST, KnownVariance(16.0)), gradients, mask)
+    assert explain(payments, COST, 8) == [
+        "9 for the 8 samples asked for, plus 0.75: at distance 2.812, closer to the others than the 3 of honest work",
+        "9 for the 8 samples asked for, plus 0.75: at distance 2.812, closer to the others than the 3 of honest work",
+        "9 for the 8 samples asked for, plus 3: at distance 2.25, closer to the others than the 3 of honest work",
+        "nothing: he did not take part",
+        "nothing: his gradient holds NaN, infinity or a number too large to square; he counts as absent",
+    ]
+    flat, _ = pay(FlatPay(COST), gradients, mask)
+    assert explain(flat, COST, 8)[0] == "9 for the 8 samples asked for, whatever was sent"
+
+
+def test_every_status_has_a_label_and_a_reason() -> None:
+    assert [status.label for status in Status] == ["paid", "declined", "alone", "too-few", "no-variance", "invalid"]
+    nothing = np.full(len(Status), np.nan)
+    payments = Payments(np.zeros(len(Status)), nothing, nothing, nothing, np.arange(len(Status)))
+    assert all(explain(payments, COST, 8))
