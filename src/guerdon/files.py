@@ -1,0 +1,52 @@
+"""Reading one round's gradients from a file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
+
+SUFFIXES = (".npy", ".npz", ".safetensors")
+
+
+def read_gradients(path: Path) -> tuple[list[str], Any]:
+    """Return the agents' names and their gradients (agents, dim) from a .npy, .npz or .safetensors file.
+
+    A file with one array holds all agents, (agents, dim), named "0", "1", …; a file with several holds one array per
+    agent, of any shape as long as it is the same for all, named as the arrays are.
+    """
+    arrays = _read_arrays(path)
+    if len(arrays) == 1:
+        (gradients,) = arrays.values()
+        if gradients.ndim < 2:
+            raise ValueError(
+                f"`{path}` must hold an array (agents, dim) or one array per agent, got one of shape {gradients.shape}"
+            )
+        return [str(index) for index in range(gradients.shape[0])], gradients
+    shapes = {array.shape for array in arrays.values()}
+    if len(shapes) != 1:
+        listed = ", ".join(f"{name} {array.shape}" for name, array in list(arrays.items())[:5])
+        raise ValueError(f"`{path}` must hold arrays of one shape, one per agent, got {listed or 'none'}")
+    return list(arrays), np.stack([np.ravel(array) for array in arrays.values()])
+
+
+def _read_arrays(path: Path) -> Mapping[str, Any]:
+    """Return the arrays of a file by name. Pickled objects are refused: they could run code."""
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ValueError(f"`{path}` must be a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file")
+    if not path.is_file():
+        raise FileNotFoundError(f"`{path}` is not a file")
+    try:
+        if suffix == ".safetensors":
+            return load_file(path)
+        with path.open("rb") as file:
+            if suffix == ".npy":
+                return {"": np.lib.format.read_array(file, allow_pickle=False)}
+            archive = np.load(file, allow_pickle=False)
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, KeyError, TypeError, AttributeError, BadZipFile, SafetensorError) as error:
+        raise ValueError(f"`{path}` cannot be read as {suffix}: {error}") from error

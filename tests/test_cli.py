@@ -1,0 +1,144 @@
+"""The command line as a person uses it, wrong input included: in a real process, with real files."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from guerdon import BalancedVariance, ExpressionCost, OutputAgreement, gather
+
+EQUILIBRIUM = ["equilibrium", "--agents", "10", "--request", "8", "--cost", "1 + s", "--max-batch", "32"]
+
+
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
+    command = [str(Path(sys.executable).parent / "guerdon"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cwd, check=False)
+
+
+def run_json(*arguments: str) -> Any:
+    result = run(*arguments, "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def gradients(tmp_path: Path) -> Path:
+    values = np.random.default_rng(0).normal(size=(5, 40))
+    values[3] *= 2
+    values[4, 7] = np.nan
+    np.save(tmp_path / "gradients.npy", values)
+    return tmp_path / "gradients.npy"
+
+
+def test_equilibrium_prints_the_table_of_the_paper() -> None:
+    result = run(*EQUILIBRIUM)
+    assert result.returncode == 0
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines()]
+    rows = {cells[0]: cells[1:] for cells in lines if len(cells) == 5}
+    assert len(rows) == 33
+    assert rows["2"] == ["-15.000", "3.000", "-18.000", ""]
+    assert rows["8"] == ["9.000", "9.000", "0.000", "◀ best response"]
+    assert "Equilibria in which everybody does the same: 0 (decline), 8 (the request)" in result.stdout
+
+
+def test_equilibrium_as_json() -> None:
+    report = run_json(*EQUILIBRIUM)
+    assert report["best_response"] == 8
+    assert report["symmetric_equilibria"] == [0, 8]
+    assert report["table"][16] == {"batch_size": 16, "expected_reward": 13.0, "cost": 17.0, "utility": -4.0}
+
+
+def test_equilibrium_under_another_rule_and_lazy_others() -> None:
+    report = run_json(*EQUILIBRIUM, "--rule", "estimated", "--others", "2")
+    assert (report["rule"], report["others"], report["best_response"]) == ("estimated", 2, 4)
+
+
+def test_a_long_table_is_shortened_and_says_so() -> None:
+    result = run("equilibrium", "--request", "1000", "--max-batch", "5000")
+    assert len(result.stdout.splitlines()) < 60
+    assert "5001 batch sizes; --json lists them all" in result.stdout
+    assert "1000 (the request)" in result.stdout
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
+def test_plot(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"game.{suffix}"
+    result = run(*EQUILIBRIUM, "--plot", str(path))
+    assert result.returncode == 0, result.stderr
+    assert path.read_bytes()[:5] in (b"<?xml", b"\x89PNG\r", b"%PDF-")
+    assert str(path) in result.stdout
+
+
+def test_pay_prints_every_agent_with_a_reason(gradients: Path) -> None:
+    result = run("pay", str(gradients), "--request", "8", "--cost", "1 + s", "--variance", "known:320")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "invalid" in result.stdout
+    assert "4 of 5 agents paid" in result.stdout
+
+
+def test_pay_is_what_the_mechanism_says(gradients: Path) -> None:
+    report = run_json("pay", str(gradients), "--request", "8")
+    mechanism = OutputAgreement(ExpressionCost("1 + s"), BalancedVariance())
+    evidence = gather(np.load(gradients), [True] * 5)
+    expected, _ = mechanism.pay(mechanism.init(5), evidence, [True] * 5, 8)
+    assert [agent["reward"] for agent in report["agents"]] == expected.reward.tolist()
+    assert [agent["status"] for agent in report["agents"]] == ["paid"] * 4 + ["invalid"]
+    assert report["agents"][4]["distance"] is None
+
+
+def test_names_from_a_file_are_shown_as_they_are(tmp_path: Path) -> None:
+    names = {"[red]eve[/]": np.zeros(3), "Zoë": np.ones(3), "x" * 30: np.array([1.0, 0.0, 2.0])}
+    np.savez(tmp_path / "g.npz", **names)  # pyright: ignore[reportArgumentType]
+    result = run("pay", str(tmp_path / "g.npz"), "--request", "8")
+    assert all(name in result.stdout for name in names)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["equilibrium", "--cost", "9 - s"], "`cost` must increase strictly"),
+        (["equilibrium", "--cost", "s ** 0.5"], "`cost` must be convex for s > 0"),
+        (["equilibrium", "--cost", "s - 5"], "`cost` must not be negative, but h(1) = -4: it fails at s = 1"),
+        (["equilibrium", "--cost", "__import__('os')"], "an expression may hold numbers, s,"),
+        (["equilibrium", "--cost", "9**9**9**9"], "`cost` cannot be computed"),
+        (["equilibrium", "--cost", ""], "cannot read the expression"),
+        (["equilibrium", "--request", "0"], "`request` must be a positive integer, got 0"),
+        (["equilibrium", "--agents", "-2"], "`num_agents` must be a positive integer, got -2"),
+        (["equilibrium", "--max-batch", "4"], "`request` must be at most `max_batch` (4), got 8"),
+        (["equilibrium", "--max-batch", "100000000000"], "`--max-batch` must be at most 100000, got 100000000000"),
+        (["equilibrium", "--others", "99"], "`sizes` must be whole numbers from 0 to `max_batch` (32)"),
+        (["equilibrium", "--plot", "/nowhere/at/all.png"], "No such file or directory"),
+        (["equilibrium", "--plot", "game.docx"], "docx"),
+        (["equilibrium", "--rule", "guess"], "Invalid value for '--rule'"),
+        (["equilibrium", "--request", "eight"], "Invalid value for '--request'"),
+        (["pay", "FILE", "--request", "8", "--variance", "known"], "`--variance` must be known:NUMBER"),
+        (["pay", "FILE", "--request", "8", "--variance", "known:-1"], "NUMBER must be finite and above 0"),
+        (["pay", "FILE", "--request", "8", "--variance", "known:nan"], "NUMBER must be finite and above 0"),
+        (["pay", "FILE", "--request", "8", "--variance", "exact"], "`--variance` must be known:NUMBER"),
+        (["pay", "FILE", "--request", "-1"], "`request` must be a positive integer, got -1"),
+        (["pay", "FILE", "--request", "8", "--cost", "2 - s"], "`cost` must"),
+        (["pay", "gone.npy", "--request", "8"], "`gone.npy` is not a file"),
+        (["pay", "FILE"], "Missing option '--request'"),
+        (["nonsense"], "No such command 'nonsense'"),
+    ],
+)
+def test_wrong_input_is_one_clear_message(gradients: Path, arguments: list[str], message: str) -> None:
+    result = run(*(str(gradients) if word == "FILE" else word for word in arguments))
+    assert result.returncode == 2
+    assert message in result.stderr.replace("\n", " ")
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_help_has_examples() -> None:
+    for command in ("equilibrium", "pay"):
+        result = run(command, "--help")
+        assert result.returncode == 0
+        assert f"Example: guerdon {command}" in result.stdout
+    assert run("--version").stdout.startswith("guerdon 0.")
