@@ -1,5 +1,6 @@
 """`gather` against a bare mean over the agents, on the same array, in NumPy and in PyTorch."""
 
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -38,8 +39,7 @@ def _cells(agents: int, dim: int, bare: float, ours: float) -> list[str]:
 
 
 def _torch_times(gradients: Any, everybody: Any) -> tuple[float, float]:
-    import torch
-
+    torch: Any = import_module("torch")  # not installed everywhere, so not known to the type checker
     tensor, mask = torch.from_numpy(gradients), torch.from_numpy(everybody)
     return best_time(lambda: torch.mean(tensor, dim=0)), best_time(lambda: gather(tensor, mask))
 
