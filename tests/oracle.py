@@ -53,7 +53,7 @@ class PaperRule:
     """R_k = h(ν) + h'(ν)·(ν·c/(c−1) − ν²/σ²·D_k), with σ² known, estimated, or balanced over earlier rounds."""
 
     cost: Any
-    variance: float | str  # a number, "estimated" or "balanced"
+    variance: float | str  # a number, "estimated", "shared" (balanced) or "balanced" (with history)
     crowd: str = "present"
     decay: float = 0.9
     past: list[tuple[Any, Any, int]] = field(default_factory=list[Any])

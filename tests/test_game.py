@@ -23,12 +23,18 @@ def paper_game(rule: Rule = "known", **changes: Any) -> MinibatchGame:
     return MinibatchGame(**paper | changes)
 
 
-@every_rule
+@pytest.mark.parametrize("rule", ["known", "estimated"])
 def test_figure_3(rule: Rule) -> None:
     game = paper_game(rule)
     profiles = [[size, *[8] * 9] for size in (2, 4, 8, 16)]
     np.testing.assert_allclose([game.expected_reward(p)[0] for p in profiles], [-15, 1, 9, 13], atol=1e-12)
     np.testing.assert_allclose([game.utility(p)[0] for p in profiles], [-18, -4, 0, -4], atol=1e-12)
+
+
+def test_figure_3_under_the_balanced_rule() -> None:
+    """An agent's own noise is in the scale he is measured by: extremes cost less, the best response is the same."""
+    utilities = paper_game("balanced").utilities(0, [8] * 10)
+    np.testing.assert_allclose(utilities[[2, 4, 8, 16]], [-12.462, -3.273, 0, -3.789], atol=1e-3)
 
 
 @every_rule
@@ -76,13 +82,15 @@ def test_coordinated_shirking_pays_unless_the_variance_is_known() -> None:
 @given(st.lists(st.integers(1, 32), min_size=4, max_size=4))
 def test_balanced_variance_compares_with_the_others(sizes: list[int]) -> None:
     game = MinibatchGame(4, 8, COST, 32, rule="balanced")
-    expected = 9 + 64 * (np.mean([1 / s for s in sizes[1:]]) - 1 / sizes[0])
+    inverse = 1 / np.array(sizes)
+    expected = 9 + 8 * (np.mean(inverse[1:]) - inverse[0]) / np.mean(inverse)
     assert float(game.expected_reward(sizes)[0]) == pytest.approx(expected)
+    assert float(np.sum(game.expected_reward(sizes))) == pytest.approx(4 * 9)  # a fixed sum, however it is shared
 
 
 def test_best_response_paths() -> None:
     assert [p[0] for p in paper_game("estimated").best_response_path([1] * 10)] == [1, 3, 5, 6, 7, 8]
-    assert [p[0] for p in paper_game("balanced").best_response_path([1] * 10)] == [1, 8]
+    assert [p[0] for p in paper_game("balanced").best_response_path([1] * 10)] == [1, 3, 5, 6, 7, 8]
     # Where all others hardly work, a known variance makes taking part a loss: nobody does.
     assert [p[0] for p in paper_game("known").best_response_path([1] * 10)] == [1, 0]
     assert [p[0] for p in paper_game("known").best_response_path([6] * 10)] == [6, 0]

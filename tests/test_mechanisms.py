@@ -45,7 +45,8 @@ def normal(agents: int, dim: int = 4, seed: int = 0) -> Any:
 VARIANCES: dict[str, tuple[VarianceRule, Any]] = {
     "known": (KnownVariance(3.0), 3.0),
     "estimated": (EstimatedVariance(), "estimated"),
-    "balanced": (BalancedVariance(0.6), "balanced"),
+    "balanced": (BalancedVariance(), "shared"),
+    "balanced with history": (BalancedVariance(0.6), "balanced"),
 }
 
 
@@ -125,14 +126,15 @@ def test_two_participants_can_be_paid_only_where_the_variance_is_known() -> None
         payments, _ = pay(OutputAgreement(COST, rule), normal(3), mask)
         assert statuses(payments) == ["too-few", "declined", "too-few"]
         assert payments.reward.tolist() == [0.0] * 3
-    _, state = pay(OutputAgreement(COST), normal(3), [True] * 3)
-    later, _ = pay(OutputAgreement(COST), normal(3), mask, state=state)
+    remembering = OutputAgreement(COST, BalancedVariance(0.9))
+    _, state = pay(remembering, normal(3), [True] * 3)
+    later, _ = pay(remembering, normal(3), mask, state=state)
     assert statuses(later) == ["too-few", "declined", "too-few"]  # history does not help: this round's level is unknown
 
 
 def test_two_participants_still_teach_the_absent_agent_s_history() -> None:
     gradients = normal(3)
-    _, state = pay(OutputAgreement(COST), gradients, [True, False, True])
+    _, state = pay(OutputAgreement(COST, BalancedVariance(0.9)), gradients, [True, False, True])
     # For agent 1 both others are there; for each of them only one other is.
     assert state.freedom.tolist() == [0.0, 1.0, 0.0]
     np.testing.assert_allclose(state.squares[1], 8 * oracle.squares(gradients, [0, 2]))
@@ -143,14 +145,15 @@ def test_identical_gradients() -> None:
     everybody = [True] * 4
     known, _ = pay(OutputAgreement(COST, KnownVariance(4.0)), same, everybody)
     np.testing.assert_allclose(known.reward, 9 + 8 * 4 / 3)  # distance 0: the most that this rule ever pays
-    for rule in (EstimatedVariance(), BalancedVariance()):
+    for rule in (EstimatedVariance(), BalancedVariance(), BalancedVariance(0.9)):
         payments, state = pay(OutputAgreement(COST, rule), same, everybody)
         assert statuses(payments) == ["no-variance"] * 4
         assert payments.reward.tolist() == [0.0] * 4
         again, _ = pay(OutputAgreement(COST, rule), same, everybody, state=state)
         assert statuses(again) == ["no-variance"] * 4  # a history of nothing but zeros is none
-    _, history = pay(OutputAgreement(COST), normal(4), everybody)
-    balanced, _ = pay(OutputAgreement(COST), same, everybody, state=history)
+    remembering = OutputAgreement(COST, BalancedVariance(0.9))
+    _, history = pay(remembering, normal(4), everybody)
+    balanced, _ = pay(remembering, same, everybody, state=history)
     np.testing.assert_allclose(balanced.reward, 9.0)  # nobody is further out than anybody else
 
 
@@ -162,17 +165,24 @@ def test_an_agent_far_out_among_identical_others_gets_a_finite_number() -> None:
     assert -1e9 < payments.reward[2] < -1e5
 
 
-def test_first_round_of_the_balanced_rule_shares_a_fixed_sum() -> None:
+@pytest.mark.parametrize("rule", [BalancedVariance(), BalancedVariance(0.9)])
+def test_without_history_the_balanced_rule_shares_a_fixed_sum(rule: BalancedVariance) -> None:
     for agents in (3, 5, 10):
         gradients = normal(agents)
-        payments, _ = pay(OutputAgreement(COST), gradients, [True] * agents)
+        payments, _ = pay(OutputAgreement(COST, rule), gradients, [True] * agents)
         dev = gather(gradients, [True] * agents).deviation
         closed = 9 + 8 * agents / (agents - 2) * (1 - agents * dev / dev.sum())
         np.testing.assert_allclose(payments.reward, closed, rtol=1e-12)
         np.testing.assert_allclose(payments.reward.sum(), 9 * agents, rtol=1e-12)
 
 
-def test_first_round_garbage_cannot_drag_the_others_down() -> None:
+def test_the_balanced_rule_needs_no_history() -> None:
+    mechanism = OutputAgreement(COST)
+    _, state = pay(mechanism, normal(5), [True] * 5)
+    np.testing.assert_array_equal(state, mechanism.init(5))
+
+
+def test_garbage_cannot_drag_the_others_down_under_the_balanced_rule() -> None:
     gradients = normal(6)
     gradients[5] *= 1e9
     payments, _ = pay(OutputAgreement(COST), gradients, [True] * 6)

@@ -121,8 +121,8 @@ def pay(
         str,
         typer.Option(
             metavar="known:σ²|estimated|balanced",
-            help="Variance of a single-sample gradient: a number you know, the paper's estimate (underpays), or the "
-            "balanced rule, here in its first round.",
+            help="Variance of a single-sample gradient: a number you know, the paper's estimate (which underpays), or "
+            "the balanced rule.",
         ),
     ] = "balanced",
     as_json: JsonOption = False,

@@ -4,14 +4,15 @@ A profile gives every agent's batch size S_k, 0 for one who declines. With n par
 the mean of 1/S_i over the other participants, output agreement pays participant k in expectation
 
     known variance        h(ν) + h'(ν) · ( ν·c/(c−1) − ν² · (1/S_k + q_k/o) )
-    balanced variance     h(ν) + h'(ν) · ν² · ( q_k·c/(c−1) − 1/S_k − q_k/o )
-    estimated variance    h(ν) + h'(ν) · ( ν·c/(c−1) − ν · (1/(S_k·q_k) + 1/o) · b )
+    estimated variance    h(ν) + h'(ν) · ν · ( c/(c−1) − (1/(S_k·q_k) + 1/o) · b )
+    balanced variance     h(ν) + h'(ν) · ν · ( q_k·c/(c−1) − 1/S_k − q_k/o ) / r
 
-with c the crowd: n ("present") or all agents ("enrolled"). σ² cancels. The first two are exact for any profile and
-any distribution of the gradients (the second once earlier rounds have told σ²; for everybody present it is just
-h(ν) + h'(ν)·ν²·(q_k − 1/S_k)). The third is exact for Gaussian gradients in `dimension` equally noisy directions when
-the others use one batch size, with the bias b = f/(f − 2), f = (o − 1)·dimension; b → 1 in many dimensions, which is
-the default. A participant without enough others (one; two where the variance is estimated) is paid nothing.
+with c the crowd, n ("present") or all agents ("enrolled"), and r the mean of 1/S_i over all participants; σ² cancels.
+The first is exact for any distribution of the gradients. The other two divide by an estimate, and hold where that is
+sharp: in many dimensions, the default. For Gaussian gradients in `dimension` equally noisy directions the estimated
+rule is exact too when the others use one batch size, with b = f/(f − 2), f = (o − 1)·dimension. With everybody present
+the balanced rule is just h(ν) + h'(ν)·ν·(q_k − 1/S_k)/r; where all do the same it pays h(ν) exactly, in any dimension.
+A participant without enough others (one; two where the variance is estimated) is paid nothing.
 """
 
 import math
@@ -151,7 +152,8 @@ class MinibatchGame:
         if self.rule == "known":
             surplus = nu * constant - nu**2 * (own_inverse + mean_inverse / others)
         elif self.rule == "balanced":
-            surplus = nu**2 * (mean_inverse * (constant - 1 / others) - own_inverse)
+            everybody = (others * mean_inverse + own_inverse) / (others + 1)
+            surplus = nu * (mean_inverse * (constant - 1 / others) - own_inverse) / everybody
         else:
             surplus = nu * constant - nu * (own_inverse / mean_inverse + 1 / others) * self._bias(others)
         return xp.where(paid, self.cost(self.request) + self.cost.slope(self.request) * surplus, 0.0)

@@ -11,14 +11,16 @@ Output agreement (the paper's equation 6, and what we add to it) pays participan
 where ν is the request, h the cost, D_k = ‖X_k − mean of the others‖² his distance, E_k = W_k/ν · n/(n−1) the distance
 expected of honest work, and V_k, W_k two values for the variance σ² of a single-sample gradient:
 
-    rule                 V_k (sets the slope)                        W_k (sets the level)
-    KnownVariance        σ²                                          σ²
-    EstimatedVariance    σ̂²₋ₖ, from the others in this round         σ̂²₋ₖ
-    BalancedVariance     σ̃²₋ₖ, from the others in earlier rounds     σ̂²₋ₖ
+    rule                     V_k (sets the slope)                          W_k (sets the level)
+    KnownVariance            σ²                                            σ²
+    EstimatedVariance        σ̂²₋ₖ, from the others in this round           σ̂²₋ₖ
+    BalancedVariance         from all in this round, the same for all      σ̂²₋ₖ
+    BalancedVariance(decay)  σ̃²₋ₖ, from the others in earlier rounds       σ̂²₋ₖ
 
 With known variance S_k = ν is everybody's best response and honest pay equals honest cost (the paper's Theorem 1). The
-estimated rule underpays, because E[1/σ̂²] > 1/σ². The balanced rule does not: at cooperation E_k − D_k has mean 0 and
-V_k does not depend on this round, so E[R_k] = h(ν) for any distribution of the gradients and however poor V_k is.
+estimated rule underpays, because E[1/σ̂²] > 1/σ². The balanced rule does not, for any distribution of the gradients: at
+cooperation E_k − D_k has mean 0, and it keeps it when divided by a number that is the same for everybody (the E_k − D_k
+add up to 0 over the participants, and nobody is special) or that does not depend on this round.
 """
 
 from dataclasses import dataclass, field
@@ -166,26 +168,30 @@ class EstimatedVariance:
 
 @dataclass(frozen=True)
 class BalancedVariance:
-    """The slope of the pay uses σ² as earlier rounds had it, without k; its level uses this round's.
+    """The level of the pay uses σ² as the others have it in this round; its slope uses a value that k hardly moves.
 
-    Earlier rounds are pooled, each weighing `decay` times the one after it. Where there is no history (the first
-    round), V is this round's estimate from *all* participants, the same for everybody. The differences E_k − D_k
-    add up to 0 over the participants, so this too pays exactly h(ν) in expectation wherever the gradients are
-    exchangeable; and then R_k = h(ν) + h'(ν) · ν · n/(n−2) · (1 − n · dev_k/Σ dev), which a large outlier cannot
-    drag down for the others.
+    By default that value is this round's estimate from all participants, the same for everybody:
+    R_k = h(ν) + h'(ν) · ν · n/(n−2) · (1 − n · dev_k/Σ dev). Then n·h(ν) is paid in all, whatever is sent, and an
+    outlier can only make the others' pay higher, by ν·h'(ν)·n/(n−1) at the most.
+
+    With a `decay` it is σ² as earlier rounds had it, without k, each round weighing `decay` times the one after it
+    (THEORY §4; the first round has no history, and does as above). While σ² falls, as it does early in a training, the
+    past is too large a value, the pay too flat, and the best response less than ν: prefer the default.
     """
 
-    decay: float = 0.9
+    decay: float | None = None
 
     least_participants = 3
 
     def __post_init__(self) -> None:
+        if self.decay is None:
+            return
         check_number("decay", self.decay, minimum=0)
         if not is_traced(self.decay) and self.decay > 1:
             raise ValueError(f"`decay` must be at most 1, got {self.decay!r}")
 
     def variances(self, history: History, spread: Spread) -> tuple[Array, Array]:
-        """Return (σ̃²₋ₖ, σ̂²₋ₖ), with this round's pooled estimate for V where there is no history."""
+        """Return (V, σ̂²₋ₖ); V is this round's pooled estimate where there is no history."""
         xp = namespace(spread.squares)
         pooled = spread.request * spread.squares / _at_least_one(spread.count - 1)
         known = history.squares > 0
@@ -194,6 +200,8 @@ class BalancedVariance:
 
     def remember(self, history: History, spread: Spread) -> History:
         """Return the decayed history plus this round; a round that says nothing of σ² makes nothing older."""
+        if self.decay is None:
+            return history
         xp = namespace(spread.squares)
         informative = spread.freedom_of_others > 0
         squares = self.decay * history.squares + spread.request * spread.squares_of_others
@@ -247,6 +255,34 @@ class OutputAgreement:
 
         shown = [xp.where(paid, x, xp.nan) for x in (distance, expected, slope_variance)]
         return Payments(xp.where(paid, reward, 0.0), *shown, status=status), self.variance.remember(state, spread)
+
+
+@dataclass(frozen=True)
+class GenieAided:
+    """The paper's ideal (its equation 8): pay by the distance to the true gradient, which only a simulation knows.
+
+    R_k = h(ν) + h'(ν) · ν²/σ² · (σ²/ν − ‖X_k − m‖²), from evidence gathered with the population gradient m as its
+    prediction. Nobody's pay depends on anybody else's gradient, so a lone participant is paid like any other.
+    """
+
+    cost: Cost
+    variance: KnownVariance
+
+    def init(self, num_agents: int) -> History:
+        """Return the state before the first round: an empty history."""
+        return _no_history(num_agents)
+
+    def pay(self, state: History, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, History]:
+        """Return the payments of a round, and the state as it is."""
+        state, mask = _checked(state, evidence, participating, request)
+        xp = namespace(evidence.deviation)
+        nu = _as_request(evidence, request)
+        variance = self.variance.variance + 0 * evidence.length
+        status = _status(evidence, mask, least_participants=1, variance=variance)
+        paid = status == Status.PAID.value
+        reward = self.cost(nu) + self.cost.slope(nu) * nu**2 / variance * (variance / nu - evidence.length)
+        shown = [xp.where(paid, x, xp.nan) for x in (evidence.length, variance / nu, variance)]
+        return Payments(xp.where(paid, reward, 0.0), *shown, status=status), state
 
 
 @dataclass(frozen=True)
