@@ -1,0 +1,261 @@
+"""Strategic agents: how many samples an agent uses, and what he then sends.
+
+An agent knows only what he could know: his `View`. `choose` gives the batch size he secretly uses (0: none), `report`
+what he sends in place of the gradient he computed, `learn` what he remembers of the round. An agent who uses no samples
+declines, unless he `fabricates`: then he sends something all the same, at no cost.
+
+Agents are JAX pytrees: their numbers are data, so that a run with another batch size needs no new compilation.
+"""
+
+# JAX's transformations forget the types of what they are given.
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from guerdon.arrays import Array, check_number
+from guerdon.costs import Cost
+from guerdon.game import MinibatchGame, Rule
+
+
+class View(NamedTuple):
+    """What an agent knows when his turn comes."""
+
+    round: Array  # 0 for the first
+    request: Array  # the batch size that the server asks for
+    model: Array  # the model just broadcast
+    previous_model: Array  # the one before it; the same in the first round
+    previous_step: Array  # the step size between the two; public, as the server's training recipe is
+    variance: Array  # σ² at the model: more than most agents know, for cheats who fit their noise to it
+    memory: Any  # what he made of his own past batch sizes and rewards
+
+
+class Agent(Protocol):
+    """A participant. What is defined here is an agent who sends what he computed and remembers nothing."""
+
+    @property
+    def fabricates(self) -> bool:
+        """Whether he sends something even without samples."""
+        return False
+
+    def init(self) -> Any:
+        """Return what he remembers before the first round."""
+        return ()
+
+    def choose(self, view: View, key: Array) -> Array:
+        """Return the batch size he uses."""
+        ...
+
+    def report(self, view: View, gradient: Array, key: Array) -> Array:
+        """Return what he sends, given the gradient he computed (zeros where he used no samples)."""
+        del view, key
+        return gradient
+
+    def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
+        """Return what he remembers after the round, having been paid `reward`."""
+        del batch_size, reward
+        return view.memory
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Cooperative(Agent):
+    """Does what is asked."""
+
+    def choose(self, view: View, key: Array) -> Array:
+        """Return the request."""
+        del key
+        return view.request
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Fixed(Agent):
+    """Uses `size` samples whatever is asked; 0 declines."""
+
+    size: int
+
+    def choose(self, view: View, key: Array) -> Array:
+        """Return his size."""
+        del view, key
+        return jnp.asarray(self.size)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Portion(Agent):
+    """Uses `share` times what is asked, rounded to whole samples: 0.5 does half the work, 2 twice as much, 0 none."""
+
+    share: float
+
+    def choose(self, view: View, key: Array) -> Array:
+        """Return his share of the request."""
+        del key
+        return jnp.asarray(jnp.round(self.share * view.request), jnp.int32)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Declining(Agent):
+    """Declines with a probability, independently each round; otherwise does what is asked."""
+
+    probability: float
+
+    def choose(self, view: View, key: Array) -> Array:
+        """Return 0 or the request."""
+        return jnp.where(jax.random.bernoulli(key, self.probability), 0, view.request)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class BestResponding(Agent):
+    """Plays the best response of the game in closed form, believing that the others follow the request.
+
+    `table[ν]` is his best batch size for request ν; `best_responding` computes it.
+    """
+
+    table: Array
+
+    def choose(self, view: View, key: Array) -> Array:
+        """Look the request up."""
+        del key
+        return self.table[view.request]
+
+
+def best_responding(
+    cost: Cost, num_agents: int, max_batch: int, rule: Rule = "known", others: int | None = None
+) -> BestResponding:
+    """Return an agent with this cost who knows the payment rule, and believes the others at `others` (the request).
+
+    >>> from guerdon import AffineCost
+    >>> best_responding(AffineCost(1, 1), num_agents=10, max_batch=16, rule="estimated", others=2).table[8]
+    Array(4, dtype=int32)
+    """
+    table = [0]
+    for request in range(1, max_batch + 1):
+        game = MinibatchGame(num_agents, request, cost, max_batch, rule=rule)
+        table.append(game.best_response(0, [request if others is None else others] * num_agents))
+    return BestResponding(jnp.asarray(table))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Learning(Agent):
+    """Knows nothing of the rule: tries the batch sizes in `sizes` and learns from his own pay which one is best.
+
+    A bandit: each round he uses the size with the highest mean profit so far plus a bonus for being little tried
+    (UCB1), `exploration` being how far a single round's pay strays. `costs` are those of the sizes.
+    """
+
+    sizes: Array
+    costs: Array
+    exploration: float
+
+    def init(self) -> Any:
+        """Return no tries and no profit for each size."""
+        return jnp.zeros(self.sizes.shape), jnp.zeros(self.sizes.shape)
+
+    def choose(self, view: View, key: Array) -> Array:
+        """Return the most promising size; each is tried once first, in random order."""
+        tries, profits = view.memory
+        bonus = self.exploration * jnp.sqrt(2 * jnp.log(jnp.maximum(view.round, 1)) / jnp.maximum(tries, 1))
+        untried = 1e30 * (1 + jax.random.uniform(key, tries.shape))
+        return self.sizes[jnp.argmax(jnp.where(tries > 0, profits / jnp.maximum(tries, 1) + bonus, untried))]
+
+    def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
+        """Return the tries and profits with this round added."""
+        tries, profits = view.memory
+        used = self.sizes == batch_size
+        return tries + used, profits + jnp.where(used, reward - self.costs, 0.0)
+
+
+def learning(sizes: tuple[int, ...], cost: Cost, exploration: float = 6.0) -> Learning:
+    """Return a learning agent with this cost who tries these batch sizes (0 among them: declining)."""
+    check_number("exploration", exploration, minimum=0)
+    if not sizes or any(isinstance(size, bool) or int(size) != size or size < 0 for size in sizes):
+        raise ValueError(f"`sizes` must be whole numbers of at least 0, at least one, got {sizes!r}")
+    return Learning(jnp.asarray(sizes), jnp.asarray([float(cost(size)) for size in sizes]), exploration)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Reporting(Agent):
+    """Chooses as `chooser` does, but sends something else than the gradient X that he computed:
+
+        gradient · X  +  echo · (last aggregate)  +  noise of total variance  honest_noise · σ²/ν  +  noise² · d
+
+    The last aggregate is public: it can be read from two broadcasts. σ²/ν is the noise that honest work would have.
+    `fabricates` says that he sends it even where he used no samples. Everything is a number, so that all such agents
+    run in one compiled simulation, and the most profitable one can be searched for.
+    """
+
+    chooser: Agent
+    gradient: float = 1.0
+    echo: float = 0.0
+    honest_noise: float = 0.0
+    noise: float = 0.0
+    fabricates: bool = False  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    def init(self) -> Any:
+        """Return what his chooser remembers."""
+        return self.chooser.init()
+
+    def choose(self, view: View, key: Array) -> Array:
+        """Return what his chooser chooses."""
+        return self.chooser.choose(view, key)
+
+    def report(self, view: View, gradient: Array, key: Array) -> Array:
+        """Return the mixture."""
+        step = jnp.where(view.previous_step > 0, view.previous_step, 1.0)
+        aggregate = (view.previous_model - view.model) / step
+        honest = self.honest_noise * view.variance / view.request / gradient.shape[0]
+        noise = jnp.sqrt(honest + self.noise**2) * jax.random.normal(key, gradient.shape, gradient.dtype)
+        return self.gradient * gradient + self.echo * aggregate + noise
+
+    def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
+        """Return what his chooser learns."""
+        return self.chooser.learn(view, batch_size, reward)
+
+
+def zero() -> Reporting:
+    """Return an agent who does nothing and sends the zero vector."""
+    return Reporting(Portion(0.0), gradient=0.0, fabricates=True)
+
+
+def echo() -> Reporting:
+    """Return an agent who does nothing and sends the last aggregate."""
+    return Reporting(Portion(0.0), gradient=0.0, echo=1.0, fabricates=True)
+
+
+def noisy_echo(strength: float = 1.0) -> Reporting:
+    """Return an echo that adds noise of `strength` times the variance that honest work would have."""
+    check_number("strength", strength, minimum=0)
+    return Reporting(Portion(0.0), gradient=0.0, echo=1.0, honest_noise=strength, fabricates=True)
+
+
+def shrink(factor: float = 0.5, chooser: Agent | None = None) -> Reporting:
+    """Return an agent who works but sends his gradient shrunk towards zero by `factor`, at most 1."""
+    check_number("factor", factor, minimum=0)
+    if factor > 1:
+        raise ValueError(f"`factor` must be at most 1, got {factor!r}; `scale` makes a gradient longer")
+    return Reporting(chooser or Portion(1.0), gradient=factor)
+
+
+def scale(factor: float = 2.0, chooser: Agent | None = None) -> Reporting:
+    """Return an agent who works but sends `factor` times his gradient."""
+    check_number("factor", factor, minimum=0)
+    return Reporting(chooser or Portion(1.0), gradient=factor)
+
+
+def sign_flip(chooser: Agent | None = None) -> Reporting:
+    """Return an agent who works but sends the negative of his gradient."""
+    return Reporting(chooser or Portion(1.0), gradient=-1.0)
+
+
+def garbage(size: float = 1e3) -> Reporting:
+    """Return an agent who does nothing and sends normal noise of standard deviation `size` in every component."""
+    check_number("size", size, minimum=0)
+    return Reporting(Portion(0.0), gradient=0.0, noise=size, fabricates=True)

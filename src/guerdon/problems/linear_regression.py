@@ -1,0 +1,139 @@
+"""The paper's linear regression: Y ~ N(0, I), V = Y·θ* + N(0, 1), squared loss (Y·θ − V)².
+
+Everything is known in closed form (THEORY §5). With δ = θ − θ* and x = ‖δ‖²: m = 2δ, σ² = 4((d + 1)x + d), and one
+step with mean over K agents of batch size S takes E[x] to x(1 − 2η)² + 4η²((d + 1)x + d)/(K·S), exactly.
+"""
+
+# JAX's transformations forget the types of what they are given.
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+
+from guerdon.arrays import Array, check_number, check_positive_integer
+
+FEW = 32  # up to so many samples it is quicker to add them up than to draw their sums
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class LinearRegression:
+    """Linear regression towards `target` (θ*), from the zero vector.
+
+    `literal` draws every sample and averages their gradients, as an agent would; otherwise the mean gradient is drawn
+    from the same law at a cost that does not depend on the batch size.
+    """
+
+    target: Array
+    max_batch: int = field(metadata={"static": True})
+    literal: bool = field(default=False, metadata={"static": True})
+
+    def init(self, key: Array) -> Array:
+        """Return the zero vector."""
+        del key
+        return jnp.zeros_like(self.target)
+
+    def gradient(self, model: Array, batch_size: Array, key: Array) -> Array:
+        """Return the mean of the gradients 2(Y·θ − V)Y over `batch_size` samples."""
+        draw = _draw_literally if self.literal else _draw_at_once
+        return draw(model - self.target, batch_size, self.max_batch, key)
+
+    def population_gradient(self, model: Array) -> Array:
+        """Return m = 2(θ − θ*)."""
+        return 2 * (model - self.target)
+
+    def variance(self, model: Array) -> Array:
+        """Return σ² = 4((d + 1)‖θ − θ*‖² + d)."""
+        dim = self.target.shape[0]
+        return 4 * ((dim + 1) * self.metrics(model)["error"] + dim)
+
+    def metrics(self, model: Array) -> dict[str, Array]:
+        """Return the error x = ‖θ − θ*‖²."""
+        return {"error": jnp.sum((model - self.target) ** 2)}
+
+
+def linear_regression(
+    dim: int = 100, distance: float = 100.0, max_batch: int = 64, literal: bool = False
+) -> LinearRegression:
+    """Return linear regression in `dim` dimensions whose squared error is `distance` before training.
+
+    >>> linear_regression(dim=100).target[:3]
+    Array([1., 1., 1.], dtype=float32)
+    """
+    check_positive_integer("dim", dim)
+    check_positive_integer("max_batch", max_batch)
+    check_number("distance", distance, minimum=0)
+    return LinearRegression(jnp.full(dim, (distance / dim) ** 0.5), max_batch, literal)
+
+
+def expected_errors(dim: int, num_agents: int, batch_size: int, step: float, start: float, rounds: int) -> list[float]:
+    """Return E‖θ_t − θ*‖² for t = 0…rounds when everybody uses `batch_size`: the exact recursion.
+
+    >>> [round(x, 1) for x in expected_errors(100, 10, 8, optimal_step(100, 10, 8), 100.0, 3)]
+    [100.0, 56.0, 31.5, 17.8]
+    """
+    errors = [start]
+    for _ in range(rounds):
+        x = errors[-1]
+        errors.append(x * (1 - 2 * step) ** 2 + 4 * step**2 * ((dim + 1) * x + dim) / (num_agents * batch_size))
+    return errors
+
+
+def optimal_step(dim: int, num_agents: int, batch_size: int) -> float:
+    """Return η(ν) = 1/(2(1 + (d + 1)/(K·ν))), the step that contracts a large error fastest."""
+    for name, value in (("dim", dim), ("num_agents", num_agents), ("batch_size", batch_size)):
+        check_positive_integer(name, value)
+    return 1 / (2 * (1 + (dim + 1) / (num_agents * batch_size)))
+
+
+def _draw_literally(delta: Array, batch_size: Array, max_batch: int, key: Array) -> Array:
+    """Draw `max_batch` samples, use the first `batch_size` of them."""
+    features_key, noise_key = jax.random.split(key)
+    features = jax.random.normal(features_key, (max_batch, delta.shape[0]), delta.dtype)
+    residuals = features @ delta - jax.random.normal(noise_key, (max_batch,), delta.dtype)
+    used = jnp.arange(max_batch) < batch_size
+    return 2 * jnp.where(used, residuals, 0.0) @ features / batch_size
+
+
+def _draw_at_once(delta: Array, batch_size: Array, max_batch: int, key: Array) -> Array:
+    """Draw the mean gradient from its law: along δ, and orthogonal to it (THEORY §5).
+
+    With a_i the sample's component along u = δ/‖δ‖, ε_i its noise and e_i = ‖δ‖a_i − ε_i, the mean gradient is
+    (2/S)(u·Σ a_i e_i + √(Σ e_i²)·z), z standard normal orthogonal to u.
+    """
+    length = jnp.sqrt(jnp.sum(delta**2))
+    unit = delta / jnp.where(length > 0, length, 1.0)
+    sums = _sums_over_few if max_batch <= FEW else _sums_over_many
+    side, (sum_aa, sum_ae, sum_ee) = sums(batch_size, max_batch, delta, key)
+    side = side - unit * jnp.sum(unit * side)
+    along = length * sum_aa - sum_ae
+    squares = jnp.maximum(length**2 * sum_aa - 2 * length * sum_ae + sum_ee, 0.0)
+    return 2 / batch_size * (unit * along + jnp.sqrt(squares) * side)
+
+
+def _sums_over_few(batch_size: Array, max_batch: int, delta: Array, key: Array) -> tuple[Array, tuple[Array, ...]]:
+    """Return z, and Σ a_i², Σ a_i ε_i, Σ ε_i² over `batch_size` samples, added up: one call for all normals."""
+    dim = delta.shape[0]
+    normals = jax.random.normal(key, (dim + 2 * max_batch,), delta.dtype)
+    used = jnp.arange(max_batch) < batch_size
+    a = jnp.where(used, normals[dim : dim + max_batch], 0.0)
+    noise = jnp.where(used, normals[dim + max_batch :], 0.0)
+    return normals[:dim], (jnp.sum(a * a), jnp.sum(a * noise), jnp.sum(noise * noise))
+
+
+def _sums_over_many(batch_size: Array, max_batch: int, delta: Array, key: Array) -> tuple[Array, tuple[Array, ...]]:
+    """Return the same at a cost that does not depend on the number of samples.
+
+    The three sums form a Wishart matrix with S degrees of freedom; by Bartlett's decomposition a normal and two χ²
+    variables make one.
+    """
+    del max_batch
+    normal_key, first_key, second_key = jax.random.split(key, 3)
+    normals = jax.random.normal(normal_key, (delta.shape[0] + 1,), delta.dtype)
+    freedom = jnp.asarray(batch_size, delta.dtype)
+    sum_aa = 2 * jax.random.gamma(first_key, freedom / 2, dtype=delta.dtype)
+    rest = 2 * jax.random.gamma(second_key, jnp.maximum(freedom - 1, 1) / 2, dtype=delta.dtype)
+    across = normals[-1]
+    return normals[:-1], (sum_aa, jnp.sqrt(sum_aa) * across, across**2 + jnp.where(freedom > 1, rest, 0.0))

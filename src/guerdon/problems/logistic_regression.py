@@ -1,0 +1,74 @@
+"""Logistic regression on a data set held in memory; minibatches are drawn from it with replacement."""
+
+# JAX's transformations forget the types of what they are given.
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from guerdon.arrays import Array, check_positive_integer
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class LogisticRegression:
+    """Logistic regression with labels 0 and 1, from the zero vector; its metric is accuracy on the validation set."""
+
+    features: Array
+    labels: Array
+    validation_features: Array
+    validation_labels: Array
+    max_batch: int = field(metadata={"static": True})
+
+    def init(self, key: Array) -> Array:
+        """Return the zero vector."""
+        del key
+        return jnp.zeros(self.features.shape[1], self.features.dtype)
+
+    def gradient(self, model: Array, batch_size: Array, key: Array) -> Array:
+        """Return the mean gradient of the log loss over `batch_size` rows."""
+        rows = jax.random.bits(key, (self.max_batch,)) % self.features.shape[0]
+        features = self.features[rows]
+        used = jnp.arange(self.max_batch) < batch_size
+        return jnp.where(used, _residuals(features, self.labels[rows], model), 0.0) @ features / batch_size
+
+    def population_gradient(self, model: Array) -> Array:
+        """Return the gradient over the whole training set."""
+        return _residuals(self.features, self.labels, model) @ self.features / self.features.shape[0]
+
+    def variance(self, model: Array) -> Array:
+        """Return σ² over the whole training set."""
+        lengths = _residuals(self.features, self.labels, model) ** 2 * jnp.sum(self.features**2, axis=1)
+        return jnp.mean(lengths) - jnp.sum(self.population_gradient(model) ** 2)
+
+    def metrics(self, model: Array) -> dict[str, Array]:
+        """Return the accuracy on the validation set."""
+        predicted = self.validation_features @ model > 0
+        return {"accuracy": jnp.mean(predicted == (self.validation_labels > 0.5))}
+
+
+def logistic_regression(
+    features: Any, labels: Any, validation_features: Any, validation_labels: Any, max_batch: int = 64
+) -> LogisticRegression:
+    """Return logistic regression on the given rows (add a column of ones for an intercept)."""
+    check_positive_integer("max_batch", max_batch)
+    arrays = [jnp.asarray(array, jnp.float32) for array in (features, labels, validation_features, validation_labels)]
+    for name, rows, labelled in (("features", arrays[0], arrays[1]), ("validation_features", arrays[2], arrays[3])):
+        if rows.ndim != 2 or labelled.shape != rows.shape[:1] or rows.shape[0] == 0:
+            raise ValueError(
+                f"`{name}` must be (rows, columns) with one label per row, got {rows.shape} and {labelled.shape}"
+            )
+        if not bool(jnp.all((labelled == 0) | (labelled == 1))):
+            raise ValueError(f"the labels of `{name}` must be 0 or 1, got others")
+    if arrays[0].shape[1] != arrays[2].shape[1]:
+        raise ValueError(
+            f"`validation_features` must have the {arrays[0].shape[1]} columns of `features`, got {arrays[2].shape[1]}"
+        )
+    return LogisticRegression(*arrays, max_batch=max_batch)
+
+
+def _residuals(features: Array, labels: Array, model: Array) -> Array:
+    return jax.nn.sigmoid(features @ model) - labels

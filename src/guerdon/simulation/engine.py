@@ -1,0 +1,353 @@
+"""The simulator: a scan over rounds inside a map over repetitions, compiled once per shape.
+
+Each repetition has its own random key, made from the seed and its number, so the same seed gives the same numbers
+however the repetitions are divided into chunks. Batch sizes, requests, steps and all other numbers of agents, problems
+and policies are data to the compiled function; only what they are, and how many, is part of it.
+"""
+
+# JAX's transformations forget the types of what they are given.
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from guerdon.agents import Agent, View
+from guerdon.arrays import Array, check_positive_integer
+from guerdon.costs import Cost
+from guerdon.evidence import Evidence, gather
+from guerdon.mechanisms import GenieAided, KnownVariance, Mechanism
+from guerdon.problems import Problem
+from guerdon.requests import Request, Requests
+from guerdon.simulation.chunks import run_in_chunks
+from guerdon.simulation.history import History, Rounds, pad_rounds
+
+SEGMENT = 32  # rounds compiled as one scan where a stopping rule may end a run early
+MEMORY = 2**29  # bytes that a chunk of repetitions may take
+
+
+@dataclass(frozen=True)
+class TrueVariance:
+    """Stands for `KnownVariance(σ²)` with the problem's own σ² at the model of each round."""
+
+    least_participants = 2
+
+    def variances(self, history: Any, spread: Any) -> Any:
+        """Raise: only the simulator knows σ²."""
+        del history, spread
+        raise TypeError(
+            "`TrueVariance` must be used in `simulate`, which knows the problem; elsewhere use KnownVariance"
+        )
+
+    remember = variances
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When a run has reached its goal: `metric` at most or at least a value. From then on nothing is done or paid."""
+
+    metric: str
+    at_most: float | None = None
+    at_least: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.at_most is None) == (self.at_least is None):
+            raise ValueError("`Stop` must have either `at_most` or `at_least`, got " + repr(self))
+
+    def reached(self, metrics: Mapping[str, Array]) -> Array:
+        """Tell whether the goal is reached."""
+        value = metrics[self.metric]
+        return value <= self.at_most if self.at_least is None else value >= self.at_least
+
+
+class _Setting(NamedTuple):
+    """What the compiled function is specialised to, beside the shapes of its data."""
+
+    mechanisms: tuple[Mechanism, ...]
+    stop: Stop | None
+    positions: tuple[tuple[int, ...], ...]  # which agents belong to each kind
+
+
+class _Data(NamedTuple):
+    """What it is given."""
+
+    problem: Problem
+    kinds: tuple[Any, ...]  # agents of one kind, their numbers stacked: they are played together
+    requests: Requests
+
+
+class _Carry(NamedTuple):
+    """What a run takes from round to round."""
+
+    model: Array
+    previous_model: Array
+    previous_step: Array
+    states: tuple[Any, ...]  # one per mechanism
+    memories: tuple[Any, ...]  # one per kind of agent
+    stopped: Array
+    diverged: Array
+
+
+def simulate(
+    problem: Problem,
+    agents: Sequence[Agent],
+    mechanism: Mechanism | Mapping[str, Mechanism],
+    requests: Requests,
+    rounds: int,
+    repetitions: int,
+    seed: int = 0,
+    *,
+    costs: Cost | Sequence[Cost] | None = None,
+    stop: Stop | None = None,
+    chunk: int | None = None,
+    progress: bool = False,
+) -> History:
+    """Train `repetitions` times for `rounds` rounds, and return everything that happened.
+
+    `mechanism` is one payment rule, or several by name: then all are computed on the same gradients, and the first is
+    the one that the agents are paid by and learn from. `costs` are what work really costs each agent (default: what
+    the first mechanism believes). After `stop` is reached a run does and pays nothing more. `chunk` repetitions run at
+    once; by default as many as fit in half a gigabyte. An interrupt (Ctrl-C) keeps the chunks that are finished.
+    """
+    rules: dict[str, Any] = dict(mechanism) if isinstance(mechanism, Mapping) else {"reward": mechanism}
+    _check(problem, agents, rules, requests, stop, {"rounds": rounds, "repetitions": repetitions})
+    true_costs = _costs_per_agent(costs, rules, len(agents))
+    positions, kinds = _sort_by_kind(agents)
+    setting = _Setting(tuple(rules.values()), stop, positions)
+    run = partial(_run, setting, _Data(problem, kinds, requests), rounds, seed)
+    fitting = max(1, MEMORY // _bytes_per_repetition(problem, len(agents), len(rules), rounds))
+    size = fitting if chunk is None else chunk
+    finished, interrupted = run_in_chunks(run, repetitions, size, progress)
+    played = jax.tree.map(lambda *parts: np.concatenate(parts), *finished)
+    return History.from_rounds(played, tuple(rules), true_costs, interrupted)
+
+
+def repetition_key(seed: int, repetition: Array) -> Array:
+    """Return the random key of a repetition."""
+    return jax.random.fold_in(jax.random.key(seed), repetition)
+
+
+def round_keys(key: Array, round: Array, num_agents: int) -> Array:  # noqa: A002
+    """Return the keys (3, agents) with which each agent chooses, draws his samples and makes up his report."""
+    numbers = 3 * num_agents * round + jnp.arange(3 * num_agents)
+    return jax.vmap(partial(jax.random.fold_in, key))(numbers).reshape(3, num_agents)
+
+
+def _run(setting: _Setting, data: _Data, rounds: int, seed: int, first: int, count: int) -> Rounds:
+    """Play `count` repetitions from number `first` on, until all have stopped or all rounds are played."""
+    keys = jax.vmap(partial(repetition_key, seed))(jnp.arange(first, first + count))
+    carry, before = _begin(setting, data, keys)
+    length = min(SEGMENT, rounds) if setting.stop else rounds
+    parts: list[Rounds] = []
+    for start in range(0, rounds, length):
+        carry, part = _play(setting, length, data, carry, keys, start)
+        parts.append(jax.tree.map(np.asarray, part))
+        if bool(jnp.all(carry.stopped)):
+            break
+    played: Rounds = jax.tree.map(lambda *x: np.concatenate(x, axis=1), *parts)
+    return pad_rounds(played, jax.tree.map(np.asarray, before), rounds)
+
+
+@partial(jax.jit, static_argnums=0)
+def _begin(setting: _Setting, data: _Data, keys: Array) -> tuple[_Carry, dict[str, Array]]:
+    """Return every repetition before its first round, and the metrics of its model."""
+    num_agents = sum(map(len, setting.positions))
+
+    def begin(key: Array) -> tuple[_Carry, dict[str, Array]]:
+        model = data.problem.init(key)
+        model = jax.lax.convert_element_type(model, model.dtype)  # never weakly typed: one compilation for all segments
+        states = tuple(jax.tree.map(jnp.asarray, rule.init(num_agents)) for rule in setting.mechanisms)
+        memories = tuple(_by_kind(setting, data, lambda agent, *_: agent.init(), data.kinds, jnp.arange(num_agents)))
+        metrics = data.problem.metrics(model)
+        stopped = setting.stop.reached(metrics) if setting.stop else jnp.asarray(False)
+        carry = _Carry(model, model, jnp.zeros((), model.dtype), states, memories, stopped, jnp.asarray(False))
+        return carry, metrics
+
+    return jax.vmap(begin)(keys)
+
+
+@partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
+def _play(
+    setting: _Setting, length: int, data: _Data, carry: _Carry, keys: Array, start: Array
+) -> tuple[_Carry, Rounds]:
+    """Play `length` rounds of every repetition."""
+
+    def one_repetition(carry: _Carry, key: Array) -> tuple[_Carry, Rounds]:
+        return jax.lax.scan(partial(_play_round, setting, data, key), carry, start + jnp.arange(length))
+
+    return jax.vmap(one_repetition)(carry, keys)
+
+
+def _play_round(
+    setting: _Setting,
+    data: _Data,
+    key: Array,
+    carry: _Carry,
+    round: Array,  # noqa: A002
+) -> tuple[_Carry, Rounds]:
+    """Play one round, in the paper's order: ask, choose, draw, report, pay, step."""
+    num_agents = sum(map(len, setting.positions))
+    choose_keys, draw_keys, report_keys = round_keys(key, round, num_agents)
+    asked = data.requests.ask(round)
+    asked = Request(jnp.asarray(asked.batch_size, jnp.int32), jnp.asarray(asked.step, carry.model.dtype))
+    variance = data.problem.variance(carry.model)
+    view = View(round, asked.batch_size, carry.model, carry.previous_model, carry.previous_step, variance, ())
+    sizes, sends = _choose(setting, data, view, carry.memories, choose_keys)
+    sizes = jnp.clip(sizes, 0, data.problem.max_batch)
+    participating = ((sizes > 0) | sends) & ~(carry.stopped | carry.diverged)
+    draw = partial(data.problem.gradient, carry.model)
+    gradients = jnp.where((sizes > 0)[:, None], jax.vmap(draw)(jnp.maximum(sizes, 1), draw_keys), 0.0)
+    reports = _report(setting, data, view, carry.memories, gradients, report_keys)
+
+    evidence, paid, states = _pay(setting, data, carry, reports, participating, asked.batch_size, variance)
+    memories = _learn(setting, data, view, carry.memories, sizes, paid[0])
+    model = _step(carry.model, reports, evidence.counted, asked.step)
+    diverged = carry.diverged | (jnp.any(participating) & ~jnp.any(evidence.counted))
+    metrics = {name: jnp.where(diverged, jnp.inf, x) for name, x in data.problem.metrics(model).items()}
+    stopped = carry.stopped | (setting.stop.reached(metrics) & ~diverged if setting.stop else False)
+    active = ~carry.stopped
+    asked_for = jnp.where(active, asked.batch_size, 0), jnp.where(active, asked.step, 0.0)
+    record = Rounds(*asked_for, jnp.where(participating, sizes, 0), participating, paid, metrics, active)
+    return _Carry(model, carry.model, asked.step, states, memories, stopped, diverged), record
+
+
+def _choose(setting: _Setting, data: _Data, view: View, memories: tuple[Any, ...], keys: Array) -> tuple[Array, Array]:
+    """Return every agent's batch size, and whether he sends something even without samples."""
+
+    def choose(agent: Agent, memory: Any, key: Array) -> tuple[Array, Array]:
+        return agent.choose(view._replace(memory=memory), key), jnp.asarray(agent.fabricates)
+
+    parts = _by_kind(setting, data, choose, memories, keys)
+    return _in_order(setting, [size for size, _ in parts]), _in_order(setting, [sends for _, sends in parts])
+
+
+def _report(
+    setting: _Setting, data: _Data, view: View, memories: tuple[Any, ...], gradients: Array, keys: Array
+) -> Array:
+    """Return what every agent sends."""
+
+    def report(agent: Agent, memory: Any, gradient: Array, key: Array) -> Array:
+        return agent.report(view._replace(memory=memory), gradient, key)
+
+    return _in_order(setting, _by_kind(setting, data, report, memories, gradients, keys))
+
+
+def _learn(
+    setting: _Setting, data: _Data, view: View, memories: tuple[Any, ...], sizes: Array, rewards: Array
+) -> tuple[Any, ...]:
+    """Return what every agent remembers after the round, kind by kind."""
+
+    def learn(agent: Agent, memory: Any, size: Array, reward: Array) -> Any:
+        return agent.learn(view._replace(memory=memory), size, reward)
+
+    return tuple(_by_kind(setting, data, learn, memories, sizes, rewards))
+
+
+def _by_kind(
+    setting: _Setting, data: _Data, function: Callable[..., Any], memories: tuple[Any, ...], *per_agent: Array
+) -> list[Any]:
+    """Return, kind by kind, function(agent, memory, …) of every agent, given what is his of each array."""
+    return [
+        jax.vmap(function)(kind, memory, *(_take(values, where) for values in per_agent))
+        for kind, memory, where in zip(data.kinds, memories, setting.positions, strict=True)
+    ]
+
+
+def _take(values: Array, where: tuple[int, ...]) -> Array:
+    """Return the rows `where`; a run of neighbours is a slice, which costs nothing."""
+    first, last = where[0], where[-1] + 1
+    return values[first:last] if where == tuple(range(first, last)) else values[jnp.asarray(where)]
+
+
+def _pay(
+    setting: _Setting, data: _Data, carry: _Carry, reports: Array, participating: Array, request: Array, variance: Array
+) -> tuple[Evidence, tuple[Array, ...], tuple[Any, ...]]:
+    """Return the evidence, and the rewards and next state under every rule."""
+    genie = any(isinstance(rule, GenieAided) for rule in setting.mechanisms)
+    truth = data.problem.population_gradient(carry.model) if genie else None
+    evidence = gather(reports, participating, truth)
+    rewards: list[Array] = []
+    states: list[Any] = []
+    for rule, state in zip(setting.mechanisms, carry.states, strict=True):
+        payments, after = _with_true_variance(rule, variance).pay(state, evidence, participating, request)
+        rewards.append(payments.reward)
+        states.append(after)
+    return evidence, tuple(rewards), tuple(states)
+
+
+def _with_true_variance(rule: Any, variance: Array) -> Mechanism:
+    known = isinstance(getattr(rule, "variance", None), TrueVariance)
+    return replace(rule, variance=KnownVariance(variance)) if known else rule
+
+
+def _step(model: Array, reports: Array, counted: Array, step: Array) -> Array:
+    """Return θ − η · mean of the counted reports; θ itself where there are none."""
+    total = jnp.sum(jnp.where(counted[:, None], reports, 0.0), axis=0)
+    return model - step * total / jnp.maximum(jnp.sum(counted), 1)
+
+
+def _in_order(setting: _Setting, parts: list[Array]) -> Array:
+    """Return what was computed kind by kind in the order of the agents."""
+    order = np.argsort([position for where in setting.positions for position in where])
+    joined = jnp.concatenate(parts)
+    return joined if np.array_equal(order, np.arange(len(order))) else joined[order]
+
+
+def _sort_by_kind(agents: Sequence[Agent]) -> tuple[tuple[tuple[int, ...], ...], tuple[Any, ...]]:
+    """Return, for each kind of agent, their positions and their numbers stacked."""
+    kinds: dict[Any, list[int]] = {}
+    converted = [jax.tree.map(jnp.asarray, agent) for agent in agents]
+    for position, agent in enumerate(converted):
+        leaves, structure = jax.tree.flatten(agent)
+        kinds.setdefault((structure, tuple((x.shape, x.dtype) for x in leaves)), []).append(position)
+    stacked = tuple(_stack([converted[position] for position in where]) for where in kinds.values())
+    return tuple(map(tuple, kinds.values())), stacked
+
+
+def _stack(agents: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *agents)
+
+
+def _bytes_per_repetition(problem: Problem, num_agents: int, num_rules: int, rounds: int) -> int:
+    """Return roughly what a repetition needs: what is recorded, and a few copies of the agents' gradients."""
+    dim = jax.eval_shape(problem.init, jax.random.key(0)).shape[0]
+    return 4 * num_agents * (rounds * (2 + num_rules) + 6 * dim)
+
+
+def _costs_per_agent(costs: Any, rules: Mapping[str, Any], num_agents: int) -> tuple[Cost, ...]:
+    """Return every agent's cost."""
+    if costs is None:
+        costs = next(iter(rules.values())).cost
+    if isinstance(costs, Cost):
+        return (costs,) * num_agents
+    if len(costs) != num_agents:
+        raise ValueError(f"`costs` must be one cost, or one for each of the {num_agents} agents, got {len(costs)}")
+    return tuple(costs)
+
+
+def _check(
+    problem: Problem,
+    agents: Sequence[Agent],
+    rules: Mapping[str, Any],
+    requests: Requests,
+    stop: Stop | None,
+    counts: Mapping[str, int],
+) -> None:
+    """Raise where the parts of a simulation do not fit each other."""
+    for name, count in counts.items():
+        check_positive_integer(name, count)
+    if not agents or not rules:
+        raise ValueError("`agents` and `mechanism` must not be empty")
+    metrics = jax.eval_shape(lambda: problem.metrics(problem.init(jax.random.key(0))))
+    if stop is not None and stop.metric not in metrics:
+        raise ValueError(f"`stop.metric` must be one of {', '.join(metrics)}, got {stop.metric!r}")
+    largest = int(jnp.max(jax.vmap(requests.ask)(jnp.arange(counts["rounds"])).batch_size))
+    if largest > problem.max_batch:
+        raise ValueError(
+            f"`requests` must ask for at most the problem's `max_batch` ({problem.max_batch}), got {largest}"
+        )

@@ -1,0 +1,136 @@
+"""What happened in a simulation, as labelled arrays."""
+
+# JAX's transformations forget the types of what they are given.
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from guerdon.arrays import Array
+from guerdon.costs import Cost
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class Rounds(NamedTuple):
+    """What the engine records of each round; every array begins with (repetitions, rounds)."""
+
+    request: Array
+    step: Array
+    sizes: Array  # batch sizes used, (…, agents)
+    participating: Array  # who sent something, (…, agents)
+    rewards: tuple[Array, ...]  # (…, agents) for each payment rule
+    metrics: dict[str, Array]  # of the model after the round; with one column more, in front, for before the first
+    active: Array  # whether the run was still going
+
+
+@dataclass(frozen=True)
+class History:
+    """Everything that happened: arrays over (repetitions, rounds) or (repetitions, rounds, agents).
+
+    `metrics` have one column more than there are rounds: the first is before training. `rewards` and `utilities` are by
+    payment rule. A run that stopped early has nothing but zeros from then on, and its metrics stay as they were.
+    """
+
+    request: Array
+    step: Array
+    batch_sizes: Array
+    participating: Array
+    costs: Array
+    rewards: Mapping[str, Array]
+    metrics: Mapping[str, Array]
+    active: Array
+    interrupted: bool = False
+
+    @classmethod
+    def from_rounds(
+        cls, played: Rounds, rules: tuple[str, ...], costs: tuple[Cost, ...], interrupted: bool
+    ) -> "History":
+        """Return the history of what the engine recorded."""
+        paid = np.stack([np.asarray(cost(played.sizes[..., k])) for k, cost in enumerate(costs)], axis=-1)
+        rewards = dict(zip(rules, played.rewards, strict=True))
+        return cls(
+            played.request,
+            played.step,
+            played.sizes,
+            played.participating,
+            paid,
+            rewards,
+            played.metrics,
+            played.active,
+            interrupted,
+        )
+
+    @property
+    def repetitions(self) -> int:
+        """How many repetitions were finished."""
+        return self.request.shape[0]
+
+    @property
+    def rounds_played(self) -> Array:
+        """How many rounds each repetition went on for, (repetitions,)."""
+        return np.sum(self.active, axis=1)
+
+    @property
+    def diverged(self) -> Array:
+        """Whether the model of each repetition ended at infinity, (repetitions,)."""
+        return np.any([~np.isfinite(values[:, -1]) for values in self.metrics.values()], axis=0)
+
+    @property
+    def utilities(self) -> dict[str, Array]:
+        """Rewards less costs, by payment rule."""
+        return {rule: reward - self.costs for rule, reward in self.rewards.items()}
+
+    def total_reward(self, rule: str | None = None) -> Array:
+        """Return what each repetition paid to all agents over all rounds; under the first rule unless one is named."""
+        return np.sum(self.rewards[rule or next(iter(self.rewards))], axis=(1, 2), dtype=np.float64)
+
+    def to_frame(self) -> "pl.DataFrame":
+        """Return one row per repetition, round, agent and payment rule, for rounds that were played."""
+        import polars as pl
+
+        reps, rounds, agents = self.batch_sizes.shape
+        index = np.broadcast_to(self.active[:, :, None], (reps, rounds, agents)).ravel()
+        repetition, turn, agent = (axis.ravel()[index] for axis in np.indices((reps, rounds, agents)))
+        common: dict[str, Any] = {"repetition": repetition, "round": turn + 1, "agent": agent}
+        common |= {name: _per_agent(x, agents)[index] for name, x in (("request", self.request), ("step", self.step))}
+        for name, values in (("batch_size", self.batch_sizes), ("sent", self.participating), ("cost", self.costs)):
+            common[name] = values.ravel()[index]
+        common |= {name: _per_agent(values[:, 1:], agents)[index] for name, values in self.metrics.items()}
+        frames = [
+            pl.DataFrame(common | {"rule": [rule] * int(index.sum()), "reward": reward.ravel()[index]})
+            for rule, reward in self.rewards.items()
+        ]
+        return pl.concat(frames)
+
+    def save(self, path: Path | str) -> None:
+        """Write `to_frame()` as Parquet."""
+        self.to_frame().write_parquet(path)
+
+
+def pad_rounds(played: Rounds, before: Mapping[str, Array], rounds: int) -> Rounds:
+    """Return rounds cut or filled up to `rounds`, with the metrics before the first in front.
+
+    Where all repetitions stopped early, what follows is nothing: zeros, and metrics that stay as they were.
+    """
+
+    def fit(values: Array) -> Array:
+        missing = max(0, rounds - values.shape[1])
+        return np.pad(values[:, :rounds], [(0, 0), (0, missing)] + [(0, 0)] * (values.ndim - 2))
+
+    def fit_metric(first: Array, values: Array) -> Array:
+        missing = max(0, rounds - values.shape[1])
+        return np.pad(np.concatenate([first[:, None], values[:, :rounds]], axis=1), [(0, 0), (0, missing)], mode="edge")
+
+    metrics = {name: fit_metric(before[name], values) for name, values in played.metrics.items()}
+    return jax.tree.map(fit, played._replace(metrics={}))._replace(metrics=metrics)
+
+
+def _per_agent(values: Array, agents: int) -> Array:
+    return np.repeat(values.ravel(), agents)
