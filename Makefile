@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test lint types imports unit test-slow bench clean
+.PHONY: help install test lint types imports unit test-slow reproduce bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ unit: $(STAMP)  ## pytest: tests, doctests, README examples
 
 test-slow: $(STAMP)  ## the full-size tests that `make test` leaves out
 	$(BIN)/pytest -m slow
+
+reproduce: $(STAMP)  ## every experiment of the paper at full size; writes results/report.html
+	$(BIN)/guerdon reproduce --out results
 
 bench: $(STAMP)  ## speed and memory, as ratios against a peer in the same run
 	$(BIN)/python -m benchmarks

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from guerdon import BalancedVariance, ExpressionCost, OutputAgreement, gather
@@ -125,6 +126,15 @@ def test_names_from_a_file_are_shown_as_they_are(tmp_path: Path) -> None:
         (["pay", "FILE", "--request", "8", "--cost", "2 - s"], "`cost` must"),
         (["pay", "gone.npy", "--request", "8"], "`gone.npy` is not a file"),
         (["pay", "FILE"], "Missing option '--request'"),
+        (["certify", "--request", "0"], "`--request` must be at least 1"),
+        (["certify", "--agents", "1"], "`--agents` at least 2, got 8 and 1"),
+        (["certify", "--repetitions", "1"], "`repetitions` must be at least 2"),
+        (["certify", "--confidence", "2"], "`confidence` below 1"),
+        (["certify", "--cost", "2 - s"], "`cost` must"),
+        (["simulate"], "CONFIG.toml is missing; `guerdon simulate --example` prints one"),
+        (["simulate", "gone.toml"], "No such file or directory"),
+        (["reproduce", "fig9"], "an experiment must be one of fig2, fig3, fig4, fig5, got 'fig9'"),
+        (["reproduce", "--repetitions", "0"], "`repetitions` must be a positive integer, got 0"),
         (["nonsense"], "No such command 'nonsense'"),
     ],
 )
@@ -136,8 +146,65 @@ def test_wrong_input_is_one_clear_message(gradients: Path, arguments: list[str],
     assert result.stdout == ""
 
 
+def test_certify_finds_what_pays() -> None:
+    report = run_json("certify", "--rule", "known", "--repetitions", "60", "--rounds", "20")
+    verdicts = {finding["deviation"]: finding["verdict"] for finding in report["deviations"]}
+    assert verdicts["use 4"] == "deters"
+    assert verdicts["send zeros"] == "does not deter"
+    assert not report["holds"]
+    table = run("certify", "--rule", "flat", "--repetitions", "5", "--rounds", "2").stdout
+    assert "does not deter" in table
+    assert "95% confidence (Bonferroni)" in table
+
+
+def test_simulate_prints_an_example_that_runs(tmp_path: Path) -> None:
+    example = run("simulate", "--example").stdout
+    quick = example.replace("# rounds = 60", "rounds = 5").replace("# repetitions = 250", "repetitions = 20")
+    (tmp_path / "mine.toml").write_text(quick)
+    saved = tmp_path / "mine.parquet"
+    result = run("simulate", str(tmp_path / "mine.toml"), "--save", str(saved))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "profit per round" in result.stdout
+    assert pl.read_parquet(saved).height == 20 * 5 * 10 * 2
+    report = run_json("simulate", str(tmp_path / "mine.toml"))
+    assert [(row["agents"], row["count"], row["rule"]) for row in report["agents"]] == [
+        ("cooperative", 9, "known"),
+        ("cooperative", 9, "balanced"),
+        ("fixed", 1, "known"),
+        ("fixed", 1, "balanced"),
+    ]
+
+
+def test_simulate_names_the_wrong_key(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text(run("simulate", "--example").stdout.replace("size = 4", "sise = 4"))
+    result = run("simulate", str(tmp_path / "bad.toml"))
+    assert result.returncode == 2
+    assert "`agents[1].size` is missing" in result.stderr
+
+
+def test_simulate_says_that_runs_diverged(tmp_path: Path) -> None:
+    (tmp_path / "wild.toml").write_text(
+        '[problem]\nkind = "linear"\n[server]\nrequest = 8\nstep = 5.0\n'
+        '[[agents]]\nkind = "fixed"\nsize = 1\ncount = 4\n[run]\nrounds = 40\nrepetitions = 3\n'
+    )
+    result = run("simulate", str(tmp_path / "wild.toml"))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "3 of 3 repetitions diverged" in result.stdout
+
+
+def test_reproduce_prints_claims_and_fails_where_one_fails(tmp_path: Path) -> None:
+    result = run("reproduce", "fig2", "--repetitions", "60", "--out", str(tmp_path / "good"))
+    assert result.returncode == 0, result.stderr
+    assert "5 of 5 claims hold" in result.stdout
+    assert "report.html" in result.stdout
+    # Two repetitions cannot show a median's growth: the claim fails, and so does the command.
+    result = run("reproduce", "fig2", "--repetitions", "2", "--out", str(tmp_path / "bad"))
+    assert result.returncode == 1
+    assert "✗ fails" in result.stdout
+
+
 def test_help_has_examples() -> None:
-    for command in ("equilibrium", "pay"):
+    for command in ("equilibrium", "pay", "certify", "simulate", "reproduce"):
         result = run(command, "--help")
         assert result.returncode == 0
         assert f"Example: guerdon {command}" in result.stdout

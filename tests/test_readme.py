@@ -59,6 +59,15 @@ def test_commands_print_what_the_readme_shows(somewhere: Path) -> None:
         assert [line.rstrip() for line in result.stdout.splitlines()] == expected.splitlines()
 
 
-def test_pictures_and_links_exist() -> None:
-    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", README):
-        assert (ROOT / link).exists(), link
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "docs/mechanism.md", "docs/simulation.md", "benchmarks/README.md"]
+)
+def test_pictures_and_links_exist(page: str) -> None:
+    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / page).read_text()):
+        assert (ROOT / page).parent.joinpath(link).exists(), link
+
+
+def test_examples_in_the_docs() -> None:
+    result = doctest.testfile(str(ROOT / "docs/simulation.md"), module_relative=False, encoding="utf-8")
+    assert result.attempted >= 8
+    assert result.failed == 0

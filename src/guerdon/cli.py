@@ -1,7 +1,5 @@
 """The command line: `guerdon COMMAND`. An extra is imported only inside the command that needs it."""
 
-import json
-import math
 import sys
 from enum import StrEnum
 from importlib.util import find_spec
@@ -11,7 +9,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 import guerdon
 from guerdon.costs import ExpressionCost, check_cost
@@ -23,14 +20,23 @@ from guerdon.mechanisms import (
     EstimatedVariance,
     KnownVariance,
     OutputAgreement,
-    Payments,
-    Status,
     VarianceRule,
     explain,
 )
+from guerdon.terminal import (
+    certificate_report,
+    equilibrium_report,
+    payment_rows,
+    print_certificate,
+    print_claims,
+    print_equilibrium,
+    print_json,
+    print_payments,
+    print_simulation,
+    simulation_rows,
+)
 
 LARGEST_BATCH = 100_000  # a table over more batch sizes than this helps nobody, and would fill the memory
-ROWS_SHOWN = 48
 
 app = typer.Typer(
     add_completion=False,
@@ -49,10 +55,28 @@ class RuleName(StrEnum):
     balanced = "balanced"
 
 
+class AnyRule(StrEnum):
+    """Those, and the controls that only a simulation can have."""
+
+    known = "known"
+    estimated = "estimated"
+    balanced = "balanced"
+    flat = "flat"
+    genie = "genie"
+
+
+class ProblemName(StrEnum):
+    """The problems that need no file of one's own."""
+
+    linear = "linear"
+    heart = "heart"
+
+
 CostOption = Annotated[
     str,
     typer.Option(metavar="EXPRESSION", help="Cost of a batch of s samples: numbers, s, + - * / ** and parentheses."),
 ]
+SeedOption = Annotated[int, typer.Option(help="Seed of all randomness: the same one gives the same numbers.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")]
 
 
@@ -100,13 +124,13 @@ def equilibrium(
         raise ValueError(f"`--max-batch` must be at most {LARGEST_BATCH}, got {max_batch}")
     game = MinibatchGame(agents, request, ExpressionCost(cost), max_batch, rule=rule.value)
     others = request if others is None else others
-    report = _equilibrium_report(game, others, cost)
+    report = equilibrium_report(game, others, cost)
     if plot is not None:
         _draw(game, others, cost, plot)
     if as_json:
-        _print_json(report)
+        print_json(report)
     else:
-        _print_equilibrium(report, plot)
+        print_equilibrium(report, plot)
 
 
 @app.command(epilog='Example: [bold]guerdon pay gradients.npy --request 8 --cost "1 + s" --variance known:4.0[/]')
@@ -134,11 +158,127 @@ def pay(
     names, gradients = read_gradients(file)
     everybody = [True] * len(names)
     payments, _ = mechanism.pay(mechanism.init(len(names)), gather(gradients, everybody), everybody, request)
-    rows = _payment_rows(names, payments, explain(payments, expression, request))
+    rows = payment_rows(names, payments, explain(payments, expression, request))
     if as_json:
-        _print_json({"request": request, "cost": cost, "variance": variance, "agents": rows})
+        print_json({"request": request, "cost": cost, "variance": variance, "agents": rows})
     else:
-        _print_payments(rows, f"{file.name}: request {request}, h(s) = {cost}, variance {variance}")
+        print_payments(rows, f"{file.name}: request {request}, h(s) = {cost}, variance {variance}")
+
+
+@app.command(epilog='Example: [bold]guerdon certify --rule known --request 8 --cost "1 + s"[/]')
+def certify(
+    problem: Annotated[ProblemName, typer.Option(help="What is being learned.")] = ProblemName.linear,
+    rule: Annotated[AnyRule, typer.Option(help="The payment rule to examine.")] = AnyRule.balanced,
+    agents: Annotated[int, typer.Option(help="Number of agents.")] = 10,
+    request: Annotated[int, typer.Option(help="Batch size that the server asks for.")] = 8,
+    cost: CostOption = "1 + s",
+    rounds: Annotated[int, typer.Option(help="Rounds in each repetition.")] = 30,
+    repetitions: Annotated[int, typer.Option(help="Independent repetitions.")] = 250,
+    confidence: Annotated[float, typer.Option(help="Of all intervals together.")] = 0.95,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Simulate one agent's deviations, in work and in reports, and say which of them the payment rule deters."""
+    _need_sim("certify")
+    from guerdon.certificate import certify as run_certificate
+    from guerdon.config import parse_config
+
+    if not 1 <= request <= LARGEST_BATCH or agents < 2:
+        raise ValueError(f"`--request` must be at least 1 and `--agents` at least 2, got {request} and {agents}")
+    step: float | str = "optimal" if problem is ProblemName.linear else 0.1
+    server = {"request": request, "step": step, "cost": cost, "rules": [rule.value]}
+    settings: dict[str, Any] = {"kind": problem.value, "max_batch": max(2 * request, 16)}
+    config = parse_config({"problem": settings, "server": server, "agents": [{"kind": "cooperative", "count": agents}]})
+    certificate = run_certificate(
+        config.problem,
+        config.mechanisms[rule.value],
+        request,
+        float(config.requests.step),  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+        num_agents=agents,
+        rounds=rounds,
+        repetitions=repetitions,
+        seed=seed,
+        confidence=confidence,
+        progress=sys.stderr.isatty(),
+    )
+    if as_json:
+        print_json(certificate_report(certificate))
+    else:
+        print_certificate(
+            certificate, f"{rule.value} rule, {config.label}: {agents} agents, request {request}, h(s) = {cost}"
+        )
+
+
+@app.command(epilog="Example: [bold]guerdon reproduce fig3 fig4 --repetitions 250 --out results/[/]")
+def reproduce(
+    figures: Annotated[list[str] | None, typer.Argument(help="fig2, fig3, fig4, fig5.  [default: all]")] = None,
+    repetitions: Annotated[int, typer.Option(help="Repetitions of each setting.")] = 250,
+    out: Annotated[Path, typer.Option(help="Folder for figures, data, claims.json and report.html.")] = Path("results"),
+    seed: SeedOption = 0,
+) -> None:
+    """Reproduce the paper's figures, check its claims (exit status 1 if one fails), and write a report.
+
+    The heart-disease survey is read from the file that the environment variable GUERDON_HEART_DATA names; without it a
+    synthetic survey takes its place, and every table and figure says so.
+    """
+    _need_sim("reproduce")
+    from guerdon.experiments.reproduce import reproduce as run_experiments
+
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        experiments = run_experiments(
+            figures or (), repetitions, out, seed, lambda name: status.update(f"running {name}")
+        )
+    print_claims(experiments, out)
+    if not all(claim.holds for experiment in experiments for claim in experiment.claims):
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: [bold]guerdon simulate --example > mine.toml && guerdon simulate mine.toml[/]")
+def simulate(
+    config: Annotated[Path | None, typer.Argument(help="The experiment, a TOML file.")] = None,
+    example: Annotated[bool, typer.Option("--example", help="Print a commented experiment and stop.")] = False,
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every round as Parquet.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run an experiment of your own: any agents, payment rules and requests."""
+    _need_sim("simulate")
+    from guerdon.config import EXAMPLE, read_config
+    from guerdon.simulation import simulate as run_simulation
+
+    if example:
+        typer.echo(EXAMPLE, nl=False)
+        return
+    if config is None:
+        raise ValueError("CONFIG.toml is missing; `guerdon simulate --example` prints one to start from")
+    read = read_config(config)
+    history = run_simulation(
+        read.problem,
+        read.agents,
+        read.mechanisms,
+        read.requests,
+        read.rounds,
+        read.repetitions,
+        read.seed,
+        costs=read.costs,
+        stop=read.stop,
+        progress=sys.stderr.isatty(),
+    )
+    if save is not None:
+        history.save(save)
+    rows = simulation_rows(history, read.names)
+    if as_json:
+        print_json({"problem": read.label, "repetitions": history.repetitions, "agents": rows})
+    else:
+        print_simulation(history, rows, f"{config.name}: {read.label}, {read.rounds} rounds")
+
+
+def _need_sim(command: str) -> None:
+    for package in ("jax", "polars", "matplotlib"):
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(
+                f"`guerdon {command}` needs {package}; install it with: pip install 'guerdon[sim]'"
+            )
 
 
 def _parse_variance(text: str) -> VarianceRule:
@@ -157,109 +297,9 @@ def _parse_variance(text: str) -> VarianceRule:
     raise ValueError(complaint)
 
 
-def _equilibrium_report(game: MinibatchGame, others: int, cost: str) -> dict[str, Any]:
-    profile = [others] * game.num_agents
-    utilities = [float(u) for u in game.utilities(0, profile)]
-    costs = [game.cost(size) for size in range(game.max_batch + 1)]
-    return {
-        "agents": game.num_agents,
-        "request": game.request,
-        "cost": cost,
-        "max_batch": game.max_batch,
-        "rule": game.rule,
-        "others": others,
-        "best_response": game.best_response(0, profile),
-        "symmetric_equilibria": game.symmetric_equilibria(),
-        "table": [
-            {"batch_size": size, "expected_reward": u + c, "cost": c, "utility": u}
-            for size, (u, c) in enumerate(zip(utilities, costs, strict=True))
-        ],
-    }
-
-
 def _draw(game: MinibatchGame, others: int, cost: str, path: Path) -> None:
     if find_spec("matplotlib") is None:
         raise ModuleNotFoundError("`--plot` needs matplotlib; install it with: pip install 'guerdon[sim]'")
     from guerdon.figures import save_figure, utility_figure
 
     save_figure(utility_figure(game, others, cost), path)
-
-
-def _print_equilibrium(report: dict[str, Any], plot: Path | None) -> None:
-    best, request = report["best_response"], report["request"]
-    table = Table(
-        title=f"{report['agents']} agents, request {request}, h(s) = {report['cost']}, {report['rule']} variance; "
-        f"the others use {report['others']}",
-        title_justify="left",
-    )
-    for heading in ("batch size", "expected reward", "cost", "utility"):
-        table.add_column(heading, justify="right")
-    table.add_column("")
-    rows = report["table"]
-    hidden = len(rows) > ROWS_SHOWN
-    for row in _worth_showing(rows, {best, request, report["others"]}) if hidden else rows:
-        size = row["batch_size"]
-        note = "◀ best response" if size == best else "request" if size == request else ""
-        figures = (f"{row[key]:.3f}" for key in ("expected_reward", "cost", "utility"))
-        table.add_row(str(size), *figures, note, style="bold green" if size == best else None)
-    console = Console()
-    console.print(table)
-    if hidden:
-        console.print(f"({len(rows)} batch sizes; --json lists them all)")
-    console.print(f"Best response: {_name_size(best, request)}")
-    listed = ", ".join(_name_size(size, request) for size in report["symmetric_equilibria"]) or "none"
-    console.print(f"Equilibria in which everybody does the same: {listed}")
-    if plot is not None:
-        console.print(f"Figure: {plot}", soft_wrap=True, highlight=False)
-
-
-def _worth_showing(rows: list[dict[str, Any]], special: set[int]) -> list[dict[str, Any]]:
-    """Return the rows near the special sizes, and a few in each power of two."""
-    near = {size + step for size in special for step in range(-3, 4)}
-    doubling = {round(2 ** (power / 2)) for power in range(2 * len(rows).bit_length())}
-    kept = near | doubling | {0, len(rows) - 1}
-    return [row for row in rows if row["batch_size"] in kept]
-
-
-def _name_size(size: int, request: int) -> str:
-    if size == 0:
-        return "0 (decline)"
-    return f"{size} (the request)" if size == request else str(size)
-
-
-def _payment_rows(names: list[str], payments: Payments, reasons: list[str]) -> list[dict[str, Any]]:
-    return [
-        {
-            "agent": name,
-            "reward": float(reward),
-            "status": Status(int(status)).label,
-            "distance": _number_or_none(distance),
-            "expected_distance": _number_or_none(expected),
-            "variance": _number_or_none(variance),
-            "why": why,
-        }
-        for name, reward, distance, expected, variance, status, why in zip(names, *payments, reasons, strict=True)
-    ]
-
-
-def _print_payments(rows: list[dict[str, Any]], title: str) -> None:
-    table = Table(title=escape(title), title_justify="left")
-    table.add_column("agent")
-    table.add_column("reward", justify="right")
-    table.add_column("status")
-    table.add_column("why")
-    for row in rows:
-        table.add_row(escape(row["agent"]), f"{row['reward']:.4f}", row["status"], row["why"])
-    console = Console()
-    console.print(table)
-    total = math.fsum(row["reward"] for row in rows)
-    paid = sum(row["status"] == Status.PAID.label for row in rows)
-    console.print(f"Total {total:.4f}, {paid} of {len(rows)} agents paid")
-
-
-def _number_or_none(value: Any) -> float | None:
-    return None if math.isnan(value) else float(value)
-
-
-def _print_json(report: dict[str, Any]) -> None:
-    typer.echo(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))

@@ -1,5 +1,7 @@
 """Figures in one visual language: colours that colour-blind readers can tell apart, no clutter, honest axes."""
 
+import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,9 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette.
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
+# For an ordered family of curves (batch sizes 1, 2, 4, 8, 16): dark to light, each step visible in grey too.
+SEQUENCE = ("#440154", "#3B528B", "#21918C", "#5EC962", "#D9B500")
+NORMAL_95 = 1.96
 
 STYLE: dict[Any, Any] = {
     "figure.figsize": (7.2, 4.2),
@@ -61,13 +66,37 @@ def utility_figure(game: MinibatchGame, others: int, cost_text: str) -> "Figure"
     return figure
 
 
-def save_figure(figure: "Figure", path: Path) -> None:
-    """Write a figure; the same data give the same file, byte for byte."""
+def save_figure(figure: "Figure", target: Path | io.StringIO) -> None:
+    """Write a figure to a file of any kind, or as SVG to a buffer; the same data give the same bytes."""
     import matplotlib as mpl
 
-    stamp = {"Date": None} if path.suffix == ".svg" else None
+    vector = not isinstance(target, Path) or target.suffix == ".svg"
     with mpl.rc_context(STYLE):
-        figure.savefig(path, metadata=stamp)
+        figure.savefig(target, format="svg" if vector else None, metadata={"Date": None} if vector else None)
+
+
+def panels(titles: Sequence[str], width: float = 10.5, height: float = 4.0) -> tuple["Figure", list[Any]]:
+    """Return a figure with one panel per title, in the house style."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes: list[Any] = list(figure.subplots(1, len(titles), squeeze=False)[0])
+        for panel, title in zip(axes, titles, strict=True):
+            panel.set_title(title)
+    return figure, axes
+
+
+def draw_mean(axes: Any, x: Any, mean: Any, error: Any, color: str, label: str) -> None:
+    """Draw a mean with its 95 % confidence band."""
+    axes.fill_between(x, mean - NORMAL_95 * error, mean + NORMAL_95 * error, color=color, alpha=0.22, linewidth=0)
+    axes.plot(x, mean, color=color, label=label, linewidth=1.6)
+
+
+def legend(axes: Any, place: str, columns: int = 1) -> None:
+    """Add the legend, without a frame."""
+    axes.legend(loc=place, ncols=columns, frameon=False)
 
 
 def _mark_best(axes: Any, best: int, utility: float) -> None:

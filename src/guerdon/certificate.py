@@ -1,0 +1,159 @@
+"""An empirical equilibrium check: simulate unilateral deviations, and say of each whether the payment rule deters it.
+
+Agent 0 deviates, in what he uses or in what he sends; the others cooperate. Deviating and cooperating are simulated
+with the same random numbers, and the gain is the difference of his mean utility per round, over independent
+repetitions. The confidence intervals hold together (familywise) by Bonferroni's inequality: with m deviations each has
+level 1 − (1 − confidence)/m, from Student's t.
+"""
+
+# JAX's transformations forget the types of what they are given.
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from guerdon.agents import (
+    Agent,
+    Cooperative,
+    Portion,
+    Reporting,
+    echo,
+    garbage,
+    noisy_echo,
+    scale,
+    shrink,
+    sign_flip,
+    zero,
+)
+from guerdon.arrays import check_number, check_positive_integer
+from guerdon.costs import Cost
+from guerdon.mechanisms import Mechanism
+from guerdon.problems import Problem
+from guerdon.requests import fixed_request
+from guerdon.simulation import simulate
+
+Verdict = Literal["deters", "does not deter", "undecided"]
+
+
+class Finding(NamedTuple):
+    """What a deviation gains per round, with its confidence interval, and what follows."""
+
+    deviation: str
+    gain: float
+    standard_error: float
+    low: float
+    high: float
+    verdict: Verdict
+    repetitions_needed: int  # to decide, at the same confidence; at most what was used where it is decided
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was found of every deviation, and on what terms."""
+
+    findings: tuple[Finding, ...]
+    honest_utility: float
+    honest_error: float
+    confidence: float
+    tolerance: float
+    repetitions: int
+    rounds: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether every deviation is deterred."""
+        return all(finding.verdict == "deters" for finding in self.findings)
+
+
+def certify(
+    problem: Problem,
+    mechanism: Mechanism,
+    request: int,
+    step: float,
+    deviations: Mapping[str, Agent] | None = None,
+    *,
+    num_agents: int = 10,
+    rounds: int = 30,
+    repetitions: int = 250,
+    seed: int = 0,
+    confidence: float = 0.95,
+    tolerance: float | None = None,
+    cost: Cost | None = None,
+    progress: bool = False,
+) -> Certificate:
+    """Simulate each deviation of one agent against cooperation, and return what it gains and a verdict on each.
+
+    A deviation is deterred if with the stated confidence it gains at most `tolerance` a round (default: 2 % of the
+    cost of the work asked for; at an equilibrium declining gains exactly nothing, so some tolerance there must be); not
+    deterred if it gains more; undecided otherwise, with the repetitions that would decide.
+    """
+    check_positive_integer("request", request)
+    check_number("confidence", confidence, minimum=0, inclusive=False)
+    if repetitions < 2 or confidence >= 1:
+        raise ValueError(f"`repetitions` must be at least 2 and `confidence` below 1, got {repetitions}, {confidence}")
+    cost = cost or mechanism.cost  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType]
+    slack = 0.02 * float(cost(request)) if tolerance is None else tolerance
+    tried = dict(standard_deviations(request, problem.max_batch) if deviations is None else deviations)
+
+    def utilities(agent: Agent) -> Any:
+        """Return agent 0's mean utility per round in each repetition."""
+        history = simulate(
+            problem,
+            [agent, *[Cooperative()] * (num_agents - 1)],
+            mechanism,
+            fixed_request(request, step),
+            rounds,
+            repetitions,
+            seed,
+            costs=cost,
+            progress=progress,
+        )
+        return np.mean(history.utilities["reward"][:, :, 0], axis=1, dtype=np.float64)
+
+    honest = utilities(Reporting(Portion(1.0)))
+    quantile = student_quantile(1 - (1 - confidence) / (2 * max(len(tried), 1)), len(honest) - 1)
+    findings = tuple(_judge(name, utilities(agent) - honest, quantile, slack) for name, agent in tried.items())
+    error = float(np.std(honest, ddof=1) / math.sqrt(len(honest)))
+    return Certificate(findings, float(np.mean(honest)), error, confidence, slack, len(honest), rounds)
+
+
+def standard_deviations(request: int, max_batch: int) -> dict[str, Agent]:
+    """Return the deviations worth trying: declining, other sizes up to `max_batch`, and other things to send."""
+    sizes = sorted({1, request // 2, request - 1, request + 1, 2 * request} - {0, request})
+    shares = {f"use {size}": size / request for size in sizes if size <= max_batch}
+    return {
+        "decline": Reporting(Portion(0.0)),
+        **{name: Reporting(Portion(share)) for name, share in shares.items()},
+        "send zeros": zero(),
+        "echo the last aggregate": echo(),
+        "echo plus honest noise": noisy_echo(),
+        "work, send half": shrink(0.5),
+        "work, send double": scale(2.0),
+        "work, flip the sign": sign_flip(),
+        "send garbage": garbage(10.0),
+    }
+
+
+def student_quantile(probability: float, freedom: int) -> float:
+    """Return the quantile of Student's t, by Cornish and Fisher's expansion around the normal: 4 digits from 10 on."""
+    z = NormalDist().inv_cdf(probability)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3
+
+
+def _judge(name: str, gains: Any, quantile: float, tolerance: float) -> Finding:
+    count = len(gains)
+    gain, spread = float(np.mean(gains)), float(np.std(gains, ddof=1))
+    error = spread / math.sqrt(count)
+    low, high = gain - quantile * error, gain + quantile * error
+    verdict: Verdict = "deters" if high <= tolerance else "does not deter" if low > tolerance else "undecided"
+    distance = abs(gain - tolerance)
+    needed = math.ceil((quantile * spread / distance) ** 2) if distance > 0 else 10**12
+    return Finding(name, gain, error, low, high, verdict, needed)

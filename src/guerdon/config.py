@@ -1,0 +1,249 @@
+"""A user's own experiment, written as TOML: read, checked, and turned into the arguments of `simulate`."""
+
+# What TOML holds has no type until it is checked, which is what this module does.
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from guerdon import agents as players
+from guerdon.agents import Agent
+from guerdon.arrays import check_choice
+from guerdon.costs import Cost, ExpressionCost, check_cost
+from guerdon.mechanisms import BalancedVariance, EstimatedVariance, FlatPay, GenieAided, Mechanism, OutputAgreement
+from guerdon.problems import Problem, linear_regression, logistic_regression
+from guerdon.problems.linear_regression import optimal_step
+from guerdon.requests import Requests, fixed_request, scheduled_request
+from guerdon.simulation import Stop, TrueVariance
+
+EXAMPLE = """\
+# An experiment for `guerdon simulate`. Lines that begin with # may be left out; what they show is the default.
+
+[problem]
+kind = "linear"            # "linear" regression, or "heart": logistic regression on the heart-disease survey
+# dim = 100                # linear: number of parameters
+# distance = 100.0         # linear: squared error before training
+# max_batch = 64           # the largest batch anybody can use
+
+[server]
+request = 8                # samples asked for each round; or a list, one entry per round
+# step = "optimal"         # a number, a list like `request`, or "optimal" (linear with one request only)
+# cost = "1 + s"           # what s samples cost: numbers, s, + - * / ** and parentheses
+rules = ["known", "balanced"]  # known, estimated, balanced, flat, genie; the first pays the agents, all are computed
+# crowd = "present"        # or "enrolled", the paper's literal K/(K - 1)
+# stop = { metric = "error", at_most = 1.0 }   # or at_least; after that nothing is done or paid
+
+[[agents]]                 # as many of these tables as there are sorts of agents
+kind = "cooperative"       # cooperative, fixed, portion, declining, best-responding, learning,
+count = 9                  # zero, echo, noisy-echo, shrink, scale, sign-flip, garbage
+
+[[agents]]
+kind = "fixed"             # fixed: size; portion: share; declining: probability; learning: sizes;
+size = 4                   # noisy-echo: strength; shrink, scale: factor; garbage: amount
+# count = 1
+# cost = "1 + s"           # what work really costs this agent, if not what the server believes
+
+[run]
+# rounds = 60
+# repetitions = 250
+# seed = 0
+"""
+
+
+@dataclass(frozen=True)
+class Config:
+    """An experiment: the arguments of `simulate`, and a name for every agent."""
+
+    problem: Problem
+    names: tuple[str, ...]
+    agents: tuple[Agent, ...]
+    mechanisms: dict[str, Mechanism]
+    requests: Requests
+    costs: tuple[Cost, ...]
+    stop: Stop | None
+    rounds: int
+    repetitions: int
+    seed: int
+    label: str
+
+
+class Table:
+    """A TOML table that knows its name, and complains about keys that nobody asked for."""
+
+    def __init__(self, name: str, values: Any) -> None:
+        if not isinstance(values, dict):
+            raise ValueError(f"`{name}` must be a table, got {values!r}")
+        self.name, self.values, self.known = name, values, set[str]()  # pyright: ignore[reportUnknownMemberType]
+
+    def get(self, key: str, kinds: type | tuple[type, ...], default: Any = None) -> Any:
+        """Return the value of a key, of one of the given types; an error where it is missing without a default."""
+        self.known.add(key)
+        if key not in self.values:
+            if default is None:
+                raise ValueError(f"`{self.name}.{key}` is missing; `guerdon simulate --example` shows a complete file")
+            return default
+        value = self.values[key]
+        kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+        if isinstance(value, bool) or not isinstance(value, (*kinds, int) if float in kinds else kinds):
+            names = " or ".join(
+                {int: "a whole number", float: "a number", str: "text"}.get(k, k.__name__) for k in kinds
+            )
+            raise ValueError(f"`{self.name}.{key}` must be {names}, got {value!r}")
+        return value
+
+    def choice(self, key: str, choices: Mapping[str, Any] | tuple[str, ...], default: str | None = None) -> str:
+        """Return the value of a key that must be one of `choices`."""
+        value = self.get(key, str, default)
+        check_choice(f"{self.name}.{key}", value, tuple(choices))
+        return value
+
+    def finish(self) -> None:
+        """Raise if there is a key that was not asked for."""
+        for key in self.values:
+            if key not in self.known:
+                allowed = ", ".join(sorted(self.known))
+                raise ValueError(f"`{self.name}.{key}` is not a setting; `{self.name}` may have: {allowed}")
+
+
+def read_config(path: Path) -> Config:
+    """Return the experiment in a TOML file, or raise with the key that is wrong and what is allowed."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"`{path}` is not valid TOML: {error}") from error
+    return parse_config(content)
+
+
+def parse_config(content: dict[str, Any]) -> Config:
+    """Return the experiment that the parsed TOML describes."""
+    top = Table("the file", content)
+    sections = {name: Table(name, top.get(name, dict, {})) for name in ("problem", "server", "run")}
+    groups = [Table(f"agents[{i}]", values) for i, values in enumerate(top.get("agents", list))]
+    top.finish()
+    run = sections["run"]
+    rounds, repetitions, seed = (run.get(k, int, d) for k, d in (("rounds", 60), ("repetitions", 250), ("seed", 0)))
+    problem, label = _problem(sections["problem"])
+    cost = _cost(sections["server"], "1 + s", problem.max_batch)
+    names, agents, costs = _agents(groups, cost, problem.max_batch)
+    mechanisms, requests, stop = _server(sections["server"], cost, problem, len(agents))
+    for section in sections.values():
+        section.finish()
+    return Config(problem, names, agents, mechanisms, requests, costs, stop, rounds, repetitions, seed, label)
+
+
+def _problem(table: Table) -> tuple[Problem, str]:
+    kind = table.choice("kind", ("linear", "heart"))
+    max_batch = table.get("max_batch", int, 64)
+    if kind == "linear":
+        problem = linear_regression(table.get("dim", int, 100), float(table.get("distance", float, 100.0)), max_batch)
+        return problem, "linear regression"
+    from guerdon.problems.heart import load_survey, prepare
+
+    data = prepare(load_survey())
+    arrays = data.train_features, data.train_labels, data.validation_features, data.validation_labels
+    return logistic_regression(*arrays, max_batch=max_batch), f"logistic regression, {data.label}"
+
+
+def _cost(table: Table, default: str, max_batch: int) -> Cost:
+    cost = ExpressionCost(table.get("cost", str, default))
+    check_cost(cost, max_batch)
+    return cost
+
+
+RULES: dict[str, Callable[[Cost, Any], Mechanism]] = {
+    "known": lambda cost, crowd: OutputAgreement(cost, TrueVariance(), crowd),
+    "estimated": lambda cost, crowd: OutputAgreement(cost, EstimatedVariance(), crowd),
+    "balanced": lambda cost, crowd: OutputAgreement(cost, BalancedVariance(), crowd),
+    "flat": lambda cost, _: FlatPay(cost),
+    "genie": lambda cost, _: GenieAided(cost, TrueVariance()),  # pyright: ignore[reportArgumentType]
+}
+
+
+def _server(
+    table: Table, cost: Cost, problem: Problem, num_agents: int
+) -> tuple[dict[str, Mechanism], Requests, Stop | None]:
+    names = table.get("rules", list, ["balanced"])
+    crowd = table.choice("crowd", ("present", "enrolled"), "present")
+    for name in names or [None]:
+        check_choice("server.rules", name, tuple(RULES))
+    stop = None
+    if "stop" in table.values:
+        rule = Table("server.stop", table.get("stop", dict))
+        bounds = {key: float(rule.get(key, float)) for key in ("at_most", "at_least") if key in rule.values}
+        rule.known |= {"at_most", "at_least"}
+        stop = Stop(rule.get("metric", str), **bounds)
+        rule.finish()
+    return {name: RULES[name](cost, crowd) for name in names}, _requests(table, problem, num_agents), stop
+
+
+def _requests(table: Table, problem: Problem, num_agents: int) -> Requests:
+    request, step = table.get("request", (int, list)), table.get("step", (float, list, str), "optimal")
+    table.known.add("stop")
+    if isinstance(step, str):
+        target = getattr(problem, "target", None)
+        if step != "optimal" or target is None or isinstance(request, list):
+            raise ValueError(
+                f'`server.step` must be a number, or "optimal" for linear regression with one request, got {step!r}'
+            )
+        step = optimal_step(target.shape[0], num_agents, request)
+    if isinstance(request, list) or isinstance(step, list):
+        length = max(len(x) for x in (request, step) if isinstance(x, list))
+        schedule: list[Any] = [x if isinstance(x, list) else [x] * length for x in (request, step)]
+        return scheduled_request(*schedule)
+    return fixed_request(request, float(step))
+
+
+def _agents(
+    groups: list[Table], believed: Cost, max_batch: int
+) -> tuple[tuple[str, ...], tuple[Agent, ...], tuple[Cost, ...]]:
+    """Return name, agent and true cost of every agent."""
+    counts = [table.get("count", int, 1) for table in groups]
+    names: list[str] = []
+    agents: list[Agent] = []
+    costs: list[Cost] = []
+    for table, count in zip(groups, counts, strict=True):
+        if count < 1:
+            raise ValueError(f"`{table.name}.count` must be a positive integer, got {count}")
+        kind = table.choice("kind", KINDS)
+        cost = _cost(table, "", max_batch) if "cost" in table.values else believed
+        table.known.add("cost")
+        agent = KINDS[kind](table, cost, sum(counts), max_batch)
+        table.finish()
+        names += [kind] * count
+        agents += [agent] * count
+        costs += [cost] * count
+    return tuple(names), tuple(agents), tuple(costs)
+
+
+def _fixed(table: Table, max_batch: int) -> Agent:
+    size = table.get("size", int)
+    if not 0 <= size <= max_batch:
+        raise ValueError(f"`{table.name}.size` must be from 0 to `problem.max_batch` ({max_batch}), got {size}")
+    return players.Fixed(size)
+
+
+def _share(table: Table, key: str, largest: float) -> float:
+    value = float(table.get(key, float))
+    if not 0 <= value <= largest:
+        raise ValueError(f"`{table.name}.{key}` must be from 0 to {largest:g}, got {value:g}")
+    return value
+
+
+KINDS: dict[str, Callable[[Table, Cost, int, int], Agent]] = {
+    "cooperative": lambda *_: players.Cooperative(),
+    "fixed": lambda table, _, __, max_batch: _fixed(table, max_batch),
+    "portion": lambda table, *_: players.Portion(_share(table, "share", 1e6)),
+    "declining": lambda table, *_: players.Declining(_share(table, "probability", 1.0)),
+    "best-responding": lambda _, cost, count, max_batch: players.best_responding(cost, count, max_batch),
+    "learning": lambda table, cost, *_: players.learning(tuple(table.get("sizes", list)), cost),
+    "zero": lambda *_: players.zero(),
+    "echo": lambda *_: players.echo(),
+    "noisy-echo": lambda table, *_: players.noisy_echo(float(table.get("strength", float, 1.0))),
+    "shrink": lambda table, *_: players.shrink(float(table.get("factor", float, 0.5))),
+    "scale": lambda table, *_: players.scale(float(table.get("factor", float, 2.0))),
+    "sign-flip": lambda *_: players.sign_flip(),
+    "garbage": lambda table, *_: players.garbage(float(table.get("amount", float, 1e3))),
+}

@@ -1,0 +1,78 @@
+"""What an experiment must show: each claim with what was expected, what was measured, and whether it holds."""
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.figure import Figure
+
+SIGNIFICANT = 3.0  # standard errors
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One sentence that is true or not."""
+
+    figure: str
+    claim: str
+    expected: str
+    measured: float
+    standard_error: float
+    holds: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as `claims.json` has it; what cannot be a JSON number is null."""
+        values = asdict(self)
+        for name in ("measured", "standard_error"):
+            values[name] = float(values[name]) if np.isfinite(values[name]) else None
+        values["holds"] = bool(self.holds)
+        return values
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure of the paper, reproduced: the drawing, the numbers behind it, and what they show."""
+
+    name: str
+    title: str
+    caption: str
+    drawing: "Figure"
+    data: "pl.DataFrame"
+    claims: tuple[Claim, ...]
+    seconds: float = 0.0
+    notes: tuple[str, ...] = field(default=())
+
+
+class Mean(NamedTuple):
+    """A mean over repetitions with its standard error."""
+
+    value: float
+    error: float
+
+
+def mean_over_repetitions(sample: Any) -> Mean:
+    """Return the mean and standard error of independent repetitions (first axis)."""
+    draws = np.asarray(sample, dtype=np.float64)
+    return Mean(float(np.mean(draws)), float(np.std(draws, ddof=1) / np.sqrt(len(draws))))
+
+
+def curve(sample: Any) -> tuple[Any, Any]:
+    """Return mean and standard error over repetitions of each column of (repetitions, points)."""
+    draws = np.asarray(sample, dtype=np.float64)
+    return np.mean(draws, axis=0), np.std(draws, axis=0, ddof=1) / np.sqrt(len(draws))
+
+
+def equals(figure: str, claim: str, sample: Any, expected: float) -> Claim:
+    """Claim that a mean is `expected`, within 3 standard errors (and rounding of single precision)."""
+    value, error = mean_over_repetitions(sample)
+    holds = abs(value - expected) <= max(SIGNIFICANT * error, 1e-5 * abs(expected))
+    return Claim(figure, claim, f"{expected:g} within 3 s.e.", value, error, holds)
+
+
+def exceeds(figure: str, claim: str, sample: Any, bound: float = 0.0) -> Claim:
+    """Claim that a mean is greater than `bound`, by more than 3 standard errors."""
+    value, error = mean_over_repetitions(sample)
+    return Claim(figure, claim, f"more than {bound:g}, by 3 s.e.", value, error, value - bound > SIGNIFICANT * error)

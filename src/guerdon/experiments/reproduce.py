@@ -1,0 +1,50 @@
+"""Run the experiments, and write what they show: figures, tables, claims and a report."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from guerdon.arrays import check_positive_integer
+from guerdon.experiments.claims import Experiment
+from guerdon.experiments.report import write_report
+from guerdon.figures import save_figure
+
+EXPERIMENTS = ("fig2", "fig3", "fig4", "fig5")
+
+
+def reproduce(
+    names: Sequence[str], repetitions: int, out: Path, seed: int = 0, announce: Callable[[str], None] = lambda _: None
+) -> list[Experiment]:
+    """Run the named experiments (all, if none is named), and write everything into the folder `out`.
+
+    For each: NAME.svg, NAME.png, NAME.parquet, NAME.csv; for all together: claims.json and report.html.
+    """
+    unknown = [name for name in names if name not in EXPERIMENTS]
+    if unknown:
+        raise ValueError(f"an experiment must be one of {', '.join(EXPERIMENTS)}, got {unknown[0]!r}")
+    check_positive_integer("repetitions", repetitions)
+    if repetitions < 2:
+        raise ValueError("`repetitions` must be at least 2, so that there is a standard error; got 1")
+    out.mkdir(parents=True, exist_ok=True)
+    finished: list[Experiment] = []
+    for name in names or EXPERIMENTS:
+        announce(name)
+        finished.append(_run(name, repetitions, seed, out))
+    claims = [claim.to_dict() for experiment in finished for claim in experiment.claims]
+    (out / "claims.json").write_text(json.dumps(claims, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_report(finished, repetitions, seed, out / "report.html")
+    return finished
+
+
+def _run(name: str, repetitions: int, seed: int, out: Path) -> Experiment:
+    """Run one experiment, and write its figure and its data."""
+    start = time.perf_counter()
+    experiment: Experiment = import_module(f"guerdon.experiments.{name}").run(repetitions, seed)
+    for suffix in ("svg", "png"):
+        save_figure(experiment.drawing, out / f"{name}.{suffix}")
+    experiment.data.write_parquet(out / f"{name}.parquet")
+    experiment.data.write_csv(out / f"{name}.csv")
+    return replace(experiment, seconds=time.perf_counter() - start)

@@ -1,0 +1,232 @@
+"""What the command line prints: tables that explain themselves, and JSON for programs."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from guerdon.game import MinibatchGame
+from guerdon.mechanisms import Payments, Status
+
+if TYPE_CHECKING:
+    from guerdon.certificate import Certificate
+    from guerdon.experiments.claims import Experiment
+    from guerdon.simulation import History
+
+ROWS_SHOWN = 48
+
+
+def print_json(report: dict[str, Any]) -> None:
+    """Print a report as JSON; infinities are not JSON, and are never printed."""
+    typer.echo(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def equilibrium_report(game: MinibatchGame, others: int, cost: str) -> dict[str, Any]:
+    """Return the game from one agent's side as JSON has it."""
+    profile = [others] * game.num_agents
+    utilities = [float(u) for u in game.utilities(0, profile)]
+    costs = [game.cost(size) for size in range(game.max_batch + 1)]
+    return {
+        "agents": game.num_agents,
+        "request": game.request,
+        "cost": cost,
+        "max_batch": game.max_batch,
+        "rule": game.rule,
+        "others": others,
+        "best_response": game.best_response(0, profile),
+        "symmetric_equilibria": game.symmetric_equilibria(),
+        "table": [
+            {"batch_size": size, "expected_reward": u + c, "cost": c, "utility": u}
+            for size, (u, c) in enumerate(zip(utilities, costs, strict=True))
+        ],
+    }
+
+
+def print_equilibrium(report: dict[str, Any], plot: Path | None) -> None:
+    """Print the table of batch sizes, the best response and the equilibria."""
+    best, request = report["best_response"], report["request"]
+    table = Table(
+        title=f"{report['agents']} agents, request {request}, h(s) = {report['cost']}, {report['rule']} variance; "
+        f"the others use {report['others']}",
+        title_justify="left",
+    )
+    for heading in ("batch size", "expected reward", "cost", "utility"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    rows = report["table"]
+    hidden = len(rows) > ROWS_SHOWN
+    for row in _worth_showing(rows, {best, request, report["others"]}) if hidden else rows:
+        size = row["batch_size"]
+        note = "◀ best response" if size == best else "request" if size == request else ""
+        figures = (f"{row[key]:.3f}" for key in ("expected_reward", "cost", "utility"))
+        table.add_row(str(size), *figures, note, style="bold green" if size == best else None)
+    console = Console()
+    console.print(table)
+    if hidden:
+        console.print(f"({len(rows)} batch sizes; --json lists them all)")
+    console.print(f"Best response: {_name_size(best, request)}")
+    listed = ", ".join(_name_size(size, request) for size in report["symmetric_equilibria"]) or "none"
+    console.print(f"Equilibria in which everybody does the same: {listed}")
+    if plot is not None:
+        console.print(f"Figure: {plot}", soft_wrap=True, highlight=False)
+
+
+def payment_rows(names: list[str], payments: Payments, reasons: list[str]) -> list[dict[str, Any]]:
+    """Return each agent's payment as JSON has it."""
+    return [
+        {
+            "agent": name,
+            "reward": float(reward),
+            "status": Status(int(status)).label,
+            "distance": _number_or_none(distance),
+            "expected_distance": _number_or_none(expected),
+            "variance": _number_or_none(variance),
+            "why": why,
+        }
+        for name, reward, distance, expected, variance, status, why in zip(names, *payments, reasons, strict=True)
+    ]
+
+
+def print_payments(rows: list[dict[str, Any]], title: str) -> None:
+    """Print each agent's payment and its reason."""
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("agent")
+    table.add_column("reward", justify="right")
+    table.add_column("status")
+    table.add_column("why")
+    for row in rows:
+        table.add_row(escape(row["agent"]), f"{row['reward']:.4f}", row["status"], row["why"])
+    console = Console()
+    console.print(table)
+    total = math.fsum(row["reward"] for row in rows)
+    paid = sum(row["status"] == Status.PAID.label for row in rows)
+    console.print(f"Total {total:.4f}, {paid} of {len(rows)} agents paid")
+
+
+def certificate_report(certificate: "Certificate") -> dict[str, Any]:
+    """Return a certificate as JSON has it."""
+    return {
+        "holds": certificate.holds,
+        "confidence": certificate.confidence,
+        "method": "familywise by Bonferroni, Student's t, common random numbers",
+        "tolerance": certificate.tolerance,
+        "repetitions": certificate.repetitions,
+        "rounds": certificate.rounds,
+        "honest_utility": {"mean": certificate.honest_utility, "standard_error": certificate.honest_error},
+        "deviations": [finding._asdict() for finding in certificate.findings],
+    }
+
+
+def print_certificate(certificate: "Certificate", title: str) -> None:
+    """Print what each deviation gains, and the verdict on it."""
+    table = Table(title=escape(title), title_justify="left")
+    for heading, justify in (("deviation of one agent", "left"), ("gain per round", "right"), ("interval", "right")):
+        table.add_column(heading, justify=justify)  # pyright: ignore[reportArgumentType]
+    table.add_column("verdict")
+    styles = {"deters": "green", "does not deter": "bold red", "undecided": "yellow"}
+    for finding in certificate.findings:
+        verdict = f"[{styles[finding.verdict]}]{finding.verdict}[/]"
+        if finding.verdict == "undecided":
+            verdict += f" (about {finding.repetitions_needed:,} repetitions would decide)"
+        interval = f"{finding.low:+.3f} … {finding.high:+.3f}"
+        table.add_row(escape(finding.deviation), f"{finding.gain:+.3f}", interval, verdict)
+    console = Console()
+    console.print(table)
+    honest = f"{certificate.honest_utility:+.3f} (s.e. {certificate.honest_error:.3f})"
+    console.print(
+        f"Honest work leaves {honest} per round after cost. Deterred: gains at most {certificate.tolerance:.3g}."
+    )
+    console.print(
+        f"{certificate.repetitions} repetitions of {certificate.rounds} rounds; all intervals hold together with "
+        f"{certificate.confidence:.0%} confidence (Bonferroni)."
+    )
+
+
+def print_claims(experiments: Sequence["Experiment"], out: Path) -> None:
+    """Print every claim with its verdict, where the time went, and where everything lies."""
+    table = Table(title="What the paper says, and what was measured", title_justify="left")
+    for heading, justify in (("figure", "left"), ("claim", "left"), ("expected", "left"), ("measured", "right")):
+        table.add_column(heading, justify=justify)  # pyright: ignore[reportArgumentType]
+    table.add_column("s.e.", justify="right")
+    table.add_column("")
+    claims = [claim for experiment in experiments for claim in experiment.claims]
+    for claim in claims:
+        verdict = "[green]✓ holds[/]" if claim.holds else "[bold red]✗ fails[/]"
+        numbers = f"{claim.measured:.4g}", f"{claim.standard_error:.2g}"
+        table.add_row(claim.figure, escape(claim.claim), escape(claim.expected), *numbers, verdict)
+    console = Console()
+    console.print(table)
+    held = sum(claim.holds for claim in claims)
+    console.print(f"{held} of {len(claims)} claims hold.")
+    parts = ", ".join(f"{experiment.name} {experiment.seconds:.1f} s" for experiment in experiments)
+    console.print(f"Time: {parts} (compilation included).")
+    console.print(f"Report: {out / 'report.html'}", soft_wrap=True, highlight=False)
+
+
+def simulation_rows(history: "History", names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return, per sort of agent and rule, the mean reward and profit per round with standard errors."""
+    from guerdon.experiments.claims import mean_over_repetitions
+
+    rows: list[dict[str, Any]] = []
+    played = history.rounds_played
+    for name in dict.fromkeys(names):
+        where = [k for k, other in enumerate(names) if other == name]
+        for rule, reward in history.rewards.items():
+            per_round = played * len(where)
+            paid = mean_over_repetitions(reward[:, :, where].sum(axis=(1, 2), dtype="float64") / per_round)
+            profit = (reward - history.costs)[:, :, where].sum(axis=(1, 2), dtype="float64") / per_round
+            gained = mean_over_repetitions(profit)
+            rows.append(
+                {"agents": name, "count": len(where), "rule": rule,
+                 "mean_reward": paid.value, "reward_standard_error": paid.error,
+                 "mean_profit": gained.value, "profit_standard_error": gained.error}
+            )  # fmt: skip
+    return rows
+
+
+def print_simulation(history: "History", rows: list[dict[str, Any]], title: str) -> None:
+    """Print what each sort of agent earned, and where training ended."""
+    from guerdon.experiments.claims import mean_over_repetitions
+
+    table = Table(title=escape(title), title_justify="left")
+    for heading in ("agents", "count", "rule", "reward per round", "profit per round"):
+        table.add_column(heading, justify="left" if heading in ("agents", "rule") else "right")
+    for row in rows:
+        reward = f"{row['mean_reward']:.3f} ± {row['reward_standard_error']:.3f}"
+        profit = f"{row['mean_profit']:+.3f} ± {row['profit_standard_error']:.3f}"
+        table.add_row(row["agents"], str(row["count"]), row["rule"], reward, profit)
+    console = Console()
+    console.print(table)
+    console.print(f"± one standard error over {history.repetitions} repetitions.")
+    for name, values in history.metrics.items():
+        sane = values[~history.diverged, -1]
+        if len(sane) > 1:
+            console.print("Final {}: {:.4g} ± {:.2g}".format(name, *mean_over_repetitions(sane)))
+    if history.diverged.any():
+        console.print(f"[bold red]{int(history.diverged.sum())} of {history.repetitions} repetitions diverged.[/]")
+    if history.interrupted:
+        console.print("[yellow]Interrupted: these are the repetitions that were finished.[/]")
+
+
+def _worth_showing(rows: list[dict[str, Any]], special: set[int]) -> list[dict[str, Any]]:
+    """Return the rows near the special sizes, and a few in each power of two."""
+    near = {size + step for size in special for step in range(-3, 4)}
+    doubling = {round(2 ** (power / 2)) for power in range(2 * len(rows).bit_length())}
+    kept = near | doubling | {0, len(rows) - 1}
+    return [row for row in rows if row["batch_size"] in kept]
+
+
+def _name_size(size: int, request: int) -> str:
+    if size == 0:
+        return "0 (decline)"
+    return f"{size} (the request)" if size == request else str(size)
+
+
+def _number_or_none(value: Any) -> float | None:
+    return None if math.isnan(value) else float(value)

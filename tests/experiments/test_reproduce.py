@@ -1,0 +1,93 @@
+"""The paper's figures, reproduced: small and quick here, at full size in the slow test."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from guerdon.experiments import fig2, fig4
+from guerdon.experiments.claims import Claim, equals, exceeds
+from guerdon.experiments.reproduce import EXPERIMENTS, reproduce
+
+
+def test_a_small_reproduction_writes_everything(tmp_path: Path) -> None:
+    announced: list[str] = []
+    (experiment,) = reproduce(["fig2"], 40, tmp_path, announce=announced.append)
+    assert announced == ["fig2"]
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"fig2.svg", "fig2.png", "fig2.parquet", "fig2.csv", "claims.json", "report.html"}
+    claims = json.loads((tmp_path / "claims.json").read_text())
+    assert [set(claim) for claim in claims] == [
+        {"figure", "claim", "expected", "measured", "standard_error", "holds"}
+    ] * len(experiment.claims)
+    frame = pl.read_parquet(tmp_path / "fig2.parquet")
+    assert frame.equals(experiment.data)
+    assert frame.height == 5 * (fig2.ROUNDS + 1)
+    assert pl.read_csv(tmp_path / "fig2.csv").height == frame.height
+
+
+def test_the_report_is_self_contained_and_escapes(tmp_path: Path) -> None:
+    reproduce(["fig2"], 10, tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "<svg" in page
+    assert not re.search(r'(src|href)="(?!#)(https?:)?//', page)
+    assert "<script" not in page
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    for target in re.findall(r'xlink:href="#([^"]+)"', page):
+        assert target in ids
+
+
+def test_the_same_seed_gives_the_same_claims(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        reproduce(["fig2"], 10, tmp_path / folder, seed=3)
+    assert (tmp_path / "a/claims.json").read_bytes() == (tmp_path / "b/claims.json").read_bytes()
+    assert (tmp_path / "a/fig2.svg").read_bytes() == (tmp_path / "b/fig2.svg").read_bytes()
+
+
+def test_closed_forms_of_figure_4() -> None:
+    """THEORY §5: rounds 74, 36, 18, 10, 6 and totals 1480, 1080, 900, 900, 1020."""
+    assert [fig4.closed_form(nu) for nu in (1, 2, 4, 8, 16)] == [
+        (74, 1480),
+        (36, 1080),
+        (18, 900),
+        (10, 900),
+        (6, 1020),
+    ]
+
+
+def test_claims_can_fail() -> None:
+    noise = np.random.default_rng(0).normal(size=1000)
+    assert equals("f", "zero mean", noise, 0.0).holds
+    assert not equals("f", "zero mean", noise + 0.2, 0.0).holds
+    assert exceeds("f", "positive", noise + 0.2).holds
+    assert not exceeds("f", "positive", noise).holds
+    assert Claim("f", "c", "e", np.inf, np.nan, False).to_dict()["measured"] is None
+
+
+def test_wrong_names_and_numbers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="an experiment must be one of fig2, fig3, fig4, fig5, got 'fig9'"):
+        reproduce(["fig9"], 10, tmp_path)
+    with pytest.raises(ValueError, match="`repetitions` must be at least 2"):
+        reproduce(["fig2"], 1, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("survey", ["real", "synthetic"])
+def test_every_claim_holds_at_full_size(tmp_path: Path, survey: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path(__file__).parents[3] / "shared/data/heart_2020_cleaned.zip"
+    if survey == "real" and not real.exists():
+        pytest.skip("the real survey is not here; set GUERDON_HEART_DATA to run with it")
+    monkeypatch.setenv("GUERDON_HEART_DATA", str(real)) if survey == "real" else monkeypatch.delenv(
+        "GUERDON_HEART_DATA", raising=False
+    )
+    names = EXPERIMENTS if survey == "real" else ("fig5",)
+    failed = [claim for experiment in reproduce(names, 250, tmp_path) for claim in experiment.claims if not claim.holds]
+    assert failed == []
+    if survey == "synthetic":
+        assert "synthetic" in (tmp_path / "report.html").read_text()
+        assert "synthetic" in (tmp_path / "fig5.csv").read_text()

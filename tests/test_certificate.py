@@ -1,0 +1,120 @@
+"""The certificate finds what is known: which deviations the rules deter, and which they do not."""
+
+from typing import Any
+
+import pytest
+
+from guerdon import AffineCost, BalancedVariance, FlatPay, OutputAgreement
+from guerdon.agents import Portion, Reporting, shrink
+from guerdon.certificate import Certificate, certify, standard_deviations, student_quantile
+from guerdon.problems import linear_regression
+from guerdon.problems.linear_regression import optimal_step
+from guerdon.simulation import TrueVariance
+
+COST = AffineCost(1, 1)
+PROBLEM = linear_regression(dim=100, max_batch=16)
+STEP = optimal_step(100, 10, 8)
+REPORTS = ("send zeros", "echo the last aggregate", "echo plus honest noise", "work, send half")
+
+
+def verdicts(certificate: Certificate) -> dict[str, str]:
+    return {finding.deviation: finding.verdict for finding in certificate.findings}
+
+
+@pytest.fixture(scope="module")
+def theorem() -> Certificate:
+    return certify(PROBLEM, OutputAgreement(COST, TrueVariance()), 8, STEP)
+
+
+def test_theorem_1_deters_every_size(theorem: Certificate) -> None:
+    found = verdicts(theorem)
+    sizes = [name for name in found if name.startswith("use") or name == "decline"]
+    assert len(sizes) == 6
+    assert {found[name] for name in sizes} == {"deters"}
+
+
+def test_theorem_1_does_not_deter_made_up_reports(theorem: Certificate) -> None:
+    found = verdicts(theorem)
+    assert {found[name] for name in REPORTS} == {"does not deter"}
+    assert {found["work, send double"], found["work, flip the sign"], found["send garbage"]} == {"deters"}
+    assert not theorem.holds
+
+
+def test_gains_are_those_of_the_theory(theorem: Certificate) -> None:
+    """THEORY §3 and §8, per round: half the work −4, double −4; zeros and echo near +16, shrinking near +6."""
+    gains = {finding.deviation: finding for finding in theorem.findings}
+    for name, gain in (("use 4", -4.0), ("use 16", -4.0), ("use 7", -1 / 7), ("use 9", -1 / 9)):
+        assert abs(gains[name].gain - gain) < 4 * gains[name].standard_error
+        assert gains[name].standard_error < 0.15
+    assert 15 < gains["send zeros"].gain < 17
+    assert 14 < gains["echo the last aggregate"].gain < 17
+    assert abs(theorem.honest_utility) < 4 * theorem.honest_error
+
+
+def test_intervals_hold_together(theorem: Certificate) -> None:
+    level = 1 - 0.05 / (2 * len(theorem.findings))
+    half_width = student_quantile(level, theorem.repetitions - 1)
+    for finding in theorem.findings:
+        assert finding.high - finding.gain == pytest.approx(half_width * finding.standard_error)
+        assert finding.low < finding.gain < finding.high
+
+
+def test_flat_pay_deters_nothing_but_working_more() -> None:
+    found = verdicts(certify(PROBLEM, FlatPay(COST), 8, STEP, repetitions=20, rounds=10))
+    assert found["use 1"] == found["use 7"] == found["send zeros"] == "does not deter"
+    assert found["use 16"] == found["use 9"] == "deters"
+
+
+def test_history_lets_half_the_work_pay_while_the_variance_falls() -> None:
+    """Why the balanced rule has no history by default: in the first ten rounds decay 0.9 pays shirkers."""
+    half = {"half": Reporting(Portion(0.5))}
+    gains = {
+        decay: certify(PROBLEM, OutputAgreement(COST, BalancedVariance(decay)), 8, STEP, half, rounds=10).findings[0]
+        for decay in (None, 0.9)
+    }
+    assert gains[0.9].verdict == "does not deter"
+    assert gains[None].verdict == "deters"
+
+
+def test_undecided_says_what_would_decide() -> None:
+    rule = OutputAgreement(COST, TrueVariance())
+    few = certify(
+        PROBLEM, rule, 8, STEP, {"decline": Reporting(Portion(0.0))}, repetitions=10, rounds=10, tolerance=0.0
+    )
+    finding = few.findings[0]
+    assert finding.verdict == "undecided"
+    assert finding.repetitions_needed > 10
+    assert not few.holds
+
+
+def test_a_rule_that_deters_all_that_is_tried_holds() -> None:
+    tried = {"half": Reporting(Portion(0.5)), "double": Reporting(Portion(2.0)), "longer": shrink(1.0, Portion(0.25))}
+    assert certify(PROBLEM, OutputAgreement(COST), 8, STEP, tried, repetitions=50).holds
+
+
+def test_student_quantiles() -> None:
+    # From tables: t(0.975, 10) = 2.2281, t(0.995, 30) = 2.7500, t(0.9995, 249) = 3.3303.
+    for probability, freedom, value in ((0.975, 10, 2.2281), (0.995, 30, 2.7500), (0.9995, 249, 3.3303)):
+        assert student_quantile(probability, freedom) == pytest.approx(value, abs=3e-3)
+
+
+def test_deviations_fit_the_request() -> None:
+    assert "use 2" in standard_deviations(1, 16)
+    assert "use 0" not in standard_deviations(1, 16)
+    assert "use 32" not in standard_deviations(16, 16)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"request": 0}, "`request` must be a positive integer, got 0"),
+        ({"confidence": 1.0}, "`confidence` below 1"),
+        ({"confidence": 0.0}, "`confidence` must be a finite number above 0"),
+        ({"repetitions": 1}, "`repetitions` must be at least 2"),
+        ({"request": 99}, r"`requests` must ask for at most the problem's `max_batch` \(16\), got 99"),
+    ],
+)
+def test_bad_input_is_refused(changes: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"request": 8, "step": STEP} | changes
+    with pytest.raises(ValueError, match=message):
+        certify(PROBLEM, OutputAgreement(COST), **arguments)

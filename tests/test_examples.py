@@ -1,0 +1,29 @@
+"""The examples run, and show what they say."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def load(name: str) -> Any:
+    """Return an example as a module; examples are no package."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_mlp(capsys: pytest.CaptureFixture[str]) -> None:
+    history = load("mlp").main(rounds=60, repetitions=4)
+    accuracy = history.metrics["accuracy"].mean(axis=0)
+    assert accuracy[-1] > accuracy[0] + 0.1
+    profit = history.utilities["balanced"].mean(axis=(0, 1))
+    assert profit[8] < -3  # a quarter of the work does not pay
+    assert profit[9] > 10  # sending zeros does: the hole that the docs warn of
+    assert "a quarter of the work" in capsys.readouterr().out
