@@ -1,0 +1,52 @@
+"""How the cost of a round grows with the number of agents, the dimension and the batch size."""
+
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from benchmarks.measure import best_time
+from benchmarks.workload import RULE
+from guerdon.agents import Cooperative
+from guerdon.figures import BLUE, GREY, panels, save_figure
+from guerdon.problems.linear_regression import linear_regression, optimal_step
+from guerdon.requests import fixed_request
+from guerdon.simulation import simulate
+
+ROUNDS = 10
+CURVES = {
+    "agents": ([(n, 100, 8) for n in (10, 100, 1_000, 10_000)], 0),
+    "dimension": ([(10, d, 8) for d in (100, 1_000, 10_000)], 1),
+    "batch size": ([(10, 100, s) for s in (1, 16, 256, 1_024)], 2),
+}
+
+
+def seconds_per_round(agents: int, dim: int, size: int) -> float:
+    """Return the time of one round of one repetition, compilation excluded."""
+    problem = linear_regression(dim, max_batch=1_024)
+    requests = fixed_request(size, optimal_step(dim, agents, size))
+    # Enough repetitions that fixed overheads do not count, few enough that nothing is slow.
+    repetitions = max(1, 200_000 // (agents * dim))
+    time = best_time(lambda: simulate(problem, [Cooperative()] * agents, RULE, requests, ROUNDS, repetitions), runs=3)
+    return time / (ROUNDS * repetitions)
+
+
+def run(out: Path = Path("results")) -> tuple[Table, list[str]]:
+    """Return the table of measurements (and draw it); nothing is promised but the shape of the curves."""
+    table = Table(title="time per round of one repetition, one setting varied", title_justify="left")
+    for heading in ("varied", "agents", "dim", "batch size", "time", "growth of the time ÷ growth of the setting"):
+        table.add_column(heading, justify="left" if heading == "varied" else "right")
+    figure, axes = panels([f"varying the {name}" for name in CURVES], width=11.0, height=3.4)
+    for panel, (name, (settings, which)) in zip(axes, CURVES.items(), strict=True):
+        times = [seconds_per_round(*setting) for setting in settings]
+        sizes = [setting[which] for setting in settings]
+        for setting, time in zip(settings, times, strict=True):
+            growth = (time / times[0]) / (setting[which] / sizes[0])
+            table.add_row(name, *(f"{x:,}" for x in setting), f"{time * 1e6:,.0f} µs", f"{growth:.2f}")
+        panel.plot(sizes, np.array(times) * 1e3, "o-", color=BLUE, label="measured")
+        panel.plot(sizes, np.array(sizes) * times[0] / sizes[0] * 1e3, "--", color=GREY, label="in proportion")
+        panel.set(xscale="log", yscale="log", xlabel=name, ylabel="ms per round")
+        panel.legend(frameon=False)
+    out.mkdir(exist_ok=True)
+    save_figure(figure, out / "scaling.svg")
+    return table, []
