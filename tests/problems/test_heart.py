@@ -1,6 +1,6 @@
 """The survey of the paper, real and synthetic: recognised or refused, prepared without leaks, and alike.
 
-Tests of the real file need it: they look where GUERDON_HEART_DATA says, then beside the repository, and skip otherwise.
+Tests of the real file need it: they look where GUERDON_HEART_DATA says, and skip otherwise.
 Everything here has a fixed seed, and what is random is held to a stated number of standard errors.
 """
 
@@ -24,7 +24,7 @@ from guerdon.problems.heart import HeartData, Survey, load_survey, prepare
 from guerdon.problems.heart_synthetic import curve, draw_frame, load_figures, margins, steps
 
 ROOT = Path(__file__).parents[2]
-REAL_PATH = Path(os.environ.get(heart.VARIABLE) or ROOT.parent / "shared" / "data" / "heart_2020_cleaned.zip")
+REAL_PATH = Path(os.environ.get(heart.VARIABLE) or "heart_2020_cleaned.csv")
 needs_real = pytest.mark.skipif(
     not REAL_PATH.is_file(), reason=f"the CDC survey is absent: set {heart.VARIABLE} to heart_2020_cleaned.csv or .zip"
 )
