@@ -1,8 +1,8 @@
 """Thousands of repetitions of a training with strategic agents, in seconds. Needs the extra `sim` (JAX)."""
 
-import jaxlib
+from importlib.metadata import version
 
-if jaxlib.__version__ == "0.10.2":
+if version("jaxlib") == "0.10.2":
     raise ImportError(
         "`jaxlib` must not be version 0.10.2, which gets some sums wrong on a CPU without saying so "
         "(jax-ml/jax#39103); install another one with: pip install 'jax!=0.10.2' 'jaxlib!=0.10.2'"
