@@ -158,7 +158,7 @@ RULES: dict[str, Callable[[Cost, Any], Mechanism]] = {
     "estimated": lambda cost, crowd: OutputAgreement(cost, EstimatedVariance(), crowd),
     "balanced": lambda cost, crowd: OutputAgreement(cost, BalancedVariance(), crowd),
     "flat": lambda cost, _: FlatPay(cost),
-    "genie": lambda cost, _: GenieAided(cost, TrueVariance()),  # pyright: ignore[reportArgumentType]
+    "genie": lambda cost, _: GenieAided(cost, TrueVariance()),
 }
 
 

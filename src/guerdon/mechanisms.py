@@ -266,7 +266,7 @@ class GenieAided:
     """
 
     cost: Cost
-    variance: KnownVariance
+    variance: Any  # KnownVariance, or in a simulation TrueVariance
 
     def init(self, num_agents: int) -> History:
         """Return the state before the first round: an empty history."""

@@ -76,7 +76,6 @@ def play(agent: Agent, view: View, given: Any, key: Any) -> Any:
 
 
 # Compiled once for each kind of agent, their numbers being data.
-with_each_key: Any = jax.jit(jax.vmap(play, in_axes=(None, None, None, 0)))
 together: Any = jax.jit(jax.vmap(play, in_axes=(0, 0, None, 0)))
 
 
@@ -91,10 +90,12 @@ def as_data(agent: Agent) -> Any:
 @every_agent
 @pytest.mark.parametrize("request_", [1, 8, 16])
 def test_he_uses_a_number_of_samples_that_exists(agent: Agent, request_: int) -> None:
-    sizes, _, _ = with_each_key(as_data(agent), view_of(agent, request_), gradient(), KEYS)
-    assert sizes.shape == KEYS.shape
-    assert jnp.issubdtype(sizes.dtype, jnp.integer)
-    assert ((sizes >= 0) & (sizes <= LARGEST)).all()
+    twice, views = stack(*[as_data(agent)] * 2), stack(*[view_of(agent, request_)] * 2)
+    for keys in KEYS.reshape(-1, 2):
+        sizes, _, _ = together(twice, views, gradient(), keys)
+        assert sizes.shape == (2,)
+        assert jnp.issubdtype(sizes.dtype, jnp.integer)
+        assert ((sizes >= 0) & (sizes <= LARGEST)).all()
 
 
 @every_agent

@@ -68,9 +68,4 @@ def mixture() -> History:
 
 
 ALONE = {"history": RULES["history"]}  # one rule only: quicker to compile, where that is enough
-
-
-@functools.cache
-def paid_alone() -> History:
-    """Return the same with one rule only."""
-    return train(MIXED, CHANGING, STEPS, rules=ALONE)
+HALF = REPETITIONS // 2

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from guerdon import OutputAgreement, gather
-from guerdon.agents import Cooperative
+from guerdon.agents import Cooperative, learning
 from guerdon.problems import linear_regression
 from guerdon.requests import fixed_request, scheduled_request
 from guerdon.simulation import Stop, TrueVariance, simulate
@@ -46,6 +46,11 @@ def refused(**change: Any) -> None:
             {"stop": Stop("accuracy", at_least=0.5)},
             ValueError,
             "`stop.metric` must be one of error, got 'accuracy'",
+        ),
+        (
+            {"agents": [learning((4, 99), COST)]},
+            ValueError,
+            r"`sizes` of a learning agent must be at most `max_batch` \(16\), got 99",
         ),
         ({"costs": [COST] * 2}, ValueError, "one for each of the 3 agents, got 2"),
         ({"costs": [COST] * 4}, ValueError, "`costs` must be one cost, or one for each of the 3 agents, got 4"),

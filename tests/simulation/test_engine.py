@@ -24,6 +24,7 @@ from tests.simulation.setting import (
     COST,
     DIM,
     DISTANCE,
+    HALF,
     LARGEST,
     MIXED,
     NU,
@@ -35,7 +36,6 @@ from tests.simulation.setting import (
     compilations,
     cooperation,
     mixture,
-    paid_alone,
     train,
 )
 
@@ -201,16 +201,25 @@ def test_repetitions_agents_and_rounds_have_their_own_randomness() -> None:
     assert np.abs(correlations).max() < 5 / np.sqrt(REPETITIONS)
 
 
-@pytest.mark.parametrize("chunk", [800, 5000])
-def test_the_chunk_size_changes_nothing(chunk: int) -> None:
-    """2000 repetitions in chunks of 800, 800 and 400, or all at once: the same draws and choices.
+def test_the_chunk_size_changes_nothing() -> None:
+    """Repetitions in two chunks, or all at once: the same draws and choices.
 
     The sums behind errors and rewards may round differently, because XLA arranges them by the size of the chunk.
     """
-    divided, whole = arrays(train(MIXED, CHANGING, STEPS, rules=ALONE, chunk=chunk)), arrays(paid_alone())
-    for name, values in whole.items():
+    divided, whole = arrays(train(MIXED, CHANGING, STEPS, rules=ALONE, chunk=HALF)), arrays(mixture())
+    for name, values in divided.items():
         tolerance = 1e-5 * np.abs(values).max() if values.dtype == np.float32 else 0
-        np.testing.assert_allclose(divided[name], values, rtol=0, atol=tolerance, err_msg=name)
+        np.testing.assert_allclose(values, whole[name], rtol=0, atol=tolerance, err_msg=name)
+    assert_same(train(MIXED, CHANGING, STEPS, chunk=5 * REPETITIONS), mixture())  # larger than there is to do
+
+
+def test_a_shorter_last_chunk_is_cut_from_a_whole_one() -> None:
+    divided = train(MIXED, CHANGING, STEPS, rules=ALONE, chunk=HALF)
+    before = compilations()
+    ragged = arrays(train(MIXED, CHANGING, STEPS, rules=ALONE, chunk=HALF, repetitions=HALF + 7))
+    assert compilations() == before
+    for name, values in arrays(divided).items():
+        np.testing.assert_array_equal(ragged[name], values[: HALF + 7], err_msg=name)
 
 
 def test_an_interrupt_keeps_the_chunks_that_are_finished(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,11 +231,11 @@ def test_an_interrupt_keeps_the_chunks_that_are_finished(monkeypatch: pytest.Mon
         return play(*arguments)
 
     monkeypatch.setattr(engine, "_run", interrupted)
-    history = train(MIXED, CHANGING, STEPS, rules=ALONE, chunk=800)
+    history = train(MIXED, CHANGING, STEPS, rules=ALONE, chunk=HALF)
     assert history.interrupted
-    assert history.repetitions == 800
-    for name, values in arrays(history).items():
-        np.testing.assert_array_equal(values, arrays(paid_alone())[name][:800])
+    assert history.repetitions == HALF
+    monkeypatch.undo()
+    assert_same(history, train(MIXED, CHANGING, STEPS, rules=ALONE, repetitions=HALF))
 
 
 def test_an_interrupt_before_the_first_chunk_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,12 +258,12 @@ def test_chunks_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(engine, "_run", watched)
     per_repetition = 4 * AGENTS * (ROUNDS * (2 + len(ALONE)) + 6 * DIM)
-    monkeypatch.setattr(engine, "MEMORY", 900 * per_repetition - 1)
-    train(rules=ALONE, repetitions=800)
-    assert counts == [800]
-    monkeypatch.setattr(engine, "MEMORY", 800 * per_repetition)
+    monkeypatch.setattr(engine, "MEMORY", (HALF + 1) * per_repetition - 1)
     train(rules=ALONE)
-    assert counts == [800, 800, 800, 400]
+    assert counts == [HALF, HALF]
+    monkeypatch.setattr(engine, "MEMORY", 2 * HALF * per_repetition)
+    train(rules=ALONE, repetitions=HALF)
+    assert counts == [HALF, HALF, HALF]
 
 
 def test_other_numbers_need_no_new_compilation() -> None:
@@ -273,17 +282,17 @@ def test_agents_of_mixed_kinds_keep_their_order() -> None:
     honest = scale(1.0, chooser=Fixed(16))
     agents = [Fixed(1), Cooperative(), Fixed(2), honest, Cooperative(), Fixed(4)]
     policy = scheduled_request((NU,) * ROUNDS, (STEP,) * ROUNDS)
-    mixed = simulate(linear_regression(DIM, DISTANCE, LARGEST), agents, ALONE, policy, ROUNDS, REPETITIONS)
-    plain = train((1, NU, 2, 16, NU, 4), rules=ALONE)
+    mixed = simulate(linear_regression(DIM, DISTANCE, LARGEST), agents, ALONE, policy, ROUNDS, HALF)
+    plain = train((1, NU, 2, 16, NU, 4), rules=ALONE, repetitions=HALF)
     np.testing.assert_array_equal(mixed.batch_sizes, plain.batch_sizes)
     np.testing.assert_allclose(mixed.metrics["error"], plain.metrics["error"], rtol=1e-4)
     np.testing.assert_allclose(mixed.rewards["history"], plain.rewards["history"], rtol=1e-3, atol=1e-3)
 
 
 def test_a_rule_pays_the_same_alone_and_among_others() -> None:
-    alone, among = paid_alone(), mixture()
-    np.testing.assert_allclose(alone.rewards["history"], among.rewards["history"], rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(alone.metrics["error"], among.metrics["error"], rtol=1e-4)
+    alone, among = train(MIXED, CHANGING, STEPS, rules=ALONE, repetitions=HALF), mixture()
+    np.testing.assert_allclose(alone.rewards["history"], among.rewards["history"][:HALF], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(alone.metrics["error"], among.metrics["error"][:HALF], rtol=1e-4)
 
 
 CROWD = 8

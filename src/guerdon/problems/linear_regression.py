@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from guerdon.arrays import Array, check_number, check_positive_integer
 
@@ -65,7 +66,7 @@ def linear_regression(
     check_positive_integer("dim", dim)
     check_positive_integer("max_batch", max_batch)
     check_number("distance", distance, minimum=0)
-    return LinearRegression(jnp.full(dim, (distance / dim) ** 0.5), max_batch, literal)
+    return LinearRegression(jnp.asarray(np.full(dim, (distance / dim) ** 0.5)), max_batch, literal)
 
 
 def expected_errors(dim: int, num_agents: int, batch_size: int, step: float, start: float, rounds: int) -> list[float]:

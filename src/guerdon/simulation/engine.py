@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from guerdon.agents import Agent, View
+from guerdon.agents import Agent, Learning, View
 from guerdon.arrays import Array, check_positive_integer
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, gather
@@ -45,6 +45,11 @@ class TrueVariance:
         )
 
     remember = variances
+
+    @property
+    def variance(self) -> Any:
+        """Raise likewise."""
+        return self.variances(None, None)
 
 
 @dataclass(frozen=True)
@@ -119,9 +124,9 @@ def simulate(
     true_costs = _costs_per_agent(costs, rules, len(agents))
     positions, kinds = _sort_by_kind(agents)
     setting = _Setting(tuple(rules.values()), stop, positions)
-    run = partial(_run, setting, _Data(problem, kinds, requests), rounds, seed)
     fitting = max(1, MEMORY // _bytes_per_repetition(problem, len(agents), len(rules), rounds))
-    size = fitting if chunk is None else chunk
+    size = min(fitting if chunk is None else chunk, repetitions)
+    run = partial(_run, setting, _Data(problem, kinds, requests), rounds, seed, size)
     finished, interrupted = run_in_chunks(run, repetitions, size, progress)
     played = jax.tree.map(lambda *parts: np.concatenate(parts), *finished)
     return History.from_rounds(played, tuple(rules), true_costs, interrupted)
@@ -138,9 +143,12 @@ def round_keys(key: Array, round: Array, num_agents: int) -> Array:  # noqa: A00
     return jax.vmap(partial(jax.random.fold_in, key))(numbers).reshape(3, num_agents)
 
 
-def _run(setting: _Setting, data: _Data, rounds: int, seed: int, first: int, count: int) -> Rounds:
-    """Play `count` repetitions from number `first` on, until all have stopped or all rounds are played."""
-    keys = jax.vmap(partial(repetition_key, seed))(jnp.arange(first, first + count))
+def _run(setting: _Setting, data: _Data, rounds: int, seed: int, size: int, first: int, count: int) -> Rounds:
+    """Play `count` repetitions from number `first` on, until all have stopped or all rounds are played.
+
+    Always `size` are played, and those beyond `count` left out: a shorter last chunk needs no compilation of its own.
+    """
+    keys = jax.vmap(partial(repetition_key, seed))(jnp.arange(first, first + size))
     carry, before = _begin(setting, data, keys)
     length = min(SEGMENT, rounds) if setting.stop else rounds
     parts: list[Rounds] = []
@@ -150,7 +158,8 @@ def _run(setting: _Setting, data: _Data, rounds: int, seed: int, first: int, cou
         if bool(jnp.all(carry.stopped)):
             break
     played: Rounds = jax.tree.map(lambda *x: np.concatenate(x, axis=1), *parts)
-    return pad_rounds(played, jax.tree.map(np.asarray, before), rounds)
+    padded = pad_rounds(played, jax.tree.map(np.asarray, before), rounds)
+    return jax.tree.map(lambda x: x[:count], padded)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -159,7 +168,8 @@ def _begin(setting: _Setting, data: _Data, keys: Array) -> tuple[_Carry, dict[st
     num_agents = sum(map(len, setting.positions))
 
     def begin(key: Array) -> tuple[_Carry, dict[str, Array]]:
-        model = data.problem.init(key)
+        # A key of its own: one that splits further must not meet those of the rounds, which are folded from 0 on.
+        model = data.problem.init(jax.random.fold_in(key, 2**31 - 1))
         model = jax.lax.convert_element_type(model, model.dtype)  # never weakly typed: one compilation for all segments
         states = tuple(jax.tree.map(jnp.asarray, rule.init(num_agents)) for rule in setting.mechanisms)
         memories = tuple(_by_kind(setting, data, lambda agent, *_: agent.init(), data.kinds, jnp.arange(num_agents)))
@@ -346,6 +356,11 @@ def _check(
     metrics = jax.eval_shape(lambda: problem.metrics(problem.init(jax.random.key(0))))
     if stop is not None and stop.metric not in metrics:
         raise ValueError(f"`stop.metric` must be one of {', '.join(metrics)}, got {stop.metric!r}")
+    tried = [int(jnp.max(agent.sizes)) for agent in agents if isinstance(agent, Learning)]
+    if max(tried, default=0) > problem.max_batch:
+        raise ValueError(
+            f"`sizes` of a learning agent must be at most `max_batch` ({problem.max_batch}), got {max(tried)}"
+        )
     largest = int(jnp.max(jax.vmap(requests.ask)(jnp.arange(counts["rounds"])).batch_size))
     if largest > problem.max_batch:
         raise ValueError(
