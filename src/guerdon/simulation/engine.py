@@ -210,9 +210,8 @@ def _play_round(
     sizes, sends = _choose(setting, data, view, carry.memories, choose_keys)
     sizes = jnp.clip(sizes, 0, data.problem.max_batch)
     participating = ((sizes > 0) | sends) & ~(carry.stopped | carry.diverged)
-    draw = partial(data.problem.gradient, carry.model)
-    gradients = jnp.where((sizes > 0)[:, None], jax.vmap(draw)(jnp.maximum(sizes, 1), draw_keys), 0.0)
-    reports = _report(setting, data, view, carry.memories, gradients, report_keys)
+    gradients = jax.vmap(partial(data.problem.gradient, carry.model))(jnp.maximum(sizes, 1), draw_keys)
+    reports = _report(setting, data, view, carry.memories, sizes, gradients, report_keys)
 
     evidence, paid, states = _pay(setting, data, carry, reports, participating, asked.batch_size, variance)
     memories = _learn(setting, data, view, carry.memories, sizes, paid[0])
@@ -237,14 +236,23 @@ def _choose(setting: _Setting, data: _Data, view: View, memories: tuple[Any, ...
 
 
 def _report(
-    setting: _Setting, data: _Data, view: View, memories: tuple[Any, ...], gradients: Array, keys: Array
+    setting: _Setting,
+    data: _Data,
+    view: View,
+    memories: tuple[Any, ...],
+    sizes: Array,
+    gradients: Array,
+    keys: Array,
 ) -> Array:
-    """Return what every agent sends."""
+    """Return what every agent sends; what one who declines would have sent is not looked at."""
+    if all(type(kind).report is Agent.report for kind in data.kinds):
+        return gradients  # everybody sends what he computed: nothing to be copied about
 
     def report(agent: Agent, memory: Any, gradient: Array, key: Array) -> Array:
         return agent.report(view._replace(memory=memory), gradient, key)
 
-    return _in_order(setting, _by_kind(setting, data, report, memories, gradients, keys))
+    computed = jnp.where((sizes > 0)[:, None], gradients, 0.0)
+    return _in_order(setting, _by_kind(setting, data, report, memories, computed, keys))
 
 
 def _learn(
