@@ -77,7 +77,7 @@ def _draw(histories: dict[int, History], rewards: dict[str, dict[int, Any]]) -> 
             color=GREY,
             linewidth=1,
             linestyle="--",
-            label="closed form" if rule == "known" else "closed form, many dimensions",
+            label="closed form" if rule == "known" else "closed form (d → ∞)",
         )
         panel.plot(sizes, COST(sizes), color=ORANGE, label="cost h(s)")
         points = [mean_over_repetitions(rewards[rule][size]) for size in CHOICES]
