@@ -112,7 +112,7 @@ def test_names_from_a_file_are_shown_as_they_are(tmp_path: Path) -> None:
         (["equilibrium", "--request", "0"], "`request` must be a positive integer, got 0"),
         (["equilibrium", "--agents", "-2"], "`num_agents` must be a positive integer, got -2"),
         (["equilibrium", "--max-batch", "4"], "`request` must be at most `max_batch` (4), got 8"),
-        (["equilibrium", "--max-batch", "100000000000"], "`--max-batch` must be at most 100000, got 100000000000"),
+        (["equilibrium", "--max-batch", "100000000000"], "`--max-batch` must be at most 10000, got 100000000000"),
         (["equilibrium", "--others", "99"], "`sizes` must be whole numbers from 0 to `max_batch` (32)"),
         (["equilibrium", "--plot", "/nowhere/at/all.png"], "No such file or directory"),
         (["equilibrium", "--plot", "game.docx"], "docx"),

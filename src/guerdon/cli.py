@@ -36,7 +36,8 @@ from guerdon.terminal import (
     simulation_rows,
 )
 
-LARGEST_BATCH = 100_000  # a table over more batch sizes than this helps nobody, and would fill the memory
+LARGEST_BATCH = 10_000  # a longer table helps nobody, and finding its equilibria takes the square of its length
+LARGEST_CHECKED = 1_000_000  # batch sizes at which the cost of a payment is checked
 
 app = typer.Typer(
     add_completion=False,
@@ -154,7 +155,7 @@ def pay(
     """Compute what each agent is paid for one round's gradients, and why."""
     expression = ExpressionCost(cost)
     mechanism = OutputAgreement(expression, _parse_variance(variance))
-    check_cost(expression, min(max(4 * request, 1), LARGEST_BATCH))
+    check_cost(expression, min(max(4 * request, 1), LARGEST_CHECKED))
     names, gradients = read_gradients(file)
     everybody = [True] * len(names)
     payments, _ = mechanism.pay(mechanism.init(len(names)), gather(gradients, everybody), everybody, request)
