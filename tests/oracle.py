@@ -89,7 +89,9 @@ class PaperRule:
         total, freedom = 0.0, 0.0
         for gradients, participating, request in self.past:
             others = others_of(k, participating)
-            if len(others) >= 2:
+            everybody = [i for i in range(len(participating)) if participating[i]]
+            resolved = len(others) >= 2 and squares(gradients, others) > RESOLUTION * squares(gradients, everybody)
+            if resolved:
                 total = self.decay * total + request * squares_of_others(gradients, participating, k)
                 freedom = self.decay * freedom + len(others) - 1
         return total / freedom if freedom else 0.0

@@ -60,6 +60,11 @@ def test_equilibrium_under_another_rule_and_lazy_others() -> None:
     assert (report["rule"], report["others"], report["best_response"]) == ("estimated", 2, 4)
 
 
+def test_others_who_decline() -> None:
+    report = run_json(*EQUILIBRIUM, "--others", "0")
+    assert (report["others"], report["best_response"]) == (0, 0)
+
+
 def test_a_long_table_is_shortened_and_says_so() -> None:
     result = run("equilibrium", "--request", "1000", "--max-batch", "5000")
     assert len(result.stdout.splitlines()) < 60
@@ -113,6 +118,10 @@ def test_names_from_a_file_are_shown_as_they_are(tmp_path: Path) -> None:
         (["equilibrium", "--agents", "-2"], "`num_agents` must be a positive integer, got -2"),
         (["equilibrium", "--max-batch", "4"], "`request` must be at most `max_batch` (4), got 8"),
         (["equilibrium", "--max-batch", "100000000000"], "`--max-batch` must be at most 10000, got 100000000000"),
+        (["equilibrium", "--agents", "1" + "0" * 400], "`--agents` must be at most 100000, got far more"),
+        (["pay", "FILE", "--request", "1" + "0" * 400], "`--request` must be at most 1000000, got far more"),
+        (["pay", "FILE", "--request", "8", "--variance", "known:1e-320"], "the rewards are too large for a number"),
+        (["pay", "FILE", "--request", "16", "--cost", "1e306*s"], "the rewards are too large for a number"),
         (["equilibrium", "--others", "99"], "`sizes` must be whole numbers from 0 to `max_batch` (32)"),
         (["equilibrium", "--plot", "/nowhere/at/all.png"], "No such file or directory"),
         (["equilibrium", "--plot", "game.docx"], "docx"),

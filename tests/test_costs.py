@@ -22,6 +22,7 @@ from guerdon import AffineCost, ExpressionCost, FunctionCost, PowerCost, check_c
         ("1 / (s - 4)**2 + s", "must be a finite number.*h\\(4\\) = inf"),
         ("(s - 5) ** 0.5 + 100 * s", "must be a finite number.*h\\(1\\) = nan"),
         ("s ** 400", "must be a finite number.*h\\(6\\) = inf"),
+        ("1e9 + s**0.5", "must be convex"),
         ("1/0", "cannot be computed"),
         ("9**9**9**9", "cannot be computed"),
         ("(0 - 8) ** 0.5 + s", "must give one real number per batch size"),
@@ -35,6 +36,8 @@ def test_the_first_failing_size_is_named(text: str, message: str) -> None:
 def test_a_wrong_slope_is_found() -> None:
     with pytest.raises(ValueError, match=r"`cost.slope` must be the slope.*at s = 1$"):
         check_cost(FunctionCost(lambda s: 1 + s, lambda s: 2 + 0 * s), max_batch=8)
+    with pytest.raises(ValueError, match=r"`cost.slope` must be the slope.*at s = 1$"):
+        check_cost(FunctionCost(lambda s: 1e6 + s, lambda s: 1.9 + 0 * s), max_batch=8)
     with pytest.raises(ValueError, match=r"`cost.slope` must be the slope.*at s = 2$"):
         check_cost(FunctionCost(lambda s: s**2, lambda s: s), max_batch=8)
 
@@ -72,6 +75,24 @@ def test_a_function_beyond_arithmetic_asks_for_its_slope() -> None:
     assert cost(1) == pytest.approx(math.e)
     with pytest.raises(TypeError, match="give `slope_function`"):
         cost.slope(1)
+
+
+def test_a_function_that_hides_its_arithmetic_is_not_given_a_slope_of_zero() -> None:
+    with pytest.raises(TypeError, match="give `slope_function`"):
+        FunctionCost(lambda s: np.where(True, s * 2, 0)).slope(3)
+
+
+@pytest.mark.parametrize("size", [None, "8", [1, 2]])
+def test_a_cost_is_of_numbers(size: Any) -> None:
+    with pytest.raises(TypeError, match="`batch_size` must be a number or an array of numbers"):
+        AffineCost(1, 1)(size)
+
+
+def test_powers_of_a_whole_number_do_not_run_away() -> None:
+    with pytest.raises(OverflowError):
+        ExpressionCost("s**s**s**s")(3)
+    with pytest.raises(ValueError, match="`fixed` must be a finite number"):
+        AffineCost(10**400, 1)
 
 
 def test_numpy_numbers_may_stand_in_a_function() -> None:

@@ -105,6 +105,42 @@ def test_unusable_numbers_under_jit(poison: float) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
+@pytest.mark.parametrize("column", [0, 7, 11])
+def test_an_invalid_number_in_any_layer_is_found(column: int) -> None:
+    gradients, mask, _ = sample(8)
+    mask[:] = True
+    gradients[4, column] = np.inf
+    assert gather(LazyLayers(gradients, 3), mask).counted.tolist() == [True] * 4 + [False]
+
+
+def test_the_limit_is_measured_from_the_prediction() -> None:
+    far = np.array([5e15, 0.0])
+    gradients = far + np.array([[0.0, 0.0], [1.1e15, 0.0], [0.0, 2.0]])
+    assert gather(gradients, [True] * 3, far).counted.tolist() == [True, False, True]
+    assert not gather(gradients, [True] * 3).counted.any()
+
+
+def test_a_foreign_byte_order_is_read_as_what_it_is() -> None:
+    gradients, mask, _ = sample(9)
+    swapped = (1e8 + gradients).astype(">f8")
+    expected = gather(1e8 + gradients, mask).deviation
+    np.testing.assert_allclose(gather(swapped, mask).deviation, expected, rtol=1e-12)
+
+
+@every_library
+def test_length_and_alignment_keep_their_precision_near_a_large_prediction(library: Library) -> None:
+    rng = np.random.default_rng(10)
+    gradients, prediction = 1e4 + rng.normal(size=(6, 1000)), 1e4 + rng.normal(size=1000)
+    gradients = gradients.astype(np.float32).astype(np.float64)
+    prediction = prediction.astype(np.float32).astype(np.float64)
+    mask = np.array([False, True, True, True, True, True])  # the first participant is not the first agent
+    expected = oracle.evidence(gradients, mask, prediction)
+    with library.precision():
+        result = gather(library.array(gradients), library.mask(mask), library.array(prediction))
+        for a, b in zip(result[:3], expected, strict=True):
+            np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5, atol=1e-5 * np.abs(b).max())
+
+
 def test_large_numbers_up_to_the_limit_count() -> None:
     gradients = np.array([[1e14, 0.0], [0.0, 0.0], [0.0, 1.0]])
     result = gather(gradients, [True, True, True])
@@ -168,6 +204,11 @@ YES = np.ones(3, dtype=bool)
             (GOOD, YES, np.ones(3)),
             ValueError,
             r"`prediction` must have the shape of one agent's `gradients` \(4 numbers\)",
+        ),
+        (
+            (GOOD, YES, np.array([1.0, np.nan, 0.0, 0.0])),
+            ValueError,
+            "`prediction` of `gradients` must hold finite numbers",
         ),
         (([GOOD, GOOD], YES, [np.ones(4)]), ValueError, r"`prediction` must have one array per layer \(2\), got 1"),
     ],

@@ -1,5 +1,6 @@
 """Gradients from files: understood, or refused with a reason."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,21 @@ def test_a_truncated_file(tmp_path: Path, suffix: str) -> None:
     whole.write_bytes(whole.read_bytes()[:-20])
     with pytest.raises(ValueError, match=f"cannot be read as {suffix}"):
         read_gradients(whole)
+
+
+def test_an_archive_with_something_else_in_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "g.npz", BY_NAME)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("readme", "hello")
+    with pytest.raises(ValueError, match="must hold arrays only, got something else under 'readme'"):
+        read_gradients(path)
+
+
+def test_an_array_larger_than_any_memory(tmp_path: Path) -> None:
+    path = write(tmp_path / "g.npy", GRADIENTS)
+    path.write_bytes(path.read_bytes().replace(b"(3, 2), }            ", b"(1000000, 1000000), }"))
+    with pytest.raises(ValueError, match=r"cannot be read as \.npy"):
+        read_gradients(path)
 
 
 def test_no_file_and_unknown_kinds(tmp_path: Path) -> None:

@@ -215,6 +215,23 @@ def test_an_agent_absent_for_many_rounds_comes_back_to_a_fresh_history() -> None
     assert payments.variance[3] == pytest.approx(recent, rel=0.6)  # mostly the last rounds, however long ago he left
 
 
+def test_rounding_is_not_remembered() -> None:
+    """Where the others agree exactly, what is left of their squares is rounding, and k's own doing."""
+    mechanism = OutputAgreement(COST, BalancedVariance(0.9))
+    _, state = pay(mechanism, np.array([[0.0], [0.0], [0.0], [1.0]]), [True] * 4)
+    assert state.squares[3] == state.freedom[3] == 0
+    payments, _ = pay(mechanism, np.array([[0.0], [0.0], [1.0], [0.0]]), [True] * 4, state=state)
+    assert abs(payments.reward[3]) < 30
+
+
+def test_a_decay_of_one_forgets_nothing() -> None:
+    mechanism = OutputAgreement(COST, BalancedVariance(1.0))
+    state = mechanism.init(4)
+    for seed in range(3):
+        _, state = pay(mechanism, normal(4, seed=seed), [True] * 4, state=state)
+    assert state.freedom.tolist() == [6.0] * 4
+
+
 def test_rounds_without_participants_make_nothing_forgotten() -> None:
     mechanism = OutputAgreement(COST, BalancedVariance(0.1))
     _, state = pay(mechanism, normal(4), [True] * 4)

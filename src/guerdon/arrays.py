@@ -82,6 +82,8 @@ def check_number(name: str, value: object, *, minimum: float, inclusive: bool = 
         number = float(value)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError) as error:
         raise TypeError(what) from error
+    except OverflowError as error:
+        raise ValueError(what) from error
     if isinstance(value, (bool, str)):
         raise TypeError(what)
     if not math.isfinite(number) or number < minimum or (number == minimum and not inclusive):

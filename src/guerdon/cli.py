@@ -1,11 +1,13 @@
 """The command line: `guerdon COMMAND`. An extra is imported only inside the command that needs it."""
 
+import math
 import sys
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -37,6 +39,7 @@ from guerdon.terminal import (
 )
 
 LARGEST_BATCH = 10_000  # a longer table helps nobody, and finding its equilibria takes the square of its length
+MOST_AGENTS = 100_000
 LARGEST_CHECKED = 1_000_000  # batch sizes at which the cost of a payment is checked
 
 app = typer.Typer(
@@ -85,7 +88,7 @@ def main() -> None:
     """Run the command line; bad input is answered with one line on standard error and exit status 2."""
     try:
         app()
-    except (ValueError, TypeError, OSError, ImportError) as error:
+    except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as error:
         Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
         sys.exit(2)
 
@@ -120,9 +123,9 @@ def equilibrium(
     as_json: JsonOption = False,
 ) -> None:
     """Show what each batch size earns an agent, his best response, and the equilibria."""
+    _check_limit("--agents", agents, MOST_AGENTS)
     max_batch = 4 * request if max_batch is None else max_batch
-    if max_batch > LARGEST_BATCH:
-        raise ValueError(f"`--max-batch` must be at most {LARGEST_BATCH}, got {max_batch}")
+    _check_limit("--max-batch", max_batch, LARGEST_BATCH)
     game = MinibatchGame(agents, request, ExpressionCost(cost), max_batch, rule=rule.value)
     others = request if others is None else others
     report = equilibrium_report(game, others, cost)
@@ -153,12 +156,16 @@ def pay(
     as_json: JsonOption = False,
 ) -> None:
     """Compute what each agent is paid for one round's gradients, and why."""
+    _check_limit("--request", request, LARGEST_CHECKED)
     expression = ExpressionCost(cost)
     mechanism = OutputAgreement(expression, _parse_variance(variance))
     check_cost(expression, min(max(4 * request, 1), LARGEST_CHECKED))
     names, gradients = read_gradients(file)
     everybody = [True] * len(names)
-    payments, _ = mechanism.pay(mechanism.init(len(names)), gather(gradients, everybody), everybody, request)
+    with np.errstate(over="ignore", invalid="ignore"):
+        payments, _ = mechanism.pay(mechanism.init(len(names)), gather(gradients, everybody), everybody, request)
+    if not all(math.isfinite(reward) for reward in payments.reward):
+        raise ValueError("the rewards are too large for a number; check `--cost` and `--variance`")
     rows = payment_rows(names, payments, explain(payments, expression, request))
     if as_json:
         print_json({"request": request, "cost": cost, "variance": variance, "agents": rows})
@@ -272,6 +279,11 @@ def simulate(
         print_json({"problem": read.label, "repetitions": history.repetitions, "agents": rows})
     else:
         print_simulation(history, rows, f"{config.name}: {read.label}, {read.rounds} rounds")
+
+
+def _check_limit(option: str, value: int, largest: int) -> None:
+    if value > largest:
+        raise ValueError(f"`{option}` must be at most {largest}, got {value if value < 10**20 else 'far more'}")
 
 
 def _need_sim(command: str) -> None:

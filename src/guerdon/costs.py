@@ -14,11 +14,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from guerdon.arrays import Array, as_float, check_number, check_positive_integer, namespace
+from guerdon.arrays import Array, as_float, check_number, check_positive_integer, is_array, namespace
 from guerdon.expressions import derivative, parse
 
 # Differences of h smaller than this, relative to h, are rounding and not a violated assumption.
-ROUNDING = 1e-9
+ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 
 @runtime_checkable
@@ -171,7 +171,9 @@ def _where_working(function: Callable[[Any], Any], batch_size: Array) -> Array:
     """Return function(s) where s > 0, and 0 at s = 0, where the agent declines."""
     if isinstance(batch_size, (int, float)):
         check_number("batch_size", batch_size, minimum=0)
-        return float(function(batch_size)) if batch_size > 0 else 0.0
+        return float(function(float(batch_size))) if batch_size > 0 else 0.0
+    if not is_array(batch_size):
+        raise TypeError(f"`batch_size` must be a number or an array of numbers, got {batch_size!r}")
     xp = namespace(batch_size)
     s = as_float(xp, batch_size)
     # The function is never evaluated at 0: a cost such as s / (1 - 1/s) need not exist there.
@@ -193,10 +195,11 @@ def _tabulate(cost: Cost, max_batch: int) -> tuple[Any, Any]:
 
 def _slopes_fit(h: Any, slope: Any) -> Any:
     """Tell, for s ≥ 1, whether h' lies where convexity puts it: between the differences of h around s."""
-    rise, slack = np.diff(h[1:]), 1e-6 * np.abs(h[1:]) + 1e-300
+    rise = np.diff(h[1:])
+    slack = 1e-6 * np.abs(rise) + ROUNDING * np.abs(h[2:])
     fits = slope[1:] > 0
-    fits[:-1] &= slope[1:-1] <= rise + slack[:-1]
-    fits[1:] &= slope[2:] >= rise - slack[1:]
+    fits[:-1] &= slope[1:-1] <= rise + slack
+    fits[1:] &= slope[2:] >= rise - slack
     return fits
 
 

@@ -9,7 +9,8 @@ model of any size streams through, layer by layer and a block of columns at a ti
 
 Rounding: within a block of columns the arithmetic is that of the gradients' own type (at least float32), on
 differences from one participant and then from their mean, so that nothing cancels however large the common part of
-the gradients; blocks and layers are added in float64 where the library has it.
+the gradients; blocks and layers are added in float64 where the library has it. Length and alignment are put together
+from sums around the mean: their rounding is relative to ‖m̄ − p‖², also for an agent who sends p itself.
 
 An agent whose report holds a NaN, an infinity, or a component further than `LARGEST` from the prediction is not
 counted: the numbers of the others are exactly those of a round in which he did not take part.
@@ -105,7 +106,7 @@ def _around_prediction(sums: _Sums, counted: Array) -> Evidence:
 def _sums(columns: Array, guess: Array, counted: Array) -> _Sums:
     """Return the sums over one block of columns, centred twice: on one participant, then on the mean."""
     xp, wide = namespace(columns), widest_float(namespace(columns))
-    work = columns.dtype if columns.dtype == xp.float64 else xp.float32
+    work = xp.result_type(columns.dtype, xp.float32)  # half precision is widened, a foreign byte order made native
     columns = xp.astype(columns, work, copy=False)
     first = xp.argmax(xp.astype(counted, xp.int8))
     pivot = xp.where(counted[first], columns[first], 0.0)
@@ -115,7 +116,7 @@ def _sums(columns: Array, guess: Array, counted: Array) -> _Sums:
     count = xp.sum(xp.astype(counted, work))
     mean = xp.sum(centred, axis=0) / xp.where(count > 0, count, 1.0)
     centred -= mean
-    offset = xp.astype(pivot, wide) + xp.astype(mean, wide) - guess
+    offset = (xp.astype(pivot, wide) - guess) + xp.astype(mean, wide)
     deviation, lean = row_dots(xp, centred, centred), row_dots(xp, centred, xp.astype(offset, work))
     return _Sums(xp.astype(deviation, wide), xp.astype(lean, wide), xp.sum(offset * offset))
 
@@ -179,6 +180,8 @@ def _as_guess(guess: Array | None, layer: Array, name: str) -> Array:
         raise ValueError(
             f"`prediction` must have the shape of one agent's `{name}` ({columns} numbers), got {flat.shape[0]}"
         )
+    if guess is not None and not is_traced(flat) and not bool(xp.all(xp.isfinite(flat))):
+        raise ValueError(f"`prediction` of `{name}` must hold finite numbers only, got NaN or infinity")
     return xp.broadcast_to(flat, (columns,))
 
 

@@ -87,6 +87,8 @@ def derivative(function: Callable[[Any], Any], point: Array) -> Array:
     7.0
     """
     result = function(Dual(point, 1.0))
+    if not isinstance(result, (Dual, int, float)):
+        raise TypeError(f"`function` must be made of arithmetic operators, got a {type(result).__name__} from it")
     return result.slope + 0 * point if isinstance(result, Dual) else 0 * point
 
 

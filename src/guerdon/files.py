@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
 
 SUFFIXES = (".npy", ".npz", ".safetensors")
@@ -47,6 +45,10 @@ def _read_arrays(path: Path) -> Mapping[str, Any]:
             if suffix == ".npy":
                 return {"": np.lib.format.read_array(file, allow_pickle=False)}
             archive = np.load(file, allow_pickle=False)
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, KeyError, TypeError, AttributeError, BadZipFile, SafetensorError) as error:
+            members = {name: archive[name] for name in archive.files}
+    except Exception as error:
         raise ValueError(f"`{path}` cannot be read as {suffix}: {error}") from error
+    for name, array in members.items():
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"`{path}` must hold arrays only, got something else under {name!r}")
+    return members

@@ -39,7 +39,7 @@ Rule: TypeAlias = Literal["known", "estimated", "balanced"]
 class MinibatchGame:
     """One round: `num_agents` agents, each asked for `request` samples, each free to use 0…max_batch.
 
-    Utilities that differ by less than `tolerance`, relative to what is at stake (h(ν) + ν·h'(ν)), count as equal.
+    Utilities that differ by less than `tolerance`, relative to what is at stake (ν·h'(ν)), count as equal.
 
     >>> from guerdon import AffineCost
     >>> game = MinibatchGame(num_agents=10, request=8, cost=AffineCost(1, 1), max_batch=32)
@@ -85,8 +85,8 @@ class MinibatchGame:
 
     def utilities(self, agent: Any, sizes: Any) -> Array:
         """Return `agent`'s utility for each batch size 0…max_batch he might choose while the others play `sizes`."""
-        if not is_traced(agent) and not 0 <= agent < self.num_agents:
-            raise ValueError(f"`agent` must be from 0 to {self.num_agents - 1}, got {agent!r}")
+        if not is_traced(agent) and not (int(agent) == agent and 0 <= agent < self.num_agents):
+            raise ValueError(f"`agent` must be a whole number from 0 to {self.num_agents - 1}, got {agent!r}")
         profile = self._profile(sizes)
         xp = namespace(profile)
         others = (xp.arange(self.num_agents) != agent) & (profile > 0)
@@ -169,8 +169,8 @@ class MinibatchGame:
     def _slack(self, utilities: Array) -> float:
         """Return the difference in utility below which two choices count as equal."""
         rounding = 8 * float(namespace(utilities).finfo(utilities.dtype).eps)
-        stake = self.cost(self.request) + self.request * self.cost.slope(self.request)
-        return max(self.tolerance, rounding) * stake
+        stake = self.request * self.cost.slope(self.request)
+        return max(self.tolerance * stake, rounding * (stake + self.cost(self.request)))
 
     def _profile(self, sizes: Any) -> Array:
         """Return a profile as floating-point numbers, or raise."""

@@ -20,7 +20,8 @@ expected of honest work, and V_k, W_k two values for the variance σ² of a sing
 With known variance S_k = ν is everybody's best response and honest pay equals honest cost (the paper's Theorem 1). The
 estimated rule underpays, because E[1/σ̂²] > 1/σ². The balanced rule does not, for any distribution of the gradients: at
 cooperation E_k − D_k has mean 0, and it keeps it when divided by a number that is the same for everybody (the E_k − D_k
-add up to 0 over the participants, and nobody is special) or that does not depend on this round.
+add up to 0 over the participants, and nobody is special) or that does not depend on this round. Only a round in which
+all gradients are identical has no scale, and pays nothing.
 """
 
 from dataclasses import dataclass, field
@@ -42,8 +43,9 @@ from guerdon.arrays import (
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 
-# An agent's pay cannot resolve the others' sum of squares below this part of everybody's: it is rounding. It matters
-# only for an agent a thousand times further out than the rest, and keeps his (very negative) reward finite.
+# The others' sum of squares is a difference, and cannot be resolved below this part of everybody's: less is rounding.
+# It matters for an agent a thousand times further out than the rest, or the only one who differs, and keeps his (very
+# negative) reward finite.
 RESOLUTION = 1e-6
 
 Crowd: TypeAlias = Literal["present", "enrolled"]
@@ -150,7 +152,7 @@ class KnownVariance:
 
 @dataclass(frozen=True)
 class EstimatedVariance:
-    """σ² is estimated from the others' gradients of this round (the paper's equation 9). It underpays honest agents."""
+    """σ² is estimated from the others' gradients of this round (the paper's equation 10). Underpays honest agents."""
 
     least_participants = 3
 
@@ -203,7 +205,9 @@ class BalancedVariance:
         if self.decay is None:
             return history
         xp = namespace(spread.squares)
-        informative = spread.freedom_of_others > 0
+        # Squares at the limit of what can be resolved are rounding, and k's own doing: nothing to remember.
+        resolved = spread.squares_of_others > RESOLUTION * spread.squares
+        informative = (spread.freedom_of_others > 0) & resolved
         squares = self.decay * history.squares + spread.request * spread.squares_of_others
         freedom = self.decay * history.freedom + spread.freedom_of_others
         return History(xp.where(informative, squares, history.squares), xp.where(informative, freedom, history.freedom))
@@ -372,7 +376,7 @@ def _spread(evidence: Evidence, request: Any) -> Spread:
 
 
 def _variance_of_others(spread: Spread) -> Array:
-    """Return σ̂²₋ₖ = ν/(|P∖k| − 1) · Σ_{i∈P∖k} ‖X_i − m_{−k}‖² (the paper's equation 9)."""
+    """Return σ̂²₋ₖ = ν/(|P∖k| − 1) · Σ_{i∈P∖k} ‖X_i − m_{−k}‖² (the paper's equation 10)."""
     return spread.request * spread.squares_of_others / _at_least_one(spread.freedom_of_others)
 
 

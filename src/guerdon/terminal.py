@@ -66,7 +66,7 @@ def print_equilibrium(report: dict[str, Any], plot: Path | None) -> None:
         note = "◀ best response" if size == best else "request" if size == request else ""
         figures = (f"{row[key]:.3f}" for key in ("expected_reward", "cost", "utility"))
         table.add_row(str(size), *figures, note, style="bold green" if size == best else None)
-    console = Console()
+    console = Console(emoji=False)
     console.print(table)
     if hidden:
         console.print(f"({len(rows)} batch sizes; --json lists them all)")
@@ -74,7 +74,7 @@ def print_equilibrium(report: dict[str, Any], plot: Path | None) -> None:
     listed = ", ".join(_name_size(size, request) for size in report["symmetric_equilibria"]) or "none"
     console.print(f"Equilibria in which everybody does the same: {listed}")
     if plot is not None:
-        console.print(f"Figure: {plot}", soft_wrap=True, highlight=False)
+        console.print(f"Figure: {plot}", soft_wrap=True, highlight=False, markup=False)
 
 
 def payment_rows(names: list[str], payments: Payments, reasons: list[str]) -> list[dict[str, Any]]:
@@ -102,7 +102,7 @@ def print_payments(rows: list[dict[str, Any]], title: str) -> None:
     table.add_column("why")
     for row in rows:
         table.add_row(escape(row["agent"]), f"{row['reward']:.4f}", row["status"], row["why"])
-    console = Console()
+    console = Console(emoji=False)
     console.print(table)
     total = math.fsum(row["reward"] for row in rows)
     paid = sum(row["status"] == Status.PAID.label for row in rows)
@@ -136,7 +136,7 @@ def print_certificate(certificate: "Certificate", title: str) -> None:
             verdict += f" (about {finding.repetitions_needed:,} repetitions would decide)"
         interval = f"{finding.low:+.3f} … {finding.high:+.3f}"
         table.add_row(escape(finding.deviation), f"{finding.gain:+.3f}", interval, verdict)
-    console = Console()
+    console = Console(emoji=False)
     console.print(table)
     honest = f"{certificate.honest_utility:+.3f} (s.e. {certificate.honest_error:.3f})"
     console.print(
@@ -160,13 +160,13 @@ def print_claims(experiments: Sequence["Experiment"], out: Path) -> None:
         verdict = "[green]✓ holds[/]" if claim.holds else "[bold red]✗ fails[/]"
         numbers = f"{claim.measured:.4g}", f"{claim.standard_error:.2g}"
         table.add_row(claim.figure, escape(claim.claim), escape(claim.expected), *numbers, verdict)
-    console = Console()
+    console = Console(emoji=False)
     console.print(table)
     held = sum(claim.holds for claim in claims)
     console.print(f"{held} of {len(claims)} claims hold.")
     parts = ", ".join(f"{experiment.name} {experiment.seconds:.1f} s" for experiment in experiments)
     console.print(f"Time: {parts} (compilation included).")
-    console.print(f"Report: {out / 'report.html'}", soft_wrap=True, highlight=False)
+    console.print(f"Report: {out / 'report.html'}", soft_wrap=True, highlight=False, markup=False)
 
 
 def simulation_rows(history: "History", names: Sequence[str]) -> list[dict[str, Any]]:
@@ -201,7 +201,7 @@ def print_simulation(history: "History", rows: list[dict[str, Any]], title: str)
         reward = f"{row['mean_reward']:.3f} ± {row['reward_standard_error']:.3f}"
         profit = f"{row['mean_profit']:+.3f} ± {row['profit_standard_error']:.3f}"
         table.add_row(row["agents"], str(row["count"]), row["rule"], reward, profit)
-    console = Console()
+    console = Console(emoji=False)
     console.print(table)
     console.print(f"± one standard error over {history.repetitions} repetitions.")
     for name, values in history.metrics.items():
