@@ -116,9 +116,11 @@ def equilibrium(
     agents: Annotated[int, typer.Option(help="Number of agents.")] = 10,
     request: Annotated[int, typer.Option(help="Batch size that the server asks for.")] = 8,
     cost: CostOption = "1 + s",
-    max_batch: Annotated[int | None, typer.Option(help="Largest possible batch size.  [default: 4 × request]")] = None,
-    rule: Annotated[RuleName, typer.Option(help="Where the payment rule takes the variance from.")] = RuleName.known,
-    others: Annotated[int | None, typer.Option(help="Batch size of all others.  [default: the request]")] = None,
+    max_batch: Annotated[int | None, typer.Option(help="Largest possible batch size (default: 4 × request).")] = None,
+    rule: Annotated[
+        RuleName, typer.Option(help="Where the variance comes from; all but known in the limit of many dimensions.")
+    ] = RuleName.known,
+    others: Annotated[int | None, typer.Option(help="Batch size of all others (default: the request).")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: .svg, .png or .pdf.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -219,7 +221,7 @@ def certify(
 
 @app.command(epilog="Example: [bold]guerdon reproduce fig3 fig4 --repetitions 250 --out results/[/]")
 def reproduce(
-    figures: Annotated[list[str] | None, typer.Argument(help="fig2, fig3, fig4, fig5.  [default: all]")] = None,
+    figures: Annotated[list[str] | None, typer.Argument(help="fig2, fig3, fig4, fig5 (default: all).")] = None,
     repetitions: Annotated[int, typer.Option(help="Repetitions of each setting.")] = 250,
     out: Annotated[Path, typer.Option(help="Folder for figures, data, claims.json and report.html.")] = Path("results"),
     seed: SeedOption = 0,

@@ -62,7 +62,7 @@ def utility_figure(game: MinibatchGame, others: int, cost_text: str) -> "Figure"
         axes.set_title(
             f"What pays: {game.num_agents} agents, h(s) = {cost_text}, {game.rule} variance, the others at {others}"
         )
-        axes.legend(loc="lower right")
+        axes.legend(loc="best")
     return figure
 
 

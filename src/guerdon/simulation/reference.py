@@ -63,7 +63,7 @@ def minibatches(target: Any, rng: np.random.Generator) -> Draw:
 
 
 def _reward(k: int, gradients: dict[int, Any], nu: int, cost: Cost, variance: Variance, model: Any) -> float:
-    """Return R_k: the paper's equation (6), with (9) for σ² where it is estimated, or our balanced form."""
+    """Return R_k: the paper's equation (6), with (10) for σ² where it is estimated, or our balanced form."""
     others = [gradients[i] for i in gradients if i != k]
     if k not in gradients or not others or (isinstance(variance, str) and len(others) < 2):
         return 0.0
