@@ -36,9 +36,9 @@ def test_an_exclusive_minimum_is_excluded() -> None:
 
 
 def test_a_mask_may_be_a_list_but_not_of_integers() -> None:
-    assert as_mask(np, [True, False], 2).tolist() == [True, False]
+    assert as_mask(np, [True, False], (2,)).tolist() == [True, False]
     with pytest.raises(TypeError, match="`participating` must be an array of booleans, got dtype int64"):
-        as_mask(np, [1, 0], 2)
+        as_mask(np, [1, 0], (2,))
 
 
 def test_a_choice_names_what_is_allowed() -> None:

@@ -54,13 +54,13 @@ def row_dots(xp: Namespace, rows: Array, others: Array) -> Array:
     return xp.sum(rows * others, axis=-1)
 
 
-def as_mask(xp: Namespace, values: object, num_agents: int, name: str = "participating") -> Array:
-    """Return `values` as a boolean array of shape (agents,), or raise."""
+def as_mask(xp: Namespace, values: object, shape: tuple[int, ...], name: str = "participating") -> Array:
+    """Return `values` as a boolean array of the given shape, (agents,) for one round, or raise."""
     array = xp.asarray(values)
     if not xp.isdtype(array.dtype, "bool"):
         raise TypeError(f"`{name}` must be an array of booleans, got dtype {array.dtype}")
-    if array.shape != (num_agents,):
-        raise ValueError(f"`{name}` must have shape ({num_agents},), one entry per agent, got {tuple(array.shape)}")
+    if tuple(array.shape) != tuple(shape):
+        raise ValueError(f"`{name}` must have shape {tuple(shape)}, one entry per agent, got {tuple(array.shape)}")
     return array
 
 

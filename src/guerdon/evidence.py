@@ -145,7 +145,7 @@ def _blocks(gradients: Layers, participating: Array, prediction: Layers | None) 
         name = "gradients" if layers is not gradients else f"gradients[{index}]"
         layer = _as_matrix(layers[index], name)
         guess = _as_guess(None if guesses is None else guesses[index], layer, name)
-        mask = as_mask(namespace(layer), participating, layer.shape[0])
+        mask = as_mask(namespace(layer), participating, layer.shape[:1])
         # A traced layer is one block: the compiler fuses the arithmetic and needs no help from the cache.
         width = layer.shape[1] if is_traced(layer) else _width(layer.shape[0])
         for start in range(0, layer.shape[1], width):

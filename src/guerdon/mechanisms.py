@@ -2,7 +2,8 @@
 
 A mechanism is a frozen dataclass with two pure methods: `init(num_agents)` gives the state before the first round, and
 `pay(state, evidence, participating, request)` gives the payments of a round and the next state. The server may change
-the request from round to round.
+the request from round to round. The last axis of all arrays is the agents'; a rule that remembers nothing takes many
+rounds at once, with the rounds along axes before it.
 
 Output agreement (the paper's equation 6, and what we add to it) pays participant k
 
@@ -252,7 +253,7 @@ class OutputAgreement:
         xp = namespace(evidence.deviation)
         nu = spread.request
         distance = (spread.count / _at_least_one(spread.count - 1)) ** 2 * evidence.deviation
-        crowd = spread.count if self.crowd == "present" else mask.shape[0] + 0 * spread.count
+        crowd = spread.count if self.crowd == "present" else mask.shape[-1] + 0 * spread.count
         expected = level_variance / nu * crowd / _at_least_one(crowd - 1)
         scale = xp.where(paid, slope_variance, 1.0)  # never a division by 0, not even where it is masked away
         reward = self.cost(nu) + self.cost.slope(nu) * nu**2 / scale * (expected - distance)
@@ -347,10 +348,11 @@ def _checked(state: History, evidence: Evidence, participating: Array, request: 
     """Return the state and the mask as arrays of the evidence's library, or raise."""
     if not is_array(evidence.deviation):
         raise TypeError(f"`evidence` must come from `gather`, got {type(evidence.deviation).__name__} for a deviation")
-    check_positive_integer("request", request)
     xp = namespace(evidence.deviation)
-    num_agents = evidence.deviation.shape[0]
-    mask = as_mask(xp, participating, num_agents)
+    num_agents = evidence.deviation.shape[-1]
+    if evidence.deviation.ndim == 1:
+        check_positive_integer("request", request)
+    mask = as_mask(xp, participating, evidence.deviation.shape)
     if state.squares.shape != (num_agents,):
         raise ValueError(
             f"`state` must be of the {num_agents} agents of this round, got one of {state.squares.shape[0]}; "
@@ -369,7 +371,7 @@ def _spread(evidence: Evidence, request: Any) -> Spread:
     """Return the spread of the round, by THEORY's one-pass identity: Σ_{i≠k} ‖X_i − m_{−k}‖² = SS − n/(n−1)·dev_k."""
     xp = namespace(evidence.deviation)
     counted = xp.astype(evidence.counted, evidence.deviation.dtype)
-    count, squares = xp.sum(counted), xp.sum(evidence.deviation)
+    count, squares = (xp.sum(x, axis=-1, keepdims=True) for x in (counted, evidence.deviation))
     of_others = squares - count / _at_least_one(count - 1) * evidence.deviation
     of_others = xp.where(of_others > RESOLUTION * squares, of_others, RESOLUTION * squares)
     return Spread(_as_request(evidence, request), count, squares, count - counted - 1, of_others)
@@ -383,7 +385,7 @@ def _variance_of_others(spread: Spread) -> Array:
 def _status(evidence: Evidence, participating: Array, least_participants: int, variance: Array) -> Array:
     """Return the status of every agent; the first reason not to pay is the one given."""
     xp = namespace(evidence.deviation)
-    count = xp.sum(xp.astype(evidence.counted, xp.int32))
+    count = xp.sum(xp.astype(evidence.counted, xp.int32), axis=-1, keepdims=True)
     status = xp.where(variance > 0, Status.PAID.value, Status.NO_VARIANCE.value)
     status = xp.where(count < least_participants, Status.TOO_FEW.value, status)
     status = xp.where((count < 2) & (least_participants > 1), Status.ALONE.value, status)

@@ -19,6 +19,8 @@ from guerdon import (
     Status,
     gather,
 )
+from guerdon.arrays import namespace
+from guerdon.evidence import Evidence
 from guerdon.mechanisms import Mechanism
 from tests.libraries import Library, every_library
 
@@ -243,3 +245,17 @@ def test_a_traced_request_must_be_whole_too(mechanism: Mechanism) -> None:
     evidence = gather(jax.numpy.asarray(gradients), mask)
     with pytest.raises(TypeError, match="`request` must be a positive integer"):
         jax.jit(lambda nu: mechanism.pay(mechanism.init(AGENTS), evidence, mask, nu))(8.0)
+
+
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if name != "balanced-history"])
+@every_library
+def test_many_rounds_at_once_are_paid_as_one_by_one(name: str, library: Library) -> None:
+    mechanism, played = MECHANISMS[name], rounds()
+    with library.precision():
+        evidence = [gather(library.array(gradients), library.mask(mask)) for gradients, mask, _ in played]
+        xp = namespace(evidence[0].deviation)
+        together = Evidence(*(xp.stack(list(parts)) for parts in zip(*evidence, strict=True)))
+        masks, requests = library.mask(np.stack([mask for _, mask, _ in played])), xp.asarray(REQUESTS)[:, None]
+        payments, _ = mechanism.pay(mechanism.init(AGENTS), together, masks, requests)
+        expected = [np.stack(parts) for parts in zip(*play(mechanism, played), strict=True)]
+        assert_same([[np.asarray(part) for part in payments]], [expected], library.tolerance)
