@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import guerdon
+from guerdon import cli_ledger
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.evidence import gather
 from guerdon.files import read_gradients
@@ -49,6 +50,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Pay participants of federated learning for work that nobody can see.",
 )
+app.add_typer(cli_ledger.app, name="ledger")
 
 
 class RuleName(StrEnum):

@@ -1,0 +1,429 @@
+"""The command line of the ledger: `guerdon ledger COMMAND`. The ledger itself is imported inside each command."""
+
+import json
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+from guerdon.terminal import print_json
+
+if TYPE_CHECKING:
+    from guerdon.ledger import Ledger
+
+app = typer.Typer(no_args_is_help=True, help="Who was paid what and why: look, check, pay out, sign, export.")
+payout_app = typer.Typer(no_args_is_help=True, help="Freeze balances into a batch, pay it, and say so once.")
+app.add_typer(payout_app, name="payout")
+
+
+class StatementForm(StrEnum):
+    """How a statement can be printed."""
+
+    text = "text"
+    json = "json"
+    csv = "csv"
+    html = "html"
+
+
+class ExportForm(StrEnum):
+    """What the ledger can be exported as."""
+
+    beancount = "beancount"
+    hledger = "hledger"
+    csv = "csv"
+    parquet = "parquet"
+
+
+class ExportTable(StrEnum):
+    """What csv and parquet can hold."""
+
+    journal = "journal"
+    payments = "payments"
+
+
+class MoveKind(StrEnum):
+    """What can be done with an agent's deposit and escrow."""
+
+    deposit = "deposit"
+    withdraw = "withdraw"
+    hold = "hold"
+    release = "release"
+    forfeit = "forfeit"
+
+
+DbOption = Annotated[
+    str,
+    typer.Option(
+        "--db",
+        metavar="PATH|URL",
+        envvar="GUERDON_DB",
+        help="Where the ledger is: a file, or postgresql://user@host/name (a password is better kept in PGPASSWORD or "
+        "a .pgpass file).",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")]
+OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write to a file, not to the screen.")]
+MemoOption = Annotated[str, typer.Option(help="A remark to be recorded, such as a bank reference.")]
+AgentArgument = Annotated[str, typer.Argument(help="The agent's name, or a beginning of it that no other has.")]
+AmountArgument = Annotated[str, typer.Argument(help="How much, such as 12.50; at most 6 decimals.")]
+PayoutArgument = Annotated[int, typer.Argument(help="Number of the payout batch.")]
+DEFAULT = "guerdon.db"
+
+
+@app.command(epilog="Example: [bold]guerdon ledger balances --db guerdon.db[/]")
+def balances(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
+    """Show what every agent has: balance, deposit, escrow, and what is carried into later rounds."""
+    with _open(db) as ledger:
+        rows, common, unit = ledger.balances(), ledger.common_balances(), ledger.unit
+    if as_json:
+        agents = [{"agent": row.agent, **{k: _plain(v) for k, v in row._asdict().items() if k != "agent"}} for row in rows]  # noqa: E501  # fmt: skip
+        print_json({"unit": unit, "agents": agents, "common": {kind: _plain(value) for kind, value in common.items()}})
+        return
+    headings = ("agent", "balance", "deposit", "escrow", "carried")
+    cells = [[row.agent, *(_money(value) for value in row[1:])] for row in rows]
+    _print_table(f"Balances in {unit}", headings, cells, text=("agent",), empty="Nobody is enrolled yet.")
+    Console().print(
+        f"Rewards so far {_money(-common['treasury'])}, waiting in payouts {_money(common['payable'])}, "
+        f"through the bank {_money(common['bank'])}.",
+        highlight=False,
+    )
+
+
+@app.command(epilog="Example: [bold]guerdon ledger statement north --format html --out north.html[/]")
+def statement(
+    agent: AgentArgument,
+    db: DbOption = DEFAULT,
+    form: Annotated[StatementForm, typer.Option("--format", help="How to print it.")] = StatementForm.text,
+    out: OutOption = None,
+) -> None:
+    """Show what an agent was asked for, what he earned in each round and why, and where the money is."""
+    with _open(db) as ledger:
+        shown = ledger.statement(agent)
+    from guerdon.ledger import render
+
+    if form is StatementForm.text:
+        if out is not None:
+            raise ValueError("`--out` goes with --format json, csv or html")
+        cells = [
+            [f"{line.at:%Y-%m-%d}", _what(line), str(line.request or ""), _money(line.reward), _money(line.balance),
+             line.why]
+            for line in shown.lines
+        ]  # fmt: skip
+        headings = ("when", "what", "asked", "reward", "balance", "why")
+        title = f"Statement of {shown.agent}, in {shown.unit}"
+        _print_table(title, headings, cells, text=("when", "what", "why"), empty="Nothing has happened yet.")
+        return
+    renderers = {"json": render.statement_json, "csv": render.statement_csv, "html": render.statement_html}
+    _write(renderers[form.value](shown), out)
+
+
+@app.command(epilog="Example: [bold]guerdon ledger runs[/]")
+def runs(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
+    """List the runs: how many rounds, agents, and how much was paid."""
+    with _open(db) as ledger:
+        rows, unit = ledger.runs(), ledger.unit
+    if as_json:
+        print_json({"unit": unit, "runs": [_json_row(row._asdict(), money=("rewards",)) for row in rows]})
+        return
+    cells = [
+        [row.name, str(row.agents), str(row.rounds), _money(row.rewards), row.cost, row.liability,
+         f"{row.last_activity:%Y-%m-%d}"]
+        for row in rows
+    ]  # fmt: skip
+    headings = ("run", "agents", "rounds", f"rewards ({unit})", "cost of s samples", "liability", "last activity")
+    _print_table("Runs", headings, cells, text=("run", "liability", headings[4]), empty="No run has begun yet.")
+
+
+@app.command(epilog="Example: [bold]guerdon ledger rounds heart --json[/]")
+def rounds(
+    run: Annotated[str, typer.Argument(help="Name of the run.")], db: DbOption = DEFAULT, as_json: JsonOption = False
+) -> None:
+    """List the rounds of a run: what was asked, who took part, what was paid."""
+    with _open(db) as ledger:
+        rows, unit = ledger.rounds(run), ledger.unit
+    if as_json:
+        shown = [_json_row(row._asdict(), money=("rewards",)) for row in rows]
+        print_json({"run": run, "unit": unit, "rounds": shown})
+        return
+    cells = [
+        [str(row.round), f"{row.recorded_at:%m-%d %H:%M}", str(row.request), _money(row.rewards),
+         ", ".join(f"{count} {status}" for status, count in sorted(row.statuses.items(), key=lambda x: -x[1])),
+         ", ".join(f"{name} {'-' if value is None else format(value, '.4g')}" for name, value in row.metrics.items())]
+        for row in rows
+    ]  # fmt: skip
+    headings = ("round", "when (UTC)", "asked", f"rewards ({unit})", "agents", "metrics")
+    _print_table(f"Run {run}", headings, cells, text=("agents", "metrics"), empty="No round is recorded yet.")
+
+
+@app.command(epilog="Example: [bold]guerdon ledger verify --receipt head.json[/]")
+def verify(
+    db: DbOption = DEFAULT,
+    receipt: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A receipt that `sign` wrote: shows rewriting since then.")
+    ] = None,
+    signed_by: Annotated[
+        str | None, typer.Option(metavar="HEX", help="The public key that the receipt must be signed with.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Recompute the chain, every sum, every balance and every reward; exit status 1 names the first bad row.
+
+    Somebody who can write to the database and rewrites all of it consistently is found only with a receipt that was
+    signed before, and kept where he cannot write.
+    """
+    from guerdon.ledger import Receipt
+
+    kept = None if receipt is None else Receipt.from_json(receipt.read_text(encoding="utf-8"))
+    if signed_by is not None and (kept is None or kept.public_key.hex() != signed_by.lower()):
+        raise ValueError("`--signed-by` must be the key of the `--receipt`, and is not")
+    bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    with _open(db) as ledger, bar:
+        task = bar.add_task("checking", total=1.0)
+        found = ledger.verify(kept, lambda done: bar.update(task, completed=done))
+    if as_json:
+        print_json(_json_row(found._asdict()) | {"holds": found.holds})
+    else:
+        _print_verification(found)
+    if not found.holds:
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: [bold]guerdon ledger key operator.pem && guerdon ledger sign --key operator.pem[/]")
+def sign(
+    key: Annotated[
+        Path, typer.Option(metavar="FILE", help="Ed25519 private key (PEM); `guerdon ledger key` makes one.")
+    ],
+    db: DbOption = DEFAULT,
+    out: OutOption = None,
+) -> None:
+    """Sign the head of the chain, and print the receipt: keep it where nobody can write to the ledger."""
+    _need_ledger()
+    from guerdon.ledger.signing import load_key
+
+    loaded = load_key(key)
+    with _open(db, write=True) as ledger:
+        receipt = ledger.sign(loaded)
+    _write(receipt.to_json(), out)
+
+
+@app.command(epilog="Example: [bold]guerdon ledger key operator.pem[/]")
+def key(file: Annotated[Path, typer.Argument(help="Where to put the private key; it must not exist yet.")]) -> None:
+    """Make an Ed25519 key to sign the ledger with, and print its public half."""
+    _need_ledger()
+    from guerdon.ledger.signing import create_key
+
+    typer.echo(create_key(file).hex())
+
+
+@app.command(epilog='Example: [bold]guerdon ledger move deposit north 100 --memo "transfer 4711"[/]')
+def move(
+    kind: Annotated[MoveKind, typer.Argument(help="What to do.")],
+    agent: AgentArgument,
+    amount: AmountArgument,
+    db: DbOption = DEFAULT,
+    memo: MemoOption = "",
+) -> None:
+    """Record a deposit or its withdrawal; move money of an agent into escrow, release it, or declare it forfeited."""
+    _need_ledger()
+    from guerdon.ledger.money import parse_amount
+
+    micro = parse_amount(amount)
+    with _open(db, write=True) as ledger:
+        recorded = ledger.move(kind.value, agent, micro, memo)
+    typer.echo(f"{kind.value} of {_money(micro)} recorded as record {recorded.record}")
+
+
+@app.command(epilog="Example: [bold]guerdon ledger enrol north --public-key north.pem[/]")
+def enrol(
+    agent: Annotated[str, typer.Argument(help="The new agent's name.")],
+    db: DbOption = DEFAULT,
+    public_key: Annotated[Path | None, typer.Option(metavar="FILE", help="His public key (PEM).")] = None,
+) -> None:
+    """Open accounts for an agent before his first run, so that he can pay a deposit."""
+    _need_ledger()
+    from guerdon.ledger.submissions import read_public_key
+
+    der = None if public_key is None else read_public_key(public_key)
+    with _open(db, write=True, create=True) as ledger:
+        recorded = ledger.enrol({agent: der})
+    typer.echo(f"{agent} is enrolled" if recorded.new else f"{agent} was enrolled already")
+
+
+@app.command(epilog="Example: [bold]guerdon ledger export --format beancount --out guerdon.beancount[/]")
+def export(
+    form: Annotated[ExportForm, typer.Option("--format", help="Plain-text accounting, or a table.")],
+    db: DbOption = DEFAULT,
+    table: Annotated[
+        ExportTable, typer.Option(help="For csv and parquet: all that moved money, or payments with their evidence.")
+    ] = ExportTable.journal,
+    out: OutOption = None,
+) -> None:
+    """Export the ledger for accounting programs and for analysis."""
+    with _open(db) as ledger:
+        if form is ExportForm.parquet:
+            if out is None:
+                raise ValueError("`--format parquet` needs `--out FILE`")
+            ledger.export("parquet", out, table.value)
+        elif out is None:
+            ledger.export(form.value, sys.stdout, table.value)
+        else:
+            with out.open("w", encoding="utf-8", newline="") as file:
+                ledger.export(form.value, file, table.value)
+
+
+@app.command(epilog="Example: [bold]guerdon ledger upgrade --db guerdon.db[/]")
+def upgrade(db: DbOption = DEFAULT) -> None:
+    """Bring the tables of an older ledger to this version; make a backup first."""
+    _need_ledger()
+    from guerdon.ledger.database import upgrade_ledger
+
+    before, after = upgrade_ledger(db)
+    typer.echo(f"version {before} upgraded to {after}" if before != after else f"version {after} already")
+
+
+@payout_app.command("create", epilog="Example: [bold]guerdon ledger payout create --minimum 10[/]")
+def payout_create(
+    db: DbOption = DEFAULT,
+    minimum: Annotated[str, typer.Option(help="Leave smaller balances for the next time.")] = "0.000001",
+    memo: MemoOption = "",
+) -> None:
+    """Freeze all balances into a new batch: from then on they are in the batch, and in no other."""
+    _need_ledger()
+    from guerdon.ledger.money import parse_amount
+
+    least = parse_amount(minimum)
+    with _open(db, write=True) as ledger:
+        number = ledger.payout(least, memo)
+        (batch,) = (batch for batch in ledger.payouts() if batch.number == number)
+        unit = ledger.unit
+    cells = [[name, _money(amount)] for name, amount in batch.items]
+    _print_table(f"Payout {number}, in {unit}", ("agent", "amount"), cells, text=("agent",), empty="")
+    Console().print(
+        f"Total {_money(batch.total)}. When it is paid: guerdon ledger payout paid {number}", highlight=False
+    )
+
+
+@payout_app.command("list", epilog="Example: [bold]guerdon ledger payout list --json[/]")
+def payout_list(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
+    """List the payout batches and what became of them."""
+    with _open(db) as ledger:
+        batches, unit = ledger.payouts(), ledger.unit
+    if as_json:
+        shown = [
+            _json_row(batch._asdict(), money=("total",))
+            | {"items": [{"agent": name, "amount": _plain(amount)} for name, amount in batch.items]}
+            for batch in batches
+        ]
+        print_json({"unit": unit, "payouts": shown})
+        return
+    cells = [
+        [str(batch.number), f"{batch.created_at:%Y-%m-%d %H:%M}", str(len(batch.items)), _money(batch.total),
+         batch.outcome if batch.settled_at is None else f"{batch.outcome} {batch.settled_at:%Y-%m-%d}", batch.memo]
+        for batch in batches
+    ]  # fmt: skip
+    headings = ("payout", "created (UTC)", "agents", f"total ({unit})", "state", "memo")
+    _print_table("Payouts", headings, cells, text=("state", "memo"), empty="Nothing was paid out yet.")
+
+
+@payout_app.command("paid", epilog='Example: [bold]guerdon ledger payout paid 1 --memo "SEPA 2026-11-15"[/]')
+def payout_paid(number: PayoutArgument, db: DbOption = DEFAULT, memo: MemoOption = "") -> None:
+    """Mark a batch as paid: the money has left through the bank. A batch is settled once and never again."""
+    _settle(db, number, "paid", memo)
+
+
+@payout_app.command("cancel", epilog="Example: [bold]guerdon ledger payout cancel 1[/]")
+def payout_cancel(number: PayoutArgument, db: DbOption = DEFAULT, memo: MemoOption = "") -> None:
+    """Return a batch that was not paid to the balances it came from."""
+    _settle(db, number, "cancelled", memo)
+
+
+def _settle(db: str, number: int, outcome: str, memo: str) -> None:
+    with _open(db, write=True) as ledger:
+        recorded = ledger.settle_payout(number, outcome, memo)
+    typer.echo(f"payout {number} is {outcome}, record {recorded.record}")
+
+
+def _open(db: str, *, write: bool = False, create: bool = False) -> "Ledger":
+    """Open a ledger that exists; a command that looks opens it for reading only, and none creates one by accident."""
+    _need_ledger()
+    from guerdon.ledger import Ledger
+
+    if write and not create:
+        Ledger(db, read_only=True).close()  # says so if there is none
+    return Ledger(db, read_only=not write)
+
+
+def _need_ledger() -> None:
+    for package in ("sqlalchemy", "alembic", "cryptography"):
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(
+                f"`guerdon ledger` needs {package}; install it with: pip install 'guerdon[ledger]'"
+            )
+
+
+def _print_table(
+    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[str], empty: str
+) -> None:
+    console = Console(emoji=False)
+    if not rows:
+        console.print(empty)
+        return
+    table = Table(title=escape(title), title_justify="left")
+    for heading in headings:
+        wide = heading in text and heading != "when"
+        table.add_column(heading, justify="left" if heading in text else "right", overflow="fold", no_wrap=not wide)
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    console.print(table)
+
+
+def _print_verification(found: Any) -> None:
+    console = Console(emoji=False, soft_wrap=True, highlight=False)
+    checked = f"{found.records:,} records, {found.payments:,} payments, {found.entries:,} entries"
+    if found.holds:
+        console.print(f"[green]✓ holds:[/] {checked}; head {found.head.hex()[:16]}…")
+    else:
+        console.print(f"[bold red]✗ {escape(found.problem)}[/]")
+        console.print(f"Before it {checked} hold.")
+
+
+def _write(content: str, out: Path | None) -> None:
+    if out is None:
+        typer.echo(content, nl=not content.endswith("\n"))
+    else:
+        out.write_text(content, encoding="utf-8", newline="")
+
+
+def _what(line: Any) -> str:
+    return f"round {line.round}, {line.run}" if line.kind == "round" else line.kind
+
+
+def _money(micro: int | None) -> str:
+    from guerdon.ledger.money import format_amount
+
+    return "" if micro is None else format_amount(micro)
+
+
+def _plain(micro: int) -> str:
+    from guerdon.ledger.money import plain_amount
+
+    return plain_amount(micro)
+
+
+def _json_row(row: dict[str, Any], money: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a row as JSON has it: exact decimal text for money, hexadecimal for hashes, ISO for times."""
+    return {name: _plain(value) if name in money else _json_value(value) for name, value in row.items()}
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    return value.isoformat() if hasattr(value, "isoformat") else json.loads(json.dumps(value))

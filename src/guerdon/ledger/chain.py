@@ -1,0 +1,74 @@
+"""Canonical bytes and hashes: what ties every row to its record, and every record to the one before.
+
+    hash of a payment = SHA-256(its numbers, fixed width, little-endian | gradient hash | signature | note)
+    digest of a record = SHA-256(detail as canonical JSON | payment hashes in order | entries as 64-bit integers)
+    hash of a record   = SHA-256(sequence number, kind, time, memo, digest, hash of the record before)
+
+Two databases with the same contents have the same hashes, whatever the machine.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from guerdon.ledger.tables import microseconds
+from guerdon.mechanisms import Status
+
+START = bytes(32)  # stands before the first record
+STATUS_CODES = {status.label: status.value for status in Status}
+
+# The columns of a payment in the order in which they are hashed; the last three are lengths, -1 where there is nothing.
+PAYMENT = np.dtype(
+    [
+        *((name, "<i8") for name in ("record", "position", "agent", "status")),
+        *((name, "<f8") for name in ("deviation", "length", "alignment", "distance", "expected_distance", "variance")),
+        *((name, "<i8") for name in ("amount", "cut", "held", "gradient", "signature", "note")),
+    ]
+)
+
+
+def canonical(value: Any) -> str:
+    """Return JSON in its one form: sorted keys, no spaces. Numbers that JSON lacks become null."""
+    return json.dumps(_finite(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def payment_hashes(
+    numbers: Any, gradients: Iterable[bytes | None], signatures: Iterable[bytes | None], notes: Iterable[str]
+) -> list[bytes]:
+    """Return the hash of each payment. `numbers` is an array of type PAYMENT; its lengths are filled in here."""
+    tails = [(g, s, n.encode()) for g, s, n in zip(gradients, signatures, notes, strict=True)]
+    for name, column in zip(("gradient", "signature", "note"), zip(*tails, strict=True), strict=True):
+        numbers[name] = [-1 if part is None else len(part) for part in column]
+    data, width = numbers.tobytes(), PAYMENT.itemsize
+    return [
+        hashlib.sha256(b"%b%b%b%b" % (data[i * width : (i + 1) * width], g or b"", s or b"", n)).digest()
+        for i, (g, s, n) in enumerate(tails)
+    ]
+
+
+def digest(detail: Mapping[str, Any], hashes: Sequence[bytes], entries: Any) -> bytes:
+    """Return the digest of a record's contents. `entries` is an array (lines, 3): source, target, amount."""
+    lines = np.ascontiguousarray(entries, dtype="<i8").tobytes()
+    head = canonical(detail).encode()
+    return hashlib.sha256(b"%d|%b|%d|%b|%b" % (len(head), head, len(hashes), b"".join(hashes), lines)).digest()
+
+
+def link(seq: int, kind: str, created_at: datetime, memo: str, contents: bytes, previous: bytes) -> bytes:
+    """Return the hash of a record."""
+    head = canonical([seq, kind, microseconds(created_at), memo, contents.hex(), previous.hex()])
+    return hashlib.sha256(b"guerdon ledger record 1\n" + head.encode()).digest()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    return value

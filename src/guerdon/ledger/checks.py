@@ -1,0 +1,45 @@
+"""Checks at the door of the ledger: names, amounts, and agents' signatures."""
+
+from collections.abc import Sequence
+
+from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.money import LARGEST
+from guerdon.ledger.rounds import Round, clean
+from guerdon.ledger.submissions import is_signed_by, submission
+from guerdon.ledger.tables import AnyRow
+
+LONGEST_NAME = 200
+
+
+def check_micro(what: str, amount: object) -> None:
+    """Raise unless `amount` is a positive number of micro-units."""
+    if isinstance(amount, bool) or not isinstance(amount, int) or not 0 < amount <= LARGEST:
+        raise ValueError(f"`{what}` must be a whole number of micro-units above 0, got {amount!r}")
+
+
+def check_name(what: str, name: object) -> None:
+    """Raise unless `name` is text that every database can keep and every page can show."""
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or clean(name) != name:
+        shown = repr(name) if len(repr(name)) < 80 else f"one of {len(repr(name))} characters"
+        raise ValueError(f"{what} must be text of 1 to {LONGEST_NAME} characters, got {shown}")
+
+
+def check_roster(agents: Sequence[str]) -> None:
+    """Raise unless `agents` are names, at least one, each once."""
+    if isinstance(agents, str) or not agents or len(set(agents)) != len(agents):
+        raise ValueError("`agents` must be a list of at least one name, none of them twice")
+    for name in agents:
+        check_name("an agent's name", name)
+
+
+def check_signatures(run: str, taken: Round, people: Sequence[AnyRow]) -> None:
+    """Raise unless every signature of a round is by the agent it belongs to, of the gradient he sent in it."""
+    for person, gradient, signature in zip(people, taken.gradients, taken.signatures, strict=True):
+        if signature is None:
+            continue
+        if gradient is None or person.public_key is None:
+            raise RefusedError(
+                f"agent {person.name!r} has a signature: his gradient's hash and his public key are needed"
+            )
+        if not is_signed_by(person.public_key, submission(run, taken.number, taken.request, gradient), signature):
+            raise RefusedError(f"the signature of agent {person.name!r} is not his, or not of this round's gradient")

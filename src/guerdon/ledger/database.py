@@ -1,0 +1,185 @@
+"""The database behind a ledger: SQLite in a file or PostgreSQL by URL, one writer at a time, readers on a snapshot."""
+
+import os
+import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, select, text
+from sqlalchemy.exc import ArgumentError, OperationalError
+
+from guerdon.ledger import tables
+from guerdon.ledger.errors import RefusedError, UnavailableError, told_plainly
+
+OLDEST_SQLITE = (3, 37)  # the first with STRICT tables
+CREATION_LOCK = 0x677565726  # any number, the same for all who create a ledger in one PostgreSQL database
+
+
+class Database:
+    """One place where a ledger is kept, and the ways to read from it and write to it."""
+
+    def __init__(self, where: str | os.PathLike[str], *, read_only: bool, patience: float) -> None:
+        self.url = parse_url(where)
+        self.where = self.url.database if self.is_sqlite else self.url.render_as_string(hide_password=True)
+        self.read_only = read_only
+        if self.is_sqlite:
+            self._check_file()
+        make = _sqlite if self.is_sqlite else _postgresql
+        self.engine = make(self.url, read_only, patience)
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether this is an SQLite file."""
+        return self.url.get_backend_name() == "sqlite"
+
+    @contextmanager
+    def reading(self) -> Generator[Connection]:
+        """Give a connection that sees one unchanging state of the ledger."""
+        with told_plainly(str(self.where)), self.engine.connect() as connection:
+            if not self.is_sqlite:  # whose readers see one state anyway
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def writing(self) -> Generator[Connection]:
+        """Give the only connection that writes; all of it is committed at the end, or nothing."""
+        self._check_writable()
+        with told_plainly(str(self.where)), self._exclusive() as connection:
+            if not self.is_sqlite:
+                connection.execute(select(tables.ledger.c.head).with_for_update())
+            yield connection
+
+    @contextmanager
+    def creating(self) -> Generator[Connection]:
+        """Give the only connection that may create or alter tables."""
+        self._check_writable()
+        with told_plainly(str(self.where)), self._exclusive() as connection:
+            if not self.is_sqlite:
+                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": CREATION_LOCK})
+            yield connection
+
+    def revision(self, connection: Connection) -> str | None:
+        """Return the version of the ledger's tables, or None where the database is still empty."""
+        names = inspect(connection).get_table_names()
+        if "alembic_version" not in names:
+            if names:
+                raise RefusedError(
+                    f"{self.where} holds other tables ({', '.join(sorted(names)[:5])}) and is not a ledger"
+                )
+            return None
+        return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+    def check_revision(self, connection: Connection) -> bool:
+        """Tell whether there is a ledger; raise if it is one that this version cannot read."""
+        revision = self.revision(connection)
+        if revision not in (None, tables.REVISION):
+            raise RefusedError(
+                f"the ledger {self.where} has tables of version {revision}, this program needs {tables.REVISION}; "
+                "use the program that wrote it, or `guerdon ledger upgrade` after a backup"
+            )
+        return revision is not None
+
+    def upgrade(self, connection: Connection) -> None:
+        """Create the tables, or bring them to the newest version, within the caller's transaction."""
+        from alembic import command
+        from alembic.config import Config
+
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+    def _exclusive(self) -> Any:
+        return self.engine.execution_options(guerdon_writes=True).begin()
+
+    def _check_writable(self) -> None:
+        if self.read_only:
+            raise UnavailableError(f"ledger {self.where}: it is open for reading only; nothing was written")
+
+    def _check_file(self) -> None:
+        path = Path(str(self.url.database))
+        if self.read_only and not path.is_file():
+            raise UnavailableError(
+                f"there is no ledger at {path}; a run that records its rounds creates one, or `guerdon ledger enrol`"
+            )
+        if path.is_dir() or not path.parent.is_dir():
+            raise UnavailableError(f"a ledger cannot be kept at {path}: it must be a file in a folder that exists")
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            raise UnavailableError(f"SQLite must be at least 3.37, got {sqlite3.sqlite_version}; update Python")
+
+
+def upgrade_ledger(where: str | os.PathLike[str]) -> tuple[str, str]:
+    """Bring the tables of an existing ledger to the newest version; return the versions before and after."""
+    database = Database(where, read_only=False, patience=30.0)
+    with database.creating() as connection:
+        before = database.revision(connection)
+        if before is None:
+            raise RefusedError(f"there is no ledger at {database.where} to upgrade")
+        database.upgrade(connection)
+    database.engine.dispose()
+    return before, tables.REVISION
+
+
+def parse_url(where: str | os.PathLike[str]) -> URL:
+    """Return where the ledger is kept: a path, sqlite:///path, or postgresql://user@host/name."""
+    if "://" not in str(where):
+        return URL.create("sqlite", database=str(where))
+    try:
+        url = make_url(str(where))
+        backend = url.get_backend_name()
+    except (ArgumentError, ValueError):
+        raise ValueError("the address of a ledger cannot be read; write postgresql://user@host:5432/name") from None
+    if backend == "sqlite" and url.database:
+        return URL.create("sqlite", database=url.database)
+    if backend in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+psycopg")
+    raise ValueError(f"a ledger is kept in an SQLite file or in PostgreSQL, got {url.drivername!r}")
+
+
+def _sqlite(url: URL, read_only: bool, patience: float) -> Engine:
+    path = Path(str(url.database)).absolute()
+    engine = create_engine("sqlite://", creator=lambda: _open_file(path, read_only, patience))
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _: Any) -> None:
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute(f"PRAGMA query_only = {'ON' if read_only else 'OFF'}")
+        if not read_only:
+            # FULL: what was committed survives a loss of power too.
+            connection.execute("PRAGMA synchronous = FULL")
+            if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+                connection.execute("PRAGMA journal_mode = WAL")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A writer takes its lock at once, so that what it has read stays true until it commits.
+        writes = connection.get_execution_options().get("guerdon_writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    del prepare, begin
+    return engine
+
+
+def _open_file(path: Path, read_only: bool, patience: float) -> sqlite3.Connection:
+    mode = "mode=rwc"
+    if read_only:
+        # A reader of a WAL file needs its companions, or must know that nobody writes: in a folder where it may not
+        # create them and they are not there, nobody does.
+        quiet = not Path(f"{path}-wal").exists() and not os.access(path.parent, os.W_OK)
+        mode = "mode=ro&immutable=1" if quiet else "mode=ro"
+    return sqlite3.connect(
+        f"{path.as_uri()}?{mode}", uri=True, timeout=patience, isolation_level=None, check_same_thread=False
+    )
+
+
+def _postgresql(url: URL, read_only: bool, patience: float) -> Engine:
+    settings = f"-c lock_timeout={int(1000 * patience)} -c timezone=UTC"
+    if read_only:
+        settings += " -c default_transaction_read_only=on"
+    try:
+        return create_engine(url, connect_args={"options": settings, "connect_timeout": 10})
+    except (ImportError, OperationalError) as error:
+        raise UnavailableError(f"PostgreSQL cannot be used: {error}") from error

@@ -1,0 +1,46 @@
+"""What can go wrong with a ledger, told in words; and the database's own complaints translated into them."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+
+class RefusedError(ValueError):
+    """What was asked contradicts what is recorded, or the rules: nothing was changed."""
+
+
+class UnavailableError(OSError):
+    """The database is missing, locked, read-only, full or damaged: nothing was changed, nothing is lost."""
+
+
+# What a database says, and what a person should read. The first that matches is used.
+_WORDS = {
+    "another process is writing to it; try again later": ("database is locked", "lock timeout"),
+    "it is open for reading only; nothing was written": ("readonly", "read-only"),
+    "the disk is full; the last entry was not written, all earlier ones are safe": ("disk is full", "no space left"),
+    "the file is damaged or not a ledger; restore it from a backup": ("malformed", "not a database", "disk i/o error"),
+    "the file cannot be opened; check the path and its permissions": ("unable to open",),
+    "what is recorded can never be changed": ("append-only",),
+    "it is not a complete ledger": ("does not exist", "no such table", "no such column"),
+    "the database server cannot be reached": ("connect", "resolve host", "server closed"),
+}
+
+
+@contextmanager
+def told_plainly(where: str) -> Generator[None]:
+    """Turn the database's complaints about the ledger at `where` into `UnavailableError`."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise UnavailableError(f"ledger {where}: {_plainly(str(error.orig))}") from error
+    except SQLAlchemyError as error:
+        raise UnavailableError(f"ledger {where}: {_plainly(str(error))}") from error
+
+
+def _plainly(complaint: str) -> str:
+    first = complaint.strip().splitlines()[0] if complaint.strip() else "no reason given"
+    for words, phrases in _WORDS.items():
+        if any(phrase in complaint.lower() for phrase in phrases):
+            return f"{words} ({first})"
+    return first

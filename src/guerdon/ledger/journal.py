@@ -1,0 +1,120 @@
+"""Appending one record: its rows, its entries, the balances they move, and the link to the record before."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from guerdon.ledger import chain, tables
+
+Rows = Mapping[str, Sequence[Mapping[str, Any]]]
+
+# Tables whose rows are hashed as JSON with the record they name, in an order that respects their references.
+DETAILS = ("agents", "accounts", "runs", "members", "rounds", "payouts", "settlements", "signatures")
+NO_ENTRIES = np.empty((0, 3), dtype=np.int64)
+
+
+def append(
+    connection: Connection, kind: str, rows: Rows, entries: Any = NO_ENTRIES, payments: Any = (), memo: str = ""
+) -> int:
+    """Write one record with all that belongs to it, and return its number.
+
+    `rows` holds the rows of the detail tables by table, without their record; `entries` is an array (lines, 3) of
+    source, target and amount; `payments` are complete rows, hashes included, but for their record's number.
+    """
+    seq, previous, latest = _head(connection)
+    seq += 1
+    contents = chain.digest(detail(rows), [row["hash"] for row in payments], entries)
+    created_at = max(datetime.now(UTC), latest)  # a clock set back does not reorder the records
+    sealed = chain.link(seq, kind, created_at, memo, contents, previous)
+    record = {"seq": seq, "kind": kind, "created_at": created_at, "memo": memo}
+    connection.execute(insert(tables.records), record | {"digest": contents, "previous": previous, "hash": sealed})
+    for name in DETAILS:
+        if rows.get(name):
+            connection.execute(insert(tables.metadata.tables[name]), [{**row, "record": seq} for row in rows[name]])
+    if payments:
+        connection.execute(insert(tables.payments), list(payments))
+    _post(connection, seq, entries)
+    connection.execute(update(tables.ledger).values(head=seq, hash=sealed))
+    return seq
+
+
+def detail(rows: Rows) -> dict[str, Any]:
+    """Return a record's rows as they are hashed: without what is empty, and without cached balances."""
+    return {table: [_hashed(row) for row in content] for table, content in rows.items() if content}
+
+
+def next_seq(connection: Connection) -> int:
+    """Return the number that the next record will have."""
+    return connection.execute(select(tables.ledger.c.head)).scalar_one() + 1
+
+
+def open_ledger(connection: Connection, name: str, unit: str) -> None:
+    """Write the first record of a new ledger, and the accounts that there is one of."""
+    accounts = [
+        {"id": index + 1, "kind": kind, "owner": None, "balance": 0} for index, kind in enumerate(tables.COMMON)
+    ]
+    shown: dict[str, Any] = detail({"ledger": [{"name": name, "unit": unit}], "accounts": accounts})
+    contents = chain.digest(shown, [], NO_ENTRIES)
+    created_at = datetime.now(UTC)
+    sealed = chain.link(1, "open", created_at, "", contents, chain.START)
+    record = {"seq": 1, "kind": "open", "created_at": created_at, "memo": "", "digest": contents}
+    connection.execute(insert(tables.records), record | {"previous": chain.START, "hash": sealed})
+    connection.execute(insert(tables.accounts), [{**row, "record": 1} for row in accounts])
+    connection.execute(insert(tables.ledger), {"id": 1, "name": name, "unit": unit, "head": 1, "hash": sealed})
+
+
+def save_checkpoint(connection: Connection, run: int, pieces: Sequence[bytes]) -> None:
+    """Replace the checkpoint of a run: only the last paid round can be resumed from."""
+    table = tables.checkpoints
+    connection.execute(table.delete().where(table.c.run == run))
+    for number, piece in enumerate(pieces):
+        connection.execute(insert(table), {"run": run, "part": number, "data": piece})
+
+
+def load_checkpoint(connection: Connection, run: int) -> bytes:
+    """Return the checkpoint of a run as it is stored; empty where there is none."""
+    table = tables.checkpoints
+    query = select(table.c.data).where(table.c.run == run).order_by(table.c.part)
+    return b"".join(connection.execute(query).scalars())
+
+
+def fingerprint(data: bytes) -> bytes:
+    """Return the hash under which a checkpoint is recorded."""
+    return hashlib.sha256(data).digest()
+
+
+def _hashed(row: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in row.items() if value is not None and name not in ("balance", "record")}
+    return {name: value.hex() if isinstance(value, bytes) else value for name, value in kept.items()}
+
+
+def _head(connection: Connection) -> tuple[int, bytes, datetime]:
+    """Return the number, hash and time of the last record."""
+    head, records = tables.ledger.c, tables.records.c
+    query = select(head.head, head.hash, records.created_at).join(tables.records, records.seq == head.head)
+    seq, sealed, created_at = connection.execute(query).one()
+    return seq, sealed, created_at
+
+
+def _post(connection: Connection, seq: int, entries: Any) -> None:
+    """Write the entries of a record and move the balances by them."""
+    if not len(entries):
+        return
+    lines = [
+        {"record": seq, "line": line, "source": source, "target": target, "amount": amount}
+        for line, (source, target, amount) in enumerate(entries.tolist())
+    ]
+    connection.execute(insert(tables.entries), lines)
+    touched, where = np.unique(entries[:, :2].T, return_inverse=True)
+    change = np.zeros(len(touched), dtype=np.int64)
+    np.subtract.at(change, where.reshape(2, -1)[0], entries[:, 2])
+    np.add.at(change, where.reshape(2, -1)[1], entries[:, 2])
+    account = tables.accounts
+    statement = update(account).where(account.c.id == bindparam("account"))
+    statement = statement.values(balance=account.c.balance + bindparam("change"))
+    moved = [{"account": a, "change": c} for a, c in zip(touched.tolist(), change.tolist(), strict=True)]
+    connection.execute(statement, moved)

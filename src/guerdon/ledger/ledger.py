@@ -1,0 +1,381 @@
+"""The ledger: every payment once, explained, and provable. What writes is here; what reads is in `queries`."""
+
+import os
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from sqlalchemy import Connection, func, select
+
+from guerdon.arrays import check_choice
+from guerdon.ledger import checkpoints, journal, queries, tables
+from guerdon.ledger.checks import check_micro, check_name, check_roster, check_signatures
+from guerdon.ledger.database import Database
+from guerdon.ledger.errors import RefusedError, UnavailableError, told_plainly
+from guerdon.ledger.export import JOURNALS, ROWS, write_csv, write_parquet
+from guerdon.ledger.liability import Accounts, Standing, lines, settle
+from guerdon.ledger.money import format_amount, to_micro
+from guerdon.ledger.replay import padded, replay_state
+from guerdon.ledger.rounds import Round, clean, take_in
+from guerdon.ledger.rules import describe, remembers, restore
+from guerdon.ledger.signing import Receipt, sign_head
+from guerdon.ledger.statements import Statement, statement
+from guerdon.ledger.submissions import load_public_key
+from guerdon.ledger.verify import Verification, verify
+from guerdon.mechanisms import Mechanism, Payments
+
+
+class Recorded(NamedTuple):
+    """What became of a call: the record's number, and whether it was written now or found as it was."""
+
+    record: int
+    new: bool
+
+
+class Resume(NamedTuple):
+    """Where training stands: the last paid round, what was asked in it, and the arrays saved with it."""
+
+    round: int
+    request: int
+    arrays: dict[str, dict[str, Any]]
+
+
+class Ledger:
+    """A ledger in an SQLite file or a PostgreSQL database; created when it is first opened for writing.
+
+    >>> import tempfile, pathlib
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with Ledger(pathlib.Path(folder.name) / "guerdon.db") as ledger:
+    ...     _ = ledger.enrol({"north": None, "south": None})
+    ...     [balance.agent for balance in ledger.balances()]
+    ['north', 'south']
+    >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        where: str | os.PathLike[str] = "guerdon.db",
+        *,
+        read_only: bool = False,
+        unit: str = "CREDIT",
+        patience: float = 30.0,
+    ) -> None:
+        """Open the ledger at a path or URL. `patience`: seconds to wait for another writer. `unit`: of a new ledger."""
+        if not re.fullmatch("[A-Z]{2,12}", unit):
+            raise ValueError(f"`unit` must be 2 to 12 capital letters, such as EUR, got {unit!r}")
+        self._database = Database(where, read_only=read_only, patience=patience)
+        self._states: dict[int, tuple[int, Any]] = {}  # per run that remembers: its last round, and the state after it
+        try:
+            self._prepare(unit)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the database."""
+        with told_plainly(self.where):
+            self._database.engine.dispose()
+
+    @property
+    def where(self) -> str:
+        """Where the ledger is kept, without passwords."""
+        return str(self._database.where)
+
+    # Writing
+
+    def enrol(self, agents: Mapping[str, bytes | None]) -> Recorded:
+        """Open accounts for agents, given with their public keys (DER, or None); who has accounts keeps them."""
+        for name, key in agents.items():
+            check_name("an agent's name", name)
+            if key is not None:
+                load_public_key(key)
+        with self._database.writing() as connection:
+            return self._enrol(connection, agents)
+
+    def start_run(
+        self, name: str, agents: Sequence[str], mechanism: Mechanism, *, liability: str = "carry", memo: str = ""
+    ) -> Recorded:
+        """Begin a run that pays `agents` by `mechanism`; the same run again is found as it was.
+
+        `liability` says what becomes of a negative reward: "carry" nets it against later ones, "deposit" charges it to
+        balance and deposit, "floor" cuts it at zero.
+        """
+        check_name("a run's name", name)
+        check_choice("liability", liability, tables.LIABILITIES)
+        check_roster(agents)
+        rule, cost = describe(mechanism)
+        with self._database.writing() as connection:
+            found = queries.find_run(connection, name)
+            if found is not None:
+                started = queries.member_names(connection, found.id)[: len(agents)]
+                told, kept = (rule, cost, liability, list(agents)), (found.rule, found.cost, found.liability, started)
+                for what, new, old in zip(("rule", "cost", "liability", "agents"), told, kept, strict=True):
+                    if new != old:
+                        raise RefusedError(f"run {name!r} was started with another {what}: {old}, now {new}")
+                return Recorded(found.record, new=False)
+            self._enrol(connection, dict.fromkeys(agents))
+            number = _next(connection, tables.runs.c.id)
+            row = {"id": number, "name": name, "rule": rule, "cost": cost, "liability": liability}
+            rows = {"runs": [row], "members": _members(connection, number, agents, start=0)}
+            return Recorded(journal.append(connection, "run", rows, memo=clean(memo)), new=True)
+
+    def record_round(
+        self,
+        run: str,
+        round: int,  # noqa: A002 - the theory's name
+        request: int,
+        payments: Payments,
+        evidence: Any,
+        *,
+        mechanism: Mechanism | None = None,
+        agents: Sequence[str] | None = None,
+        gradients: Sequence[bytes | None] | None = None,
+        signatures: Sequence[bytes | None] | None = None,
+        notes: Sequence[str] | None = None,
+        held: Any = None,
+        metrics: Mapping[str, float] | None = None,
+        checkpoint: Mapping[str, Any] | None = None,
+    ) -> Recorded:
+        """Record a round, its payments and its checkpoint, all or nothing; the same round again changes nothing.
+
+        `payments` and `evidence` are those of the run's agents, in their order. They are not believed: every reward is
+        recomputed from the evidence, and the round refused where they differ. Rounds follow each other without gaps.
+
+        `mechanism`: where it is not the run's (a known variance that changes). `agents`: the run's agents and, after
+        them, new ones who join. `gradients`: hashes of what was sent; `signatures` of them; `notes`: a remark on each
+        agent; `held`: how much of each reward goes to escrow; `metrics`: numbers to remember (a loss, an accuracy);
+        `checkpoint`: groups of arrays to resume from, {"model": {...}, "mechanism": state}.
+        """
+        data = None if checkpoint is None else checkpoints.pack(checkpoint)
+        extras = {"gradients": gradients, "signatures": signatures, "notes": notes, "held": held, "metrics": metrics}
+        extras["checkpoint"] = None if data is None else journal.fingerprint(data)
+        with self._database.writing() as connection:
+            found = queries.find_run(connection, run)
+            if found is None:
+                raise RefusedError(f"run {run!r} is not known; begin it with `start_run`")
+            names = queries.member_names(connection, found.id)
+            roster = names if agents is None else list(agents)
+            if roster[: len(names)] != names:
+                raise RefusedError(f"`agents` must begin with the {len(names)} agents of run {run!r}, in their order")
+            check_roster(roster)
+            rule = restore(found.rule, found.cost) if mechanism is None else mechanism
+            taken = take_in(round, request, rule, payments, evidence, roster, extras)
+            last = queries.last_round(connection, found.id)
+            if last is not None and round <= last.number:
+                return Recorded(queries.check_same(connection, found, taken, roster), new=False)
+            if last is not None and round != last.number + 1:
+                raise RefusedError(
+                    f"round {round} of run {run!r} cannot follow round {last.number}: rounds have no gaps"
+                )
+            if len(roster) > len(names):
+                self._join(connection, found.id, roster, len(names))
+            record = self._write_round(connection, found, taken, data)
+        return Recorded(record, new=True)
+
+    def move(self, kind: str, agent: str, amount: int, memo: str = "") -> Recorded:
+        """Move `amount` micro-units for an agent: deposit, withdraw, hold, release or forfeit.
+
+        A deposit comes in from the bank and is withdrawn to it; what is held moves from his balance to escrow, from
+        which it is released to him or forfeited to the treasury.
+        """
+        check_choice("kind", kind, tuple(tables.MOVES))
+        check_micro("amount", amount)
+        with self._database.writing() as connection:
+            own = queries.accounts_of(connection, agent)
+            common = queries.common_accounts(connection)
+            source, target = (own.get(name) or common[name] for name in tables.MOVES[kind])
+            if tables.MOVES[kind][0] in own and source.balance < amount:
+                raise RefusedError(
+                    f"cannot {kind} {format_amount(amount)} for {agent!r}: his {tables.MOVES[kind][0]} account holds "
+                    f"{format_amount(source.balance)}"
+                )
+            entries = np.array([[source.id, target.id, amount]], dtype=np.int64)
+            return Recorded(journal.append(connection, kind, {}, entries, memo=clean(memo)), new=True)
+
+    def payout(self, minimum: int = 1, memo: str = "") -> int:
+        """Freeze all balances of at least `minimum` micro-units into a batch to be paid, and return its number."""
+        check_micro("minimum", minimum)
+        with self._database.writing() as connection:
+            payable = queries.common_accounts(connection)["payable"].id
+            account = tables.accounts.c
+            query = select(account.id, account.balance).where(account.kind == "agent", account.balance >= minimum)
+            owed = connection.execute(query.order_by(account.id)).all()
+            if not owed:
+                raise RefusedError(f"there is nothing to pay out: no balance reaches {format_amount(minimum)}")
+            entries = np.array([[account, payable, balance] for account, balance in owed], dtype=np.int64)
+            number = _next(connection, tables.payouts.c.number)
+            journal.append(connection, "payout", {"payouts": [{"number": number}]}, entries, memo=clean(memo))
+        return number
+
+    def settle_payout(self, number: int, outcome: str, memo: str = "") -> Recorded:
+        """Mark a payout batch as paid (it leaves through the bank) or cancelled (it returns to the balances), once."""
+        check_choice("outcome", outcome, tables.OUTCOMES)
+        with self._database.writing() as connection:
+            batch = queries.find_payout(connection, number)
+            if batch.outcome != "open":
+                raise RefusedError(
+                    f"payout {number} was {batch.outcome} on {batch.settled_at:%Y-%m-%d %H:%M} UTC already"
+                )
+            entries = queries.entries_of(connection, batch.record)
+            bank = queries.common_accounts(connection)["bank"].id
+            if outcome == "paid":
+                entries = np.array([[entries[0, 1], bank, entries[:, 2].sum()]], dtype=np.int64)
+            else:
+                entries = entries[:, [1, 0, 2]]
+            rows = {"settlements": [{"payout": batch.record, "outcome": outcome}]}
+            return Recorded(journal.append(connection, "settle", rows, entries, memo=clean(memo)), new=True)
+
+    def sign(self, key: Any) -> Receipt:
+        """Sign the head of the chain with an Ed25519 key; keep the receipt where no one can write to the ledger."""
+        with self._database.writing() as connection:
+            head = connection.execute(select(tables.ledger)).mappings().one()
+            receipt = sign_head(key, head["name"], head["head"], head["hash"])
+            row = {"public_key": receipt.public_key, "signature": receipt.signature}
+            journal.append(connection, "sign", {"signatures": [row]})
+        return receipt
+
+    # Reading
+
+    def resume(self, run: str) -> Resume | None:
+        """Return the last paid round of a run with its checkpoint, or None where none is paid yet."""
+        with self._database.reading() as connection:
+            found = queries.find_run(connection, run)
+            last = None if found is None else queries.last_round(connection, found.id)
+            if found is None or last is None:
+                return None
+            data = journal.load_checkpoint(connection, found.id)
+        if last.checkpoint is not None and journal.fingerprint(data) != last.checkpoint:
+            raise UnavailableError(f"the checkpoint of run {run!r}, round {last.number}, is damaged; run `verify`")
+        return Resume(last.number, last.request, checkpoints.unpack(data) if data else {})
+
+    def verify(self, receipt: Receipt | None = None, progress: Callable[[float], None] | None = None) -> Verification:
+        """Recompute everything; the result names the first row that is not what it should be."""
+        with self._database.reading() as connection:
+            return verify(connection, receipt=receipt, progress=progress)
+
+    def balances(self) -> list[queries.Balance]:
+        """Return what each agent has, by name."""
+        with self._database.reading() as connection:
+            return queries.balances(connection)
+
+    def common_balances(self) -> dict[str, int]:
+        """Return the balances of treasury, bank and payable."""
+        with self._database.reading() as connection:
+            return {kind: account.balance for kind, account in queries.common_accounts(connection).items()}
+
+    def runs(self) -> list[queries.RunSummary]:
+        """Return what each run has done, in the order in which they began."""
+        with self._database.reading() as connection:
+            return queries.runs(connection)
+
+    def rounds(self, run: str) -> list[queries.RoundSummary]:
+        """Return what was asked and paid in each round of a run."""
+        with self._database.reading() as connection:
+            return queries.rounds(connection, run)
+
+    def payouts(self) -> list[queries.Payout]:
+        """Return all payout batches with what each agent has in them."""
+        with self._database.reading() as connection:
+            return queries.payouts(connection)
+
+    def statement(self, agent: str) -> Statement:
+        """Return everything that happened to an agent's money, with reasons; a unique beginning of the name will do."""
+        with self._database.reading() as connection:
+            return statement(connection, agent)
+
+    def export(self, form: str, out: Any, table: str = "journal") -> None:
+        """Write the ledger as beancount, hledger or csv to an open text file, or as parquet to a path.
+
+        `table`: the "journal" of all that moved money, or (csv and parquet) the "payments" with their evidence.
+        """
+        check_choice("form", form, (*JOURNALS, "csv", "parquet"))
+        check_choice("table", table, tuple(ROWS))
+        if form in JOURNALS and table != "journal":
+            raise ValueError(f"`table` must be 'journal' for {form}, got {table!r}")
+        with self._database.reading() as connection:
+            if form in JOURNALS:
+                JOURNALS[form](connection, out)
+            else:
+                (write_csv if form == "csv" else write_parquet)(connection, table, out)
+
+    @property
+    def unit(self) -> str:
+        """What amounts are counted in."""
+        with self._database.reading() as connection:
+            return connection.execute(select(tables.ledger.c.unit)).scalar_one()
+
+    # Inside
+
+    def _prepare(self, unit: str) -> None:
+        database = self._database
+        with database.reading() as connection:
+            if database.check_revision(connection):
+                return
+        if database.read_only:
+            raise UnavailableError(
+                f"there is no ledger at {self.where}; a run that records its rounds creates one, or `guerdon ledger enrol`"
+            )
+        with database.creating() as connection:
+            if not database.check_revision(connection):  # nobody else was quicker
+                database.upgrade(connection)
+                journal.open_ledger(connection, secrets.token_hex(16), unit)
+
+    def _enrol(self, connection: Connection, agents: Mapping[str, bytes | None]) -> Recorded:
+        known = queries.known_agents(connection, list(agents))
+        for name, key in agents.items():
+            if key is not None and name in known and known[name].public_key != key:
+                raise RefusedError(f"agent {name!r} is enrolled with another public key; keys are never replaced")
+        new = [(name, key) for name, key in agents.items() if name not in known]
+        if not new:
+            return Recorded(journal.next_seq(connection) - 1, new=False)
+        first, account = _next(connection, tables.agents.c.id), _next(connection, tables.accounts.c.id)
+        people = [{"id": first + i, "name": name, "public_key": key} for i, (name, key) in enumerate(new)]
+        owned = [(person["id"], kind) for person in people for kind in tables.PERSONAL]
+        opened = [{"id": account + i, "kind": kind, "owner": who, "balance": 0} for i, (who, kind) in enumerate(owned)]
+        return Recorded(journal.append(connection, "enrol", {"agents": people, "accounts": opened}), new=True)
+
+    def _join(self, connection: Connection, run: int, roster: Sequence[str], already: int) -> None:
+        newcomers = roster[already:]
+        self._enrol(connection, dict.fromkeys(newcomers))
+        journal.append(connection, "join", {"members": _members(connection, run, newcomers, start=already)})
+
+    def _write_round(self, connection: Connection, run: Any, taken: Round, data: bytes | None) -> int:
+        people = queries.members(connection, run.id)
+        check_signatures(run.name, taken, people)
+        own, state = taken.recompute(self._state(connection, run.id, taken, len(people)))
+        accounts = Accounts(queries.common_accounts(connection)["treasury"].id, *queries.account_columns(people, "id"))
+        standing = Standing(*queries.account_columns(people, "balance", ("agent", "deposit", "carried")))
+        flows = settle(run.liability, to_micro(own.reward), taken.held, standing)
+        seq = journal.next_seq(connection)
+        rows = taken.payment_rows(seq, [person.id for person in people], own, flows.cut)
+        journal.append(connection, "round", {"rounds": [taken.row(run.id)]}, lines(flows, accounts), rows)
+        journal.save_checkpoint(connection, run.id, checkpoints.parts(data or b""))
+        if remembers(taken.mechanism):
+            self._states[run.id] = (taken.number, state)
+        return seq
+
+    def _state(self, connection: Connection, run: int, taken: Round, num_agents: int) -> Any:
+        """Return the mechanism's state before the round: remembered, or replayed from what is recorded."""
+        if not remembers(taken.mechanism):
+            return taken.mechanism.init(num_agents)
+        number, state = self._states.get(run, (None, None))
+        if number != taken.number - 1:
+            state = replay_state(connection, run)
+        return padded(taken.mechanism.init(num_agents), state)
+
+
+def _next(connection: Connection, column: Any) -> int:
+    return (connection.execute(select(func.max(column))).scalar() or 0) + 1
+
+
+def _members(connection: Connection, run: int, names: Sequence[str], start: int) -> list[dict[str, Any]]:
+    known = queries.known_agents(connection, list(names))
+    return [{"run": run, "position": start + i, "agent": known[name].id} for i, name in enumerate(names)]

@@ -1,0 +1,79 @@
+"""What happens to a reward: how much reaches the agent, and what becomes of a negative one.
+
+    carry    a negative reward waits and is netted against the agent's later rewards; nothing else is touched
+    deposit  a negative reward is charged: to the balance, then to the deposit; what neither covers is cut
+    floor    limited liability: a negative reward is cut at zero
+
+A cut is recorded with the payment. `carry` and a large enough deposit leave the expected pay what the rule makes it;
+every cut raises it.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Standing(NamedTuple):
+    """What each agent's accounts hold before the round, in micro-units; `carried` is at most 0."""
+
+    agent: Any
+    deposit: Any
+    carried: Any
+
+
+class Flows(NamedTuple):
+    """What moves for each agent, all at least 0: from the treasury to him, and from him to the treasury."""
+
+    to_agent: Any
+    to_escrow: Any
+    to_carried: Any
+    from_agent: Any
+    from_deposit: Any
+    from_carried: Any
+    cut: Any
+
+
+def settle(liability: str, amount: Any, held: Any, standing: Standing) -> Flows:
+    """Return what moves for rewards of `amount`, of which `held` is to go to escrow as far as there is any.
+
+    >>> no = np.array([0])
+    >>> settle("deposit", np.array([-5]), no, Standing(np.array([3]), np.array([1]), no))._asdict()["cut"]
+    array([1])
+    """
+    gain, loss, nothing = np.maximum(amount, 0), np.maximum(-amount, 0), np.zeros_like(amount)
+    repaid = from_agent = from_deposit = from_carried = cut = nothing
+    if liability == "carry":
+        repaid, from_carried = np.minimum(gain, -standing.carried), loss
+    elif liability == "deposit":
+        from_agent = np.minimum(loss, standing.agent)
+        from_deposit = np.minimum(loss - from_agent, standing.deposit)
+        cut = loss - from_agent - from_deposit
+    else:
+        cut = loss
+    escrow = np.minimum(gain - repaid, held)
+    return Flows(gain - repaid - escrow, escrow, repaid, from_agent, from_deposit, from_carried, cut)
+
+
+class Accounts(NamedTuple):
+    """The numbers of the accounts that a round touches: the treasury's, and per agent his own."""
+
+    treasury: int
+    agent: Any
+    deposit: Any
+    escrow: Any
+    carried: Any
+
+
+def lines(flows: Flows, accounts: Accounts) -> Any:
+    """Return the entries of a round as an array (lines, 3): source, target, amount; none of an amount of 0."""
+    treasury = np.full_like(flows.cut, accounts.treasury)
+    moved = [
+        (treasury, accounts.agent, flows.to_agent),
+        (treasury, accounts.escrow, flows.to_escrow),
+        (treasury, accounts.carried, flows.to_carried),
+        (accounts.agent, treasury, flows.from_agent),
+        (accounts.deposit, treasury, flows.from_deposit),
+        (accounts.carried, treasury, flows.from_carried),
+    ]
+    table = np.concatenate([np.stack(columns, axis=1) for columns in moved if columns[2].any()] or [np.empty((0, 3))])
+    return table[table[:, 2] > 0].astype(np.int64)

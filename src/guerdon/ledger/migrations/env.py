@@ -1,0 +1,13 @@
+"""Alembic's entry: runs the migrations on the connection that `database.py` hands over, in its transaction."""
+
+from alembic import context
+
+from guerdon.ledger.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    transactional_ddl=True,  # SQLite has it too: a creation that is cut off leaves nothing behind
+)
+with context.begin_transaction():
+    context.run_migrations()

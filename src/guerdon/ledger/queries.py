@@ -1,0 +1,263 @@
+"""What is read from a ledger, for those who write to it and for those who look at it."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection, case, func, select
+
+from guerdon.ledger import tables
+from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.rounds import Round
+from guerdon.ledger.tables import AnyRow
+
+MANY = 500  # names asked for in one query
+
+accounts, agents, entries, payments = tables.accounts, tables.agents, tables.entries, tables.payments
+records, rounds_, runs_ = tables.records, tables.rounds, tables.runs
+
+
+class Balance(NamedTuple):
+    """What an agent has, in micro-units: payable, deposited, in escrow, and (at most 0) carried into later rounds."""
+
+    agent: str
+    balance: int
+    deposit: int
+    escrow: int
+    carried: int
+
+
+class RunSummary(NamedTuple):
+    """What a run has done so far."""
+
+    name: str
+    rule: str
+    cost: str
+    liability: str
+    agents: int
+    rounds: int
+    last_round: int | None
+    rewards: int
+    started_at: datetime
+    last_activity: datetime
+
+
+class RoundSummary(NamedTuple):
+    """What was asked and paid in one round; `statuses` counts the agents by status."""
+
+    round: int
+    request: int
+    rewards: int
+    statuses: dict[str, int]
+    metrics: dict[str, float | None]
+    recorded_at: datetime
+    record: int
+    hash: bytes
+
+
+class Payout(NamedTuple):
+    """A batch of balances frozen to be paid: open, paid or cancelled."""
+
+    number: int
+    record: int
+    created_at: datetime
+    total: int
+    items: list[tuple[str, int]]
+    outcome: str
+    settled_at: datetime | None
+    memo: str
+
+
+def find_run(connection: Connection, name: str) -> AnyRow | None:
+    """Return the row of a run, or None."""
+    return connection.execute(select(runs_).where(runs_.c.name == name)).one_or_none()
+
+
+def need_run(connection: Connection, name: str) -> AnyRow:
+    """Return the row of a run, or say which ones there are."""
+    found = find_run(connection, name)
+    if found is None:
+        known = connection.execute(select(runs_.c.name).order_by(runs_.c.id).limit(10)).scalars().all()
+        raise RefusedError(f"there is no run {name!r}; there is {', '.join(map(repr, known)) or 'none yet'}")
+    return found
+
+
+def member_names(connection: Connection, run: int) -> list[str]:
+    """Return the names of a run's agents in their order."""
+    member = tables.members.c
+    query = select(agents.c.name).join(tables.members, member.agent == agents.c.id)
+    return list(connection.execute(query.where(member.run == run).order_by(member.position)).scalars())
+
+
+def members(connection: Connection, run: int) -> Sequence[AnyRow]:
+    """Return a run's agents in their order, each with the number and balance of his accounts."""
+    member = tables.members
+    columns: list[Any] = [agents.c.id, agents.c.name, agents.c.public_key]
+    source = member.join(agents, member.c.agent == agents.c.id)
+    for kind in tables.PERSONAL:
+        own = accounts.alias(kind)
+        source = source.join(own, (own.c.owner == agents.c.id) & (own.c.kind == kind))
+        columns += [own.c.id.label(f"{kind}_id"), own.c.balance.label(f"{kind}_balance")]
+    query = select(*columns).select_from(source).where(member.c.run == run).order_by(member.c.position)
+    return connection.execute(query).all()
+
+
+def account_columns(people: Sequence[AnyRow], what: str, kinds: Sequence[str] = tables.PERSONAL) -> list[Any]:
+    """Return the numbers (`what` = "id") or balances of the accounts of those kinds, an array each."""
+    return [np.array([getattr(person, f"{kind}_{what}") for person in people], dtype=np.int64) for kind in kinds]
+
+
+def last_round(connection: Connection, run: int) -> AnyRow | None:
+    """Return the row of the last round of a run, or None."""
+    query = select(rounds_).where(rounds_.c.run == run).order_by(rounds_.c.number.desc()).limit(1)
+    return connection.execute(query).one_or_none()
+
+
+def check_same(connection: Connection, run: AnyRow, taken: Round, roster: Sequence[str]) -> int:
+    """Return the record of a round that is recorded already, if it is the same; refuse it if it is not."""
+    where = (rounds_.c.run == run.id) & (rounds_.c.number == taken.number)
+    stored = connection.execute(select(rounds_).where(where)).mappings().one_or_none()
+    if stored is None:
+        raise RefusedError(f"round {taken.number} of run {run.name!r} comes before the first that is recorded")
+    told = taken.row(run.id)
+    old: dict[str, Any] = {name: stored[name] for name in told}
+    told |= {"agents": list(roster)} | taken.columns()
+    query = select(agents.c.name.label("agents"), payments).join(agents, payments.c.agent == agents.c.id)
+    rows = connection.execute(query.where(payments.c.record == stored["record"]).order_by(payments.c.position))
+    kept = dict(zip(rows.keys(), map(list, zip(*rows, strict=True)), strict=True))
+    old |= {name: kept[name] for name in told if name in kept}
+    different = [name for name, value in told.items() if old[name] != value]
+    if not different and taken.pays_differently(kept["amount"]):
+        different = ["reward"]
+    if different:
+        name = different[0]
+        shown = f" ({_short(old[name])}, now {_short(told[name])})" if name in stored else ""
+        raise RefusedError(
+            f"round {taken.number} of run {run.name!r} is recorded already, with another {name}{shown}; nothing was "
+            "changed"
+        )
+    return stored["record"]
+
+
+def known_agents(connection: Connection, names: Sequence[str]) -> dict[str, AnyRow]:
+    """Return those of the named agents who are enrolled."""
+    found: dict[str, AnyRow] = {}
+    for start in range(0, len(names), MANY):
+        query = select(agents).where(agents.c.name.in_(names[start : start + MANY]))
+        found |= {row.name: row for row in connection.execute(query)}
+    return found
+
+
+def find_agent(connection: Connection, name: str) -> AnyRow:
+    """Return the agent of that name, or the only one whose name begins so."""
+    exact = connection.execute(select(agents).where(agents.c.name == name)).one_or_none()
+    if exact is not None:
+        return exact
+    begins = func.substr(agents.c.name, 1, len(name)) == name
+    query = select(agents).where(begins).order_by(agents.c.name).limit(6)
+    alike: Sequence[AnyRow] = connection.execute(query).all() if name else ()
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        raise RefusedError(f"several agents begin with {name!r}: {', '.join(_short(row.name) for row in alike)}")
+    raise RefusedError(f"there is no agent {_short(name)!r}; `guerdon ledger balances` lists them")
+
+
+def accounts_of(connection: Connection, name: str) -> dict[str, AnyRow]:
+    """Return an agent's accounts by kind."""
+    owner = find_agent(connection, name)
+    return {row.kind: row for row in connection.execute(select(accounts).where(accounts.c.owner == owner.id))}
+
+
+def common_accounts(connection: Connection) -> dict[str, AnyRow]:
+    """Return the accounts that there is one of, by kind."""
+    return {row.kind: row for row in connection.execute(select(accounts).where(accounts.c.owner.is_(None)))}
+
+
+def entries_of(connection: Connection, record: int) -> Any:
+    """Return the entries of a record as an array (lines, 3)."""
+    query = select(entries.c.source, entries.c.target, entries.c.amount).where(entries.c.record == record)
+    return np.array([tuple(row) for row in connection.execute(query.order_by(entries.c.line))], dtype=np.int64)
+
+
+def balances(connection: Connection) -> list[Balance]:
+    """Return what each agent has, by name; reads balances, not entries."""
+    own = [
+        func.sum(case((accounts.c.kind == kind, accounts.c.balance), else_=0)).label(kind) for kind in tables.PERSONAL
+    ]
+    query = select(agents.c.name, *own).join(accounts, accounts.c.owner == agents.c.id)
+    rows = connection.execute(query.group_by(agents.c.id, agents.c.name).order_by(agents.c.name))
+    return [Balance(name, *(int(value) for value in values)) for name, *values in rows]
+
+
+def runs(connection: Connection) -> list[RunSummary]:
+    """Return what each run has done."""
+    return [_run_summary(connection, run) for run in connection.execute(select(runs_).order_by(runs_.c.id)).all()]
+
+
+def _run_summary(connection: Connection, run: AnyRow) -> RunSummary:
+    count = select(func.count()).select_from(tables.members).where(tables.members.c.run == run.id)
+    query = select(func.count(), func.max(rounds_.c.number), func.max(rounds_.c.record)).where(rounds_.c.run == run.id)
+    played, last, record = connection.execute(query).one()
+    paid = select(func.sum(payments.c.amount)).join(rounds_, payments.c.record == rounds_.c.record)
+    moments = select(records.c.created_at).where(records.c.seq.in_([run.record, record or run.record]))
+    times = list(connection.execute(moments.order_by(records.c.seq)).scalars())
+    return RunSummary(
+        run.name, run.rule, run.cost, run.liability, connection.execute(count).scalar_one(), played, last,
+        int(connection.execute(paid.where(rounds_.c.run == run.id)).scalar() or 0), times[0], times[-1],
+    )  # fmt: skip
+
+
+def rounds(connection: Connection, run: str) -> list[RoundSummary]:
+    """Return what was asked and paid in each round of a run."""
+    found = need_run(connection, run)
+    tally = select(payments.c.record, payments.c.status, func.count(), func.sum(payments.c.amount)).join(
+        rounds_, payments.c.record == rounds_.c.record
+    )
+    statuses: dict[int, Counter[str]] = {}
+    totals: Counter[int] = Counter()
+    for record, status, count, total in connection.execute(
+        tally.where(rounds_.c.run == found.id).group_by(payments.c.record, payments.c.status)
+    ):
+        statuses.setdefault(record, Counter())[status] = count
+        totals[record] += int(total)
+    query = select(rounds_, records.c.created_at, records.c.hash).join(records, records.c.seq == rounds_.c.record)
+    return [
+        RoundSummary(
+            row.number, row.request, totals[row.record], dict(statuses.get(row.record, {})), json.loads(row.metrics),
+            row.created_at, row.record, row.hash,
+        )
+        for row in connection.execute(query.where(rounds_.c.run == found.id).order_by(rounds_.c.number))
+    ]  # fmt: skip
+
+
+def payouts(connection: Connection) -> list[Payout]:
+    """Return all payout batches, the newest last."""
+    numbers = connection.execute(select(tables.payouts.c.number).order_by(tables.payouts.c.number)).scalars().all()
+    return [find_payout(connection, number) for number in numbers]
+
+
+def find_payout(connection: Connection, number: int) -> Payout:
+    """Return one payout batch, or raise."""
+    table, settled = tables.payouts, tables.settlements
+    query = select(table.c.record, records.c.created_at, records.c.memo).join(records, records.c.seq == table.c.record)
+    row = connection.execute(query.where(table.c.number == number)).one_or_none()
+    if row is None:
+        raise RefusedError(f"there is no payout {number}; `guerdon ledger payout list` lists them")
+    items = select(agents.c.name, entries.c.amount).select_from(
+        entries.join(accounts, entries.c.source == accounts.c.id).join(agents, accounts.c.owner == agents.c.id)
+    )
+    paid = connection.execute(items.where(entries.c.record == row.record).order_by(agents.c.name)).all()
+    end = select(settled.c.outcome, records.c.created_at).join(records, records.c.seq == settled.c.record)
+    outcome, settled_at = connection.execute(end.where(settled.c.payout == row.record)).one_or_none() or ("open", None)
+    shares = [(name, amount) for name, amount in paid]
+    total = sum(amount for _, amount in shares)
+    return Payout(number, row.record, row.created_at, total, shares, outcome, settled_at, row.memo)
+
+
+def _short(value: Any) -> str:
+    shown = value.hex()[:16] + "…" if isinstance(value, bytes) else str(value)
+    return shown if len(shown) <= 80 else shown[:77] + "…"

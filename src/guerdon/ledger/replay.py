@@ -1,0 +1,91 @@
+"""Recomputing rewards from recorded evidence: many rounds at once where the rule allows it, else in order."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from guerdon.evidence import Evidence
+from guerdon.ledger import chain, tables
+from guerdon.ledger.money import MICRO, to_micro
+from guerdon.ledger.rules import remembers, restore
+from guerdon.mechanisms import Mechanism, Payments, Status
+
+TOLERANCE = 1e-9  # relative: what another machine's last digit may change in a recomputed number
+
+restored = lru_cache(maxsize=256)(restore)
+
+
+class Block(NamedTuple):
+    """Payments in the order of their records: the numbers as they are hashed, and what is not a number."""
+
+    numbers: Any
+    gradients: Sequence[bytes | None]
+    signatures: Sequence[bytes | None]
+    notes: Sequence[str]
+    hashes: Sequence[bytes]
+
+    def evidence(self, where: Any) -> Evidence:
+        """Return the evidence of the payments at these indices."""
+        chosen = self.numbers[where]
+        counted = (chosen["status"] != Status.DECLINED.value) & (chosen["status"] != Status.INVALID.value)
+        return Evidence(chosen["deviation"], chosen["length"], chosen["alignment"], counted)
+
+    def participating(self, where: Any) -> Any:
+        """Return who took part."""
+        return self.numbers["status"][where] != Status.DECLINED.value
+
+
+def read_payments(connection: Connection, first: int, last: int) -> Block:
+    """Return the payments of the records from `first` to `last`."""
+    table = tables.payments
+    query = select(table).where(table.c.record.between(first, last)).order_by(table.c.record, table.c.position)
+    rows = connection.execute(query).all()
+    if not rows:
+        return Block(np.zeros(0, dtype=chain.PAYMENT), (), (), (), ())
+    columns: dict[str, Any] = dict(zip(table.c.keys(), zip(*rows, strict=True), strict=True))
+    columns["status"] = [chain.STATUS_CODES[status] for status in columns["status"]]
+    numbers = np.zeros(len(rows), dtype=chain.PAYMENT)
+    for name in (chain.PAYMENT.names or ())[:-3]:
+        numbers[name] = columns[name]
+    return Block(numbers, columns["gradient"], columns["signature"], columns["note"], columns["hash"])
+
+
+def first_difference(mechanism: Mechanism, own: Payments, recorded: Any, request: Any) -> int | None:
+    """Return the (flat) index of the first payment that differs from its recomputation, or None."""
+    cost: Any = getattr(mechanism, "cost")  # noqa: B009 - every rule that can be recorded has one
+    nu = np.asarray(request, dtype=np.float64)
+    term = cost.slope(nu) * nu**2 / own.variance * (own.expected_distance + own.distance)
+    slack = 1 + TOLERANCE * MICRO * (cost(nu) + np.nan_to_num(term))
+    same = (recorded["status"] == own.status) & (np.abs(recorded["amount"] - to_micro(own.reward)) <= slack)
+    for name in ("distance", "expected_distance", "variance"):
+        same &= np.isclose(recorded[name], getattr(own, name), rtol=TOLERANCE, atol=0.0, equal_nan=True)
+    return None if same.all() else int(np.argmin(same))
+
+
+def replay_state(connection: Connection, run: int) -> Any:
+    """Return the state of a run's mechanism after its recorded rounds; None if it remembers nothing yet."""
+    table, state = tables.rounds, None
+    for row in connection.execute(select(table).where(table.c.run == run).order_by(table.c.number)).all():
+        mechanism = restored(row.rule, row.cost)
+        if remembers(mechanism):
+            block = read_payments(connection, row.record, row.record)
+            _, state = replay_round(mechanism, state, block, slice(None), row.request)
+    return state
+
+
+def replay_round(mechanism: Mechanism, state: Any, block: Block, where: Any, request: int) -> tuple[Payments, Any]:
+    """Return a round's payments recomputed from its evidence, and the next state; newcomers start from nothing."""
+    evidence = block.evidence(where)
+    state = padded(mechanism.init(len(evidence.deviation)), state)
+    return mechanism.pay(state, evidence, block.participating(where), request)
+
+
+def padded(empty: Any, state: Any) -> Any:
+    """Return a mechanism's state for the agents of `empty`, of whom the first ones have the given state."""
+    if state is None:
+        return empty
+    parts = zip(empty, state, strict=True)
+    return type(empty)(*(np.concatenate([old, new[len(old) :]]) for new, old in parts))

@@ -1,0 +1,180 @@
+"""One round as the ledger keeps it: what came in checked, every reward recomputed, every row ready to be written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from guerdon.arrays import check_positive_integer
+from guerdon.evidence import Evidence
+from guerdon.ledger import chain
+from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.money import to_micro
+from guerdon.ledger.rules import describe
+from guerdon.mechanisms import Mechanism, Payments, Status
+
+# What single precision may put between a reward as it was paid and as it is recomputed, relative to its largest term.
+ROUNDING = 1e-4
+LONGEST_NOTE = 500
+NUMBERS = ("deviation", "length", "alignment", "distance", "expected_distance", "variance")
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round as it was handed in, in plain NumPy; `payments` are the caller's, not yet believed."""
+
+    number: int
+    request: int
+    mechanism: Mechanism
+    payments: Payments
+    evidence: Evidence
+    gradients: Sequence[bytes | None]
+    signatures: Sequence[bytes | None]
+    notes: Sequence[str]
+    held: Any
+    metrics: str
+    checkpoint: bytes | None
+
+    @property
+    def participating(self) -> Any:
+        """Who took part."""
+        return self.payments.status != Status.DECLINED.value
+
+    def recompute(self, state: Any) -> tuple[Payments, Any]:
+        """Return the payments that follow from the evidence, and the next state; raise if they are not those given."""
+        try:
+            own, following = self.mechanism.pay(state, self.evidence, self.participating, self.request)
+        except (ValueError, TypeError) as error:
+            raise RefusedError(f"round {self.number} cannot be recomputed: {error}") from error
+        wrong = (own.status != self.payments.status) | ~(
+            np.abs(own.reward - self.payments.reward) <= ROUNDING * self._largest_term(own) + 1e-6
+        )
+        if wrong.any():
+            k = int(np.argmax(wrong))
+            raise RefusedError(
+                f"`payments` must be what the run's rule makes of `evidence`: agent {k} has "
+                f"{self.payments.reward[k]:g} ({Status(int(self.payments.status[k])).label}), the rule gives "
+                f"{own.reward[k]:g} ({Status(int(own.status[k])).label}); pass the `mechanism` that was used"
+            )
+        return own, following
+
+    def row(self, run: int) -> dict[str, Any]:
+        """Return the row of the round itself."""
+        rule, cost = describe(self.mechanism)
+        return {
+            "run": run,
+            "number": self.number,
+            "request": self.request,
+            "rule": rule,
+            "cost": cost,
+            "metrics": self.metrics,
+            "checkpoint": self.checkpoint,
+        }
+
+    def payment_rows(self, record: int, agents: Sequence[int], own: Payments, cut: Any) -> list[dict[str, Any]]:
+        """Return the row of every payment, with its hash."""
+        numbers = np.zeros(len(agents), dtype=chain.PAYMENT)
+        numbers["record"], numbers["position"], numbers["agent"] = record, np.arange(len(agents)), agents
+        numbers["status"], numbers["amount"] = own.status, to_micro(own.reward)
+        numbers["cut"], numbers["held"] = cut, self.held
+        for source in (self.evidence, own):
+            for name in set(NUMBERS) & set(source._fields):
+                numbers[name] = getattr(source, name) + 0.0  # no negative zero: SQLite would not keep its sign
+        sealed = chain.payment_hashes(numbers, self.gradients, self.signatures, self.notes)
+        columns: dict[str, Sequence[Any]] = {name: numbers[name].tolist() for name in chain.PAYMENT.names or ()}
+        columns["status"] = [Status(value).label for value in columns["status"]]
+        for name in ("distance", "expected_distance", "variance"):
+            columns[name] = [None if value != value else value for value in columns[name]]  # NaN
+        columns |= {"gradient": self.gradients, "signature": self.signatures, "note": self.notes, "hash": sealed}
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Return what was handed in per agent, as the payments' columns have it."""
+        return {
+            "status": [Status(int(value)).label for value in self.payments.status],
+            **{name: (getattr(self.evidence, name) + 0.0).tolist() for name in ("deviation", "length", "alignment")},
+            "gradient": list(self.gradients),
+            "signature": list(self.signatures),
+            "note": list(self.notes),
+            "held": self.held.tolist(),
+        }
+
+    def pays_differently(self, amounts: Sequence[int]) -> bool:
+        """Tell whether the rewards handed in are not those recorded for the same evidence, up to single precision."""
+        old, new = np.array(amounts), to_micro(self.payments.reward)
+        return bool((np.abs(old - new) > 2 + ROUNDING * (np.abs(old).max() + np.abs(new))).any())
+
+    def _largest_term(self, own: Payments) -> Any:
+        cost: Any = getattr(self.mechanism, "cost")  # noqa: B009
+        term = cost.slope(self.request) * self.request**2 / own.variance * (own.expected_distance + own.distance)
+        return cost(self.request) + np.nan_to_num(term)
+
+
+def take_in(
+    number: Any,
+    request: Any,
+    mechanism: Mechanism,
+    payments: Payments,
+    evidence: Evidence,
+    agents: Sequence[str],
+    extras: Mapping[str, Any],
+) -> Round:
+    """Return a round in plain NumPy, or raise if its parts are not of one size or make no sense."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise TypeError(f"`round` must be an integer of at least 0, got {number!r}")
+    check_positive_integer("request", request)
+    plain = Payments(*(as_numpy(part, np.float64) for part in payments[:4]), status=as_numpy(payments.status, np.int64))
+    numbers = [as_numpy(part, np.float64) for part in evidence[:3]]
+    seen = Evidence(*numbers, counted=as_numpy(evidence.counted, np.bool_))
+    for name, part in [*plain._asdict().items(), *seen._asdict().items()]:
+        if part.shape != (len(agents),):
+            raise RefusedError(
+                f"`{name}` must have one entry for each of the {len(agents)} agents, got shape {part.shape}"
+            )
+    if not all(np.isfinite(part).all() for part in seen[:3]):
+        raise RefusedError("`evidence` must hold finite numbers only, got NaN or infinity")
+    held = to_micro(as_numpy(extras["held"] if extras["held"] is not None else np.zeros(len(agents)), np.float64))
+    if held.shape != (len(agents),) or (held < 0).any():
+        raise RefusedError(f"`held` must be {len(agents)} amounts of at least 0")
+    metrics: Mapping[str, Any] = extras["metrics"] or {}
+    return Round(
+        number=number,
+        request=int(request),
+        mechanism=mechanism,
+        payments=plain,
+        evidence=seen,
+        gradients=_bytes("gradients", extras["gradients"], len(agents), length=32),
+        signatures=_bytes("signatures", extras["signatures"], len(agents)),
+        notes=_notes(extras["notes"], len(agents)),
+        held=held,
+        metrics=chain.canonical({name: float(value) for name, value in metrics.items()}),
+        checkpoint=extras["checkpoint"],
+    )
+
+
+def as_numpy(array: Any, dtype: Any) -> Any:
+    """Return an array of any library as NumPy's."""
+    return np.asarray(array.detach().cpu() if hasattr(array, "detach") else array).astype(dtype)
+
+
+def _bytes(name: str, values: Any, count: int, length: int | None = None) -> list[bytes | None]:
+    given: Sequence[Any] = [None] * count if values is None else values
+    taken = [None if value is None else bytes(value) for value in given]
+    if len(taken) != count:
+        raise RefusedError(f"`{name}` must have one entry for each of the {count} agents, got {len(taken)}")
+    if length is not None and any(value is not None and len(value) != length for value in taken):
+        raise RefusedError(f"`{name}` must be hashes of {length} bytes, as `gradient_hash` gives")
+    return taken
+
+
+def _notes(values: Sequence[str] | None, count: int) -> list[str]:
+    taken = [""] * count if values is None else [clean(str(value))[:LONGEST_NOTE] for value in values]
+    if len(taken) != count:
+        raise RefusedError(f"`notes` must have one entry for each of the {count} agents, got {len(taken)}")
+    return taken
+
+
+def clean(text: str) -> str:
+    """Return text that every database can keep: no NUL characters, no halves of surrogate pairs."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,90 @@
+"""Payment rules and costs as text, so that a ledger can recompute every reward years later."""
+
+import json
+from typing import Any
+
+from guerdon.costs import AffineCost, Cost, ExpressionCost, PowerCost
+from guerdon.ledger.chain import canonical
+from guerdon.ledger.errors import RefusedError
+from guerdon.mechanisms import (
+    BalancedVariance,
+    EstimatedVariance,
+    FlatPay,
+    KnownVariance,
+    Mechanism,
+    OutputAgreement,
+)
+
+
+def describe(mechanism: Mechanism) -> tuple[str, str]:
+    """Return a payment rule and its cost as text.
+
+    >>> describe(OutputAgreement(AffineCost(1, 1)))
+    ('{"crowd":"present","rule":"output-agreement","variance":{"decay":null,"kind":"balanced"}}', '1.0 + 1.0*s')
+    """
+    if isinstance(mechanism, FlatPay):
+        return canonical({"rule": "flat"}), describe_cost(mechanism.cost)
+    if isinstance(mechanism, OutputAgreement):
+        variance = _describe_variance(mechanism.variance)
+        rule = {"rule": "output-agreement", "variance": variance, "crowd": mechanism.crowd}
+        return canonical(rule), describe_cost(mechanism.cost)
+    raise RefusedError(
+        f"`mechanism` must be an OutputAgreement or FlatPay to be recorded, got {type(mechanism).__name__}"
+    )
+
+
+def describe_cost(cost: Cost) -> str:
+    """Return a cost as an expression in s."""
+    if isinstance(cost, ExpressionCost):
+        return cost.text
+    if isinstance(cost, AffineCost):
+        return f"{float(cost.fixed)!r} + {float(cost.per_sample)!r}*s"
+    if isinstance(cost, PowerCost):
+        return f"{float(cost.fixed)!r} + {float(cost.scale)!r}*s**{float(cost.exponent)!r}"
+    raise RefusedError(
+        f"`cost` must be one that can be written down (AffineCost, PowerCost, ExpressionCost), got "
+        f'{type(cost).__name__}; ExpressionCost("1 + s") takes any formula'
+    )
+
+
+def restore(rule: str, cost: str) -> Mechanism:
+    """Return the payment rule that `describe` wrote down."""
+    try:
+        settings: dict[str, Any] = json.loads(rule)
+        if settings["rule"] == "flat":
+            return FlatPay(ExpressionCost(cost))
+        if settings["rule"] == "output-agreement":
+            return OutputAgreement(ExpressionCost(cost), _restore_variance(settings["variance"]), settings["crowd"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise RefusedError(f"a recorded payment rule cannot be read: {rule[:200]} ({error})") from error
+    raise RefusedError(f"a recorded payment rule is not known to this version: {rule[:200]}")
+
+
+def remembers(mechanism: Mechanism) -> bool:
+    """Tell whether a round's pay depends on earlier rounds."""
+    return isinstance(mechanism, OutputAgreement) and getattr(mechanism.variance, "decay", None) is not None
+
+
+def _describe_variance(variance: Any) -> dict[str, Any]:
+    if isinstance(variance, KnownVariance):
+        return {"kind": "known", "variance": float(variance.variance)}
+    if isinstance(variance, EstimatedVariance):
+        return {"kind": "estimated"}
+    if isinstance(variance, BalancedVariance):
+        return {"kind": "balanced", "decay": None if variance.decay is None else float(variance.decay)}
+    raise RefusedError(
+        f"`variance` must be KnownVariance, EstimatedVariance or BalancedVariance to be recorded, got "
+        f"{type(variance).__name__}"
+    )
+
+
+def _restore_variance(settings: dict[str, Any]) -> Any:
+    match settings["kind"]:
+        case "known":
+            return KnownVariance(settings["variance"])
+        case "estimated":
+            return EstimatedVariance()
+        case "balanced":
+            return BalancedVariance(settings["decay"])
+        case other:
+            raise ValueError(f"unknown variance {other!r}")

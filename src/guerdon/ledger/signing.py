@@ -1,0 +1,87 @@
+"""Signing the head of the chain: a receipt that, kept elsewhere, shows any later change of what came before it."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from guerdon.ledger.chain import canonical
+from guerdon.ledger.errors import RefusedError
+
+
+class Receipt(NamedTuple):
+    """A signed statement that the ledger of this name had this hash at this record."""
+
+    ledger: str
+    record: int
+    hash: bytes
+    public_key: bytes
+    signature: bytes
+
+    def to_json(self) -> str:
+        """Return the receipt as it is kept in a file."""
+        shown = {name: value.hex() if isinstance(value, bytes) else value for name, value in self._asdict().items()}
+        return json.dumps(shown, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Receipt":
+        """Return a receipt from its file, or raise."""
+        try:
+            read = json.loads(text)
+            parts = (bytes.fromhex(read[name]) for name in ("hash", "public_key", "signature"))
+            return cls(str(read["ledger"]), int(read["record"]), *parts)
+        except (ValueError, TypeError, KeyError) as error:
+            raise RefusedError(f"a receipt must be a file that `guerdon ledger sign` wrote: {error!r}") from error
+
+    def is_genuine(self) -> bool:
+        """Tell whether the key it names signed it."""
+        return is_head_signed(self.public_key, self.ledger, self.record, self.hash, self.signature)
+
+
+def sign_head(key: object, ledger: str, record: int, sealed: bytes) -> Receipt:
+    """Return the receipt for a head."""
+    if not isinstance(key, Ed25519PrivateKey):
+        raise TypeError(f"`key` must be an Ed25519 private key, got {type(key).__name__}")
+    public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return Receipt(ledger, record, sealed, public, key.sign(_message(ledger, record, sealed)))
+
+
+def is_head_signed(public_key: bytes, ledger: str, record: int, sealed: bytes, signature: bytes) -> bool:
+    """Tell whether the owner of a raw Ed25519 public key signed this head."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, _message(ledger, record, sealed))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def create_key(path: Path) -> bytes:
+    """Write a new private key, readable by its owner only, and return its raw public key."""
+    key = Ed25519PrivateKey.generate()
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def load_key(path: Path) -> Ed25519PrivateKey:
+    """Return the private key in a PEM file, or raise."""
+    try:
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise RefusedError(f"{path} must hold an unencrypted Ed25519 private key (PEM): {error}") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise RefusedError(f"{path} must hold an Ed25519 private key, got {type(key).__name__}")
+    return key
+
+
+def _message(ledger: str, record: int, sealed: bytes) -> bytes:
+    return canonical(["guerdon ledger head 1", ledger, record, sealed.hex()]).encode()

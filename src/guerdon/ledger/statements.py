@@ -1,0 +1,161 @@
+"""An agent's statement: what was asked, what he earned and why, and where the money is, line by line."""
+
+import math
+from collections import defaultdict
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, or_, select
+
+from guerdon.costs import ExpressionCost
+from guerdon.ledger import tables
+from guerdon.ledger.chain import STATUS_CODES
+from guerdon.ledger.money import MICRO, format_amount
+from guerdon.ledger.queries import find_agent
+from guerdon.ledger.tables import AnyRow
+from guerdon.mechanisms import Payments, explain
+
+_MOVED = {
+    "deposit": "deposit paid in",
+    "withdraw": "deposit paid back",
+    "hold": "moved from the balance into escrow",
+    "release": "released from escrow to the balance",
+    "forfeit": "forfeited from escrow",
+}
+
+
+class Line(NamedTuple):
+    """One thing that happened; amounts in micro-units, the last four what the accounts held afterwards."""
+
+    record: int
+    at: datetime
+    kind: str
+    run: str | None
+    round: int | None
+    request: int | None
+    status: str | None
+    reward: int | None
+    cut: int | None
+    change: int  # of the balance
+    why: str
+    hash: str | None  # of the payment
+    balance: int
+    deposit: int
+    escrow: int
+    carried: int
+
+
+class Statement(NamedTuple):
+    """All that happened to one agent's money, in order."""
+
+    agent: str
+    unit: str
+    ledger: str
+    lines: list[Line]
+
+    @property
+    def earned(self) -> int:
+        """The rewards of all rounds together."""
+        return sum(line.reward or 0 for line in self.lines)
+
+
+def statement(connection: Connection, name: str) -> Statement:
+    """Return the statement of the agent of that name, or of the only one whose name begins so."""
+    agent = find_agent(connection, name)
+    moves, paid = _moves(connection, agent.id), _payments(connection, agent.id)
+    settled = _settlements(connection, agent.id)
+    numbers = sorted(set(moves) | set(paid) | set(settled))
+    records = {row.seq: row for row in _in_parts(connection, tables.records, tables.records.c.seq, numbers)}
+    standing: dict[str, int] = dict.fromkeys(tables.PERSONAL, 0)
+    lines: list[Line] = []
+    for number in numbers:
+        for kind, amount in moves.get(number, {}).items():
+            standing[kind] += amount
+        lines.append(_line(records[number], paid.get(number), settled.get(number), moves.get(number, {}), standing))
+    head = connection.execute(select(tables.ledger)).one()
+    return Statement(agent.name, head.unit, head.name, lines)
+
+
+def _line(
+    record: AnyRow, paid: AnyRow | None, settled: str | None, moved: dict[str, int], standing: dict[str, int]
+) -> Line:
+    after = {"balance" if kind == "agent" else kind: amount for kind, amount in standing.items()}
+    if paid is None:
+        why = _MOVED.get(record.kind) or settled or "frozen to be paid out"
+        why += f": {record.memo}" if record.memo else ""
+        nothing = dict.fromkeys(("run", "round", "request", "status", "reward", "cut", "hash"))
+    else:
+        why = _why(paid, moved)
+        nothing = {
+            "run": paid.run, "round": paid.number, "request": paid.request, "status": paid.status,
+            "reward": paid.amount, "cut": paid.cut, "hash": paid.hash.hex(),
+        }  # fmt: skip
+    shown: dict[str, Any] = nothing | after
+    return Line(
+        record=record.seq, at=record.created_at, kind=record.kind, change=moved.get("agent", 0), why=why, **shown
+    )
+
+
+def _why(paid: AnyRow, moved: dict[str, int]) -> str:
+    """Return why a round changed his accounts as it did, in plain words."""
+    seen = [math.nan if x is None else x for x in (paid.distance, paid.expected_distance, paid.variance)]
+    payment = Payments(*([number] for number in (paid.amount / MICRO, *seen)), status=[STATUS_CODES[paid.status]])
+    words = [explain(payment, ExpressionCost(paid.cost), paid.request)[0]]
+    if paid.cut:
+        words.append(f"{format_amount(paid.cut)} of the loss was waived (limited liability)")
+    if moved.get("carried", 0) < 0:
+        words.append(f"{format_amount(-moved['carried'])} carried, to be netted against later rewards")
+    if moved.get("carried", 0) > 0:
+        words.append(f"{format_amount(moved['carried'])} of it netted against an earlier loss")
+    if moved.get("deposit", 0) < 0:
+        words.append(f"{format_amount(-moved['deposit'])} charged to the deposit")
+    if moved.get("escrow", 0) > 0:
+        words.append(f"{format_amount(moved['escrow'])} of it held in escrow")
+    if paid.note:
+        words.append(f"note: {paid.note}")
+    return "; ".join(words)
+
+
+def _moves(connection: Connection, agent: int) -> dict[int, dict[str, int]]:
+    """Return, per record, by how much it changed each kind of the agent's accounts."""
+    account, entry = tables.accounts.c, tables.entries.c
+    mine = select(account.id, account.kind).where(account.owner == agent)
+    owned = {row.id: row.kind for row in connection.execute(mine)}
+    moves: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    query = select(entry.record, entry.source, entry.target, entry.amount)
+    for record, source, target, amount in connection.execute(
+        query.where(or_(entry.source.in_(owned), entry.target.in_(owned)))
+    ):
+        for number, change in ((source, -amount), (target, amount)):
+            if number in owned:
+                moves[record][owned[number]] += change
+    return moves
+
+
+def _payments(connection: Connection, agent: int) -> dict[int, AnyRow]:
+    """Return the agent's payments, each with its round, by record."""
+    paid, played, run = tables.payments, tables.rounds, tables.runs
+    query = select(paid, played.c.number, played.c.request, played.c.cost, run.c.name.label("run")).select_from(
+        paid.join(played, paid.c.record == played.c.record).join(run, played.c.run == run.c.id)
+    )
+    return {row.record: row for row in connection.execute(query.where(paid.c.agent == agent))}
+
+
+def _settlements(connection: Connection, agent: int) -> dict[int, str]:
+    """Return what became of the payouts that hold money of the agent, by record of the settlement."""
+    settled, batch, entry, account = tables.settlements, tables.payouts, tables.entries, tables.accounts
+    query = select(settled.c.record, settled.c.outcome, batch.c.number).select_from(
+        settled.join(batch, settled.c.payout == batch.c.record)
+        .join(entry, entry.c.record == batch.c.record)
+        .join(account, account.c.id == entry.c.source)
+    )
+    rows = connection.execute(query.where(account.c.owner == agent))
+    return {row.record: f"payout {row.number} {row.outcome}" for row in rows}
+
+
+def _in_parts(connection: Connection, table: Any, column: Any, values: list[int]) -> list[AnyRow]:
+    """Return the rows whose column has one of many values."""
+    rows: list[AnyRow] = []
+    for start in range(0, len(values), 500):
+        rows += connection.execute(select(table).where(column.in_(values[start : start + 500]))).all()
+    return rows

@@ -1,0 +1,79 @@
+"""What an agent sends, as a hash, and his signature under it: nobody can say later that it was something else."""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_der_public_key,
+    load_pem_public_key,
+)
+
+from guerdon.ledger.chain import canonical
+from guerdon.ledger.errors import RefusedError
+
+
+def gradient_hash(layers: Iterable[Any]) -> bytes:
+    """Return the SHA-256 of a gradient: each layer's type and shape, and its numbers row by row, little-endian."""
+    total = hashlib.sha256()
+    for layer in layers:
+        array = np.asarray(layer.detach().cpu() if hasattr(layer, "detach") else layer)
+        plain = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
+        total.update(f"{plain.dtype.str}{list(array.shape)}\n".encode())
+        total.update(plain.tobytes())
+    return total.digest()
+
+
+def submission(run: str, number: int, request: int, gradient: bytes) -> bytes:
+    """Return the bytes that an agent signs: his gradient's hash, for this round and no other."""
+    return canonical(["guerdon submission 1", run, int(number), int(request), gradient.hex()]).encode()
+
+
+def sign_submission(key: Ed25519PrivateKey | ec.EllipticCurvePrivateKey, message: bytes) -> bytes:
+    """Return the signature of a submission by an Ed25519 or elliptic-curve key."""
+    if isinstance(key, Ed25519PrivateKey):
+        return key.sign(message)
+    return key.sign(message, ec.ECDSA(hashes.SHA256()))
+
+
+def is_signed_by(public_key: bytes, message: bytes, signature: bytes) -> bool:
+    """Tell whether the owner of a public key (DER) signed `message`."""
+    key = load_public_key(public_key)
+    try:
+        if isinstance(key, Ed25519PublicKey):
+            key.verify(signature, message)
+        else:
+            key.verify(signature, message, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def read_public_key(path: Path) -> bytes:
+    """Return the public key in a PEM file as DER, or raise."""
+    try:
+        key = load_pem_public_key(path.read_bytes())
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise RefusedError(f"{path} must hold a public key (PEM): {error}") from error
+    der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    load_public_key(der)
+    return der
+
+
+def load_public_key(public_key: bytes) -> Ed25519PublicKey | ec.EllipticCurvePublicKey:
+    """Return a public key given as DER (SubjectPublicKeyInfo), or raise."""
+    try:
+        key = load_der_public_key(public_key)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise RefusedError(f"a public key must be given as DER (SubjectPublicKeyInfo): {error}") from error
+    if not isinstance(key, (Ed25519PublicKey, ec.EllipticCurvePublicKey)):
+        raise RefusedError(f"a public key must be Ed25519 or on an elliptic curve, got {type(key).__name__}")
+    return key

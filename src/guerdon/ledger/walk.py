@@ -1,0 +1,225 @@
+"""Checking one record after the other: what each must contain, given all that came before it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from guerdon.ledger import chain, tables
+from guerdon.ledger.journal import NO_ENTRIES, detail
+from guerdon.ledger.liability import Accounts, Standing, lines, settle
+from guerdon.ledger.money import format_amount
+from guerdon.ledger.replay import Block, first_difference, replay_round, restored
+from guerdon.ledger.rules import remembers
+from guerdon.ledger.signing import is_head_signed
+from guerdon.ledger.submissions import is_signed_by, submission
+from guerdon.ledger.tables import AnyRow
+
+Rows: TypeAlias = Mapping[str, list[dict[str, Any]]]  # table → rows of one record
+
+
+class MismatchError(Exception):
+    """A row that is not what it should be."""
+
+
+@dataclass(frozen=True)
+class Book:
+    """What can be looked up: the small tables, and which account is whose."""
+
+    name: str
+    details: Mapping[int, Rows]  # by record
+    agents: Mapping[int, Any]
+    runs: Mapping[int, Any]
+    accounts: Mapping[int, Any]
+    owned: Mapping[str, Any]  # kind → array: agent → account
+    common: Mapping[str, int]
+
+    def account(self, number: int) -> str:
+        """Return the name of an account as people read it."""
+        account = self.accounts.get(int(number))
+        if account is None:
+            return f"account {number}"
+        return account.kind if account.owner is None else f"{account.kind} of {self.agents[account.owner].name!r}"
+
+
+@dataclass
+class Walk:
+    """Where the check stands: what the records so far amount to."""
+
+    seq: int = 0
+    sealed: bytes = chain.START
+    time: datetime = tables.EPOCH
+    payments: int = 0
+    entries: int = 0
+    balances: Any = None
+    members: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    last: dict[int, Any] = field(default_factory=dict[int, Any])  # run → row of its last round
+    states: dict[int, Any] = field(default_factory=dict[int, Any])
+    open_payouts: dict[int, Any] = field(default_factory=dict[int, Any])  # record → entries
+
+
+def check_record(book: Book, walk: Walk, row: AnyRow, block: Block, here: slice, entries: Any) -> None:
+    """Check one record against all before it, and add it to the walk."""
+    rows = book.details.get(row.seq, {})
+    if not np.array_equal(entries[:, 1], np.arange(len(entries))):
+        raise MismatchError(f"entries: the lines of record {row.seq} are not numbered from 0 without gaps")
+    if row.kind == "round":
+        expected = _expected_of_round(book, walk, rows["rounds"][0], block, here)
+    elif here.stop > here.start:
+        raise MismatchError(f"payments: record {row.seq} has payments, but is a {row.kind!r}")
+    else:
+        expected = _expected_entries(book, walk, row, rows, entries[:, 2:])
+    _check_entries(book, row.seq, entries[:, 2:], expected)
+    contents, which = chain.digest(detail(rows), block.hashes[here], entries[:, 2:]), _record_named(book, row, rows)
+    if contents != row.digest:
+        raise MismatchError(f"records: the contents of {which} are not what was recorded")
+    if row.previous != walk.sealed or row.created_at < walk.time:
+        raise MismatchError(f"records: {which} does not follow the one before it")
+    if chain.link(row.seq, row.kind, row.created_at, row.memo, contents, row.previous) != row.hash:
+        raise MismatchError(f"records: {which} does not have the hash of its contents")
+    np.subtract.at(walk.balances, entries[:, 2], entries[:, 4])
+    np.add.at(walk.balances, entries[:, 3], entries[:, 4])
+    walk.seq, walk.sealed, walk.time = row.seq, row.hash, row.created_at
+    walk.payments += int(here.stop - here.start)
+    walk.entries += len(entries)
+
+
+def _expected_of_round(book: Book, walk: Walk, played: Mapping[str, Any], block: Block, here: slice) -> Any:
+    """Check a round's agents, number, signatures and cuts, and return the entries it must have."""
+    run, numbers = book.runs[played["run"]], block.numbers[here]
+    before = walk.last.get(run.id)
+    if before is not None and played["number"] != before["number"] + 1:
+        raise MismatchError(
+            f"rounds: round {played['number']} of run {run.name!r} does not follow round {before['number']}"
+        )
+    walk.last[run.id] = played
+    people = walk.members.get(run.id, [])
+    if numbers["agent"].tolist() != people or numbers["position"].tolist() != list(range(len(people))):
+        raise MismatchError(
+            f"payments: round {played['number']} of run {run.name!r} must have one payment per agent, in order"
+        )
+    mechanism = restored(played["rule"], played["cost"])
+    if remembers(mechanism):
+        own, state = replay_round(mechanism, walk.states.get(run.id), block, here, played["request"])
+        walk.states[run.id] = state
+        bad = first_difference(mechanism, own, numbers, played["request"])
+        if bad is not None:
+            raise MismatchError(
+                f"payments: {payment_named(book, block, here.start + bad)} is not what its evidence gives"
+            )
+    _check_signatures(book, run, played, block, here)
+    return _settled(book, walk, run, numbers, block, here)
+
+
+def _settled(book: Book, walk: Walk, run: Any, numbers: Any, block: Block, here: slice) -> Any:
+    """Return the entries that follow from a round's rewards, the liability of the run and what everybody had."""
+    own = {kind: book.owned[kind][numbers["agent"]] for kind in tables.PERSONAL}
+    standing = Standing(*(walk.balances[own[kind]] for kind in ("agent", "deposit", "carried")))
+    flows = settle(run.liability, numbers["amount"], numbers["held"], standing)
+    if not np.array_equal(flows.cut, numbers["cut"]):
+        bad = here.start + int(np.argmax(flows.cut != numbers["cut"]))
+        raise MismatchError(
+            f"payments: the cut of {payment_named(book, block, bad)} does not follow from the run's liability"
+        )
+    return lines(flows, Accounts(book.common["treasury"], **own))
+
+
+def _expected_entries(book: Book, walk: Walk, row: AnyRow, rows: Rows, entries: Any) -> Any:
+    """Return the entries that a record other than a round must have."""
+    for member in rows.get("members", ()):
+        walk.members.setdefault(member["run"], []).append(member["agent"])
+    if row.kind in tables.MOVES:
+        return _of_move(book, walk, row, entries)
+    if row.kind == "payout":
+        return _of_payout(book, walk, row, entries)
+    if row.kind == "settle":
+        return _of_settlement(book, walk, row, rows["settlements"][0])
+    if row.kind == "sign":
+        signed = rows["signatures"][0]
+        if not is_head_signed(signed["public_key"], book.name, walk.seq, walk.sealed, signed["signature"]):
+            raise MismatchError(f"signatures: the signature in record {row.seq} is not of the record before it")
+    return NO_ENTRIES
+
+
+def _of_move(book: Book, walk: Walk, row: AnyRow, entries: Any) -> Any:
+    if len(entries) != 1:
+        raise MismatchError(f"entries: record {row.seq} ({row.kind}) must have one entry, has {len(entries)}")
+    source, target, amount = entries[0].tolist()
+    owner = book.accounts[source].owner or book.accounts[target].owner
+    taken, given = (
+        book.common[kind] if kind in tables.COMMON else int(book.owned[kind][owner]) for kind in tables.MOVES[row.kind]
+    )
+    if taken not in book.common.values() and walk.balances[taken] < amount:
+        raise MismatchError(
+            f"entries: record {row.seq} takes {format_amount(amount)} from {book.account(taken)}, too much"
+        )
+    return np.array([[taken, given, amount]], dtype=np.int64)
+
+
+def _of_payout(book: Book, walk: Walk, row: AnyRow, entries: Any) -> Any:
+    """A batch freezes whole balances; which ones, its minimum decided."""
+    sources = [source for source in entries[:, 0].tolist() if book.accounts[source].kind == "agent"]
+    frozen = [[source, book.common["payable"], walk.balances[source]] for source in sources]
+    walk.open_payouts[row.seq] = np.array(frozen, dtype=np.int64).reshape(-1, 3)
+    return walk.open_payouts[row.seq]
+
+
+def _of_settlement(book: Book, walk: Walk, row: AnyRow, settled: Mapping[str, Any]) -> Any:
+    frozen = walk.open_payouts.pop(settled["payout"], None)
+    if frozen is None:
+        raise MismatchError(
+            f"settlements: record {row.seq} settles record {settled['payout']}, which is no open payout"
+        )
+    if settled["outcome"] == "cancelled":
+        return frozen[:, [1, 0, 2]]
+    return np.array([[book.common["payable"], book.common["bank"], frozen[:, 2].sum()]], dtype=np.int64)
+
+
+def _check_entries(book: Book, seq: int, found: Any, expected: Any) -> None:
+    if np.array_equal(found, expected):
+        return
+    shown = [[tuple(line) for line in table.tolist()] for table in (found, expected)]
+    for line in range(max(map(len, shown))):
+        have, need = (table[line] if line < len(table) else None for table in shown)
+        if have != need:
+            raise MismatchError(
+                f"entries: record {seq}, line {line}, is {_entry(book, have)}, must be {_entry(book, need)}"
+            )
+
+
+def _check_signatures(book: Book, run: Any, played: Mapping[str, Any], block: Block, here: slice) -> None:
+    for index in range(here.start, here.stop):
+        signature, gradient = block.signatures[index], block.gradients[index]
+        if signature is None:
+            continue
+        key = book.agents[int(block.numbers["agent"][index])].public_key
+        message = submission(run.name, played["number"], played["request"], gradient or b"")
+        if key is None or not is_signed_by(key, message, signature):
+            raise MismatchError(f"payments: the signature of {payment_named(book, block, index)} is not the agent's")
+
+
+def _record_named(book: Book, row: AnyRow, rows: Rows) -> str:
+    """Return which record this is, as people read it."""
+    for played in rows.get("rounds", ()):
+        if played["run"] in book.runs:
+            return f"record {row.seq} (round {played['number']} of run {book.runs[played['run']].name!r})"
+    return f"record {row.seq} ({row.kind})"
+
+
+def payment_named(book: Book, block: Block, index: int) -> str:
+    """Return which payment this is, as people read it."""
+    numbers = block.numbers[index]
+    agent = book.agents.get(int(numbers["agent"]))
+    who = f"agent {agent.name!r}" if agent is not None else f"agent {numbers['agent']}"
+    for row in book.details.get(int(numbers["record"]), {}).get("rounds", ()):
+        if row["run"] in book.runs:
+            return f"the payment of {who} in round {row['number']} of run {book.runs[row['run']].name!r}"
+    return f"the payment of {who} in record {numbers['record']}"
+
+
+def _entry(book: Book, entry: tuple[int, int, int] | None) -> str:
+    if entry is None:
+        return "nothing"
+    return f"{format_amount(entry[2])} from {book.account(entry[0])} to {book.account(entry[1])}"
