@@ -103,7 +103,7 @@ class Database:
         path = Path(str(self.url.database))
         if self.read_only and not path.is_file():
             raise UnavailableError(
-                f"there is no ledger at {path}; a run that records its rounds creates one, or `guerdon ledger enrol`"
+                f"there is no ledger at {path}; a run that records rounds, or `guerdon ledger enrol`, makes one"
             )
         if path.is_dir() or not path.parent.is_dir():
             raise UnavailableError(f"a ledger cannot be kept at {path}: it must be a file in a folder that exists")

@@ -321,7 +321,7 @@ class Ledger:
                 return
         if database.read_only:
             raise UnavailableError(
-                f"there is no ledger at {self.where}; a run that records its rounds creates one, or `guerdon ledger enrol`"
+                f"there is no ledger at {self.where}; a run that records rounds, or `guerdon ledger enrol`, makes one"
             )
         with database.creating() as connection:
             if not database.check_revision(connection):  # nobody else was quicker

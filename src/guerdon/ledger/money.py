@@ -3,7 +3,7 @@
 The one rounding rule: a reward is multiplied by a million in double precision and rounded half to even.
 """
 
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ def parse_amount(text: str) -> int:
     try:
         micro = Decimal(text) * MICRO
         whole = int(micro)
-    except (InvalidOperation, ValueError, OverflowError):
+    except (ArithmeticError, ValueError):
         raise ValueError(f"an amount must be a number such as 12.50, got {text!r}") from None
     if whole != micro:
         raise ValueError(f"an amount must have at most 6 decimals, got {text}")

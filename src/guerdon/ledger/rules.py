@@ -20,7 +20,7 @@ def describe(mechanism: Mechanism) -> tuple[str, str]:
     """Return a payment rule and its cost as text.
 
     >>> describe(OutputAgreement(AffineCost(1, 1)))
-    ('{"crowd":"present","rule":"output-agreement","variance":{"decay":null,"kind":"balanced"}}', '1.0 + 1.0*s')
+    ('{"crowd":"present","rule":"output-agreement","variance":{"decay":null,"kind":"balanced"}}', '1 + 1*s')
     """
     if isinstance(mechanism, FlatPay):
         return canonical({"rule": "flat"}), describe_cost(mechanism.cost)
@@ -38,9 +38,9 @@ def describe_cost(cost: Cost) -> str:
     if isinstance(cost, ExpressionCost):
         return cost.text
     if isinstance(cost, AffineCost):
-        return f"{float(cost.fixed)!r} + {float(cost.per_sample)!r}*s"
+        return f"{_number(cost.fixed)} + {_number(cost.per_sample)}*s"
     if isinstance(cost, PowerCost):
-        return f"{float(cost.fixed)!r} + {float(cost.scale)!r}*s**{float(cost.exponent)!r}"
+        return f"{_number(cost.fixed)} + {_number(cost.scale)}*s**{_number(cost.exponent)}"
     raise RefusedError(
         f"`cost` must be one that can be written down (AffineCost, PowerCost, ExpressionCost), got "
         f'{type(cost).__name__}; ExpressionCost("1 + s") takes any formula'
@@ -63,6 +63,11 @@ def restore(rule: str, cost: str) -> Mechanism:
 def remembers(mechanism: Mechanism) -> bool:
     """Tell whether a round's pay depends on earlier rounds."""
     return isinstance(mechanism, OutputAgreement) and getattr(mechanism.variance, "decay", None) is not None
+
+
+def _number(value: float) -> str:
+    """Return a number as text that gives exactly the same number back."""
+    return repr(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
 
 
 def _describe_variance(variance: Any) -> dict[str, Any]:

@@ -1,0 +1,111 @@
+"""Rounds to record: real gradients, real evidence, real payments; and a raw hand on the database."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection, create_engine, text
+
+from guerdon import AffineCost, BalancedVariance, KnownVariance, OutputAgreement, gather
+from guerdon.evidence import Evidence
+from guerdon.ledger import Ledger, gradient_hash
+from guerdon.ledger.database import parse_url
+from guerdon.mechanisms import Mechanism, Payments
+
+RULE = OutputAgreement(AffineCost(1, 1))
+HARSH = OutputAgreement(AffineCost(1, 1), KnownVariance(10.0))  # some rewards are negative
+REMEMBERING = OutputAgreement(AffineCost(1, 1), BalancedVariance(0.8))
+NAMES = ["north", "south", "east", "west"]
+
+
+class Played(NamedTuple):
+    """A round as a server has it."""
+
+    number: int
+    request: int
+    payments: Payments
+    evidence: Evidence
+    gradients: list[bytes | None]
+
+    def arguments(self) -> tuple[int, int, Payments, Evidence]:
+        return self.number, self.request, self.payments, self.evidence
+
+
+def play(
+    rounds: int, mechanism: Mechanism = RULE, agents: int = len(NAMES), seed: int = 0, request: int = 8
+) -> list[Played]:
+    """Return consecutive rounds of a server; somebody declines now and then, and one gradient is unusable."""
+    rng, state, played = np.random.default_rng(seed), mechanism.init(agents), list[Played]()
+    for number in range(1, rounds + 1):
+        gradients = 0.5 + rng.normal(size=(agents, 6)) * 0.5
+        taking = rng.random(agents) < 0.85
+        taking[: min(3, agents)] = True
+        if number == 3:
+            gradients[-1, 0], taking[-1] = np.nan, True
+        evidence = gather(gradients, taking)
+        payments, state = mechanism.pay(state, evidence, taking, request)
+        hashes = [gradient_hash([row]) if took else None for row, took in zip(gradients, taking, strict=True)]
+        played.append(Played(number, request, payments, evidence, hashes))
+    return played
+
+
+def record(ledger: Ledger, run: str, played: list[Played], **extras: Any) -> None:
+    """Record rounds with a checkpoint each."""
+    for one in played:
+        checkpoint = {"model": {"weights": np.arange(4.0) * one.number}}
+        ledger.record_round(run, *one.arguments(), gradients=one.gradients, checkpoint=checkpoint, **extras)
+
+
+def busy_ledger(ledger: Ledger) -> None:
+    """Fill a ledger with something of everything."""
+    ledger.enrol({"north": None, "south": None})
+    ledger.move("deposit", "north", 50_000_000, "transfer 1")
+    ledger.start_run("heart", NAMES, RULE)
+    record(ledger, "heart", play(4))
+    ledger.move("hold", "north", 1_000_000)
+    ledger.move("release", "north", 500_000)
+    ledger.start_run("harsh", NAMES, HARSH, liability="deposit")
+    record(ledger, "harsh", play(4, HARSH, seed=1), held=[0.5] * 4)
+    ledger.payout()
+    ledger.settle_payout(1, "paid", "bank 17")
+    record(ledger, "heart", play(6)[4:])
+    ledger.payout()
+    ledger.settle_payout(2, "cancelled")
+    ledger.start_run("memory", [*NAMES, "new"], REMEMBERING, liability="floor")
+    record(ledger, "memory", play(5, REMEMBERING, agents=5, seed=2))
+    ledger.payout()
+
+
+@contextmanager
+def raw(where: str) -> Iterator[Connection]:
+    """A connection as somebody with the password to the database has it: no triggers, no checks, no foreign keys."""
+    url = parse_url(where)
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        if url.get_backend_name() == "sqlite":
+            connection.execute(text("PRAGMA foreign_keys = OFF"))
+            connection.execute(text("PRAGMA ignore_check_constraints = ON"))
+            triggers = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")).all()
+            for name, _ in triggers:
+                connection.execute(text(f"DROP TRIGGER {name}"))
+            yield connection
+            for _, sql in triggers:
+                connection.execute(text(sql))
+        else:
+            connection.execute(text("SET session_replication_role = replica"))
+            yield connection
+    engine.dispose()
+
+
+def dump(path: str) -> list[str]:
+    """Return every row of an SQLite file, read by scanning the tables."""
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        tables = [
+            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1")
+        ]
+        return [f"{name} {row!r}" for name in tables for row in connection.execute(f"SELECT * FROM {name} NOT INDEXED")]  # noqa: S608
+    finally:
+        connection.close()

@@ -1,0 +1,236 @@
+"""Recording rounds: once, atomically, recomputed, and refused loudly where something does not fit."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from guerdon import AffineCost, FlatPay, FunctionCost, GenieAided, KnownVariance, OutputAgreement, PowerCost, gather
+from guerdon.ledger import Ledger, RefusedError
+from guerdon.ledger.money import to_micro
+from tests.ledger.scenes import HARSH, NAMES, REMEMBERING, RULE, busy_ledger, play, record
+from tests.libraries import Library, every_library
+
+
+def totals(ledger: Ledger) -> dict[str, int]:
+    return {row.agent: row.balance + row.carried for row in ledger.balances()}
+
+
+def test_what_is_recorded_is_what_the_mechanism_pays(ledger: Ledger) -> None:
+    ledger.start_run("heart", NAMES, RULE)
+    played = play(5)
+    record(ledger, "heart", played)
+    expected = sum(to_micro(one.payments.reward) for one in played)
+    assert list(totals(ledger).values()) == [expected[NAMES.index(name)] for name in sorted(NAMES)]
+    assert ledger.common_balances()["treasury"] == -sum(expected)
+    assert ledger.verify().holds
+
+
+def test_the_same_round_again_changes_nothing(ledger: Ledger) -> None:
+    ledger.start_run("heart", NAMES, RULE)
+    record(ledger, "heart", play(3))
+    before, head = ledger.balances(), ledger.verify().head
+    record(ledger, "heart", play(3))
+    assert ledger.start_run("heart", NAMES, RULE).new is False
+    assert ledger.record_round("heart", *play(3)[2].arguments(), gradients=play(3)[2].gradients,
+                               checkpoint={"model": {"weights": np.arange(4.0) * 3}}).new is False  # fmt: skip
+    assert (ledger.balances(), ledger.verify().head) == (before, head)
+
+
+def different(what: str) -> dict[str, Any]:
+    """The third round with one thing changed."""
+    one = play(3)[2]
+    call: dict[str, Any] = {
+        "round": 3, "request": one.request, "payments": one.payments, "evidence": one.evidence,
+        "gradients": one.gradients, "checkpoint": {"model": {"weights": np.arange(4.0) * 3}},
+    }  # fmt: skip
+    other = play(3, seed=9)[2]
+    changes: dict[str, dict[str, Any]] = {
+        "request": {"request": 9},
+        "deviation": {"payments": other.payments, "evidence": other.evidence},
+        "reward": {"payments": one.payments._replace(reward=one.payments.reward + np.array([1, -1, 0, 0]))},
+        "gradient": {"gradients": [bytes(32), *one.gradients[1:]]},
+        "checkpoint": {"checkpoint": {"model": {"weights": np.arange(4.0)}}},
+        "metrics": {"metrics": {"loss": 1.0}},
+        "note": {"notes": ["late", "", "", ""]},
+        "held": {"held": [1.0, 0, 0, 0]},
+        "rule": {"mechanism": OutputAgreement(AffineCost(1, 1), KnownVariance(2.0))},
+        "cost": {"mechanism": OutputAgreement(AffineCost(2, 1))},
+    }
+    return call | changes[what]
+
+
+@pytest.mark.parametrize(
+    "what", ["request", "deviation", "reward", "gradient", "checkpoint", "metrics", "note", "held", "rule", "cost"]
+)
+def test_another_payload_for_a_recorded_round_is_refused(ledger: Ledger, what: str) -> None:
+    ledger.start_run("heart", NAMES, RULE)
+    record(ledger, "heart", play(3))
+    before = ledger.verify()
+    with pytest.raises(RefusedError, match=f"round 3 of run 'heart' is recorded already, with another {what}"):
+        ledger.record_round("heart", **different(what))
+    assert ledger.verify() == before
+
+
+def test_a_run_cannot_begin_again_otherwise(ledger: Ledger) -> None:
+    ledger.start_run("heart", NAMES, RULE)
+    for change in ({"mechanism": HARSH}, {"agents": NAMES[::-1]}, {"liability": "floor"}):
+        call: dict[str, Any] = {"name": "heart", "agents": NAMES, "mechanism": RULE} | change
+        with pytest.raises(RefusedError, match="run 'heart' was started with another"):
+            ledger.start_run(**call)
+
+
+def test_payments_that_do_not_follow_from_the_evidence_are_refused(ledger: Ledger) -> None:
+    ledger.start_run("heart", NAMES, RULE)
+    one = play(1)[0]
+    for payments in (
+        one.payments._replace(reward=one.payments.reward + np.array([0, 0, 0.01, 0])),
+        one.payments._replace(reward=one.payments.reward + np.array([np.nan, 0, 0, 0])),
+        one.payments._replace(status=np.array([0, 0, 5, one.payments.status[3]])),
+    ):
+        with pytest.raises(RefusedError, match="`payments` must be what the run's rule makes of `evidence`"):
+            ledger.record_round("heart", 1, 8, payments, one.evidence)
+    assert ledger.resume("heart") is None
+
+
+def test_rounds_follow_each_other(ledger: Ledger) -> None:
+    ledger.start_run("heart", NAMES, RULE)
+    played = play(4)
+    record(ledger, "heart", played[1:2])
+    with pytest.raises(RefusedError, match="round 4 of run 'heart' cannot follow"):
+        record(ledger, "heart", played[3:])
+    with pytest.raises(RefusedError, match="round 1 of run 'heart' comes before the first"):
+        record(ledger, "heart", played[:1])
+    with pytest.raises(RefusedError, match="run 'other' is not known"):
+        record(ledger, "other", played)
+
+
+@every_library
+def test_payments_of_any_library_can_be_recorded(ledger: Ledger, library: Library) -> None:
+    ledger.start_run("heart", NAMES, RULE)
+    with library.precision():
+        gradients = library.array(np.random.default_rng(0).normal(size=(4, 7)))
+        mask = library.mask(np.array([True] * 4))
+        evidence = gather(gradients, mask)
+        payments, _ = RULE.pay(RULE.init(4), evidence, mask, 8)
+        ledger.record_round("heart", 1, 8, payments, evidence, checkpoint={"model": {"w": gradients}})
+        assert ledger.record_round(
+            "heart", 1, 8, payments, evidence, checkpoint={"model": {"w": gradients}}
+        ).new is False  # fmt: skip
+    assert ledger.verify().holds
+
+
+@pytest.mark.parametrize(
+    "mechanism", [FlatPay(PowerCost(0.5, 2, 1)), HARSH, REMEMBERING], ids=["flat", "known", "memory"]
+)
+@pytest.mark.parametrize("liability", ["carry", "deposit", "floor"])
+def test_every_rule_and_liability_verifies(ledger: Ledger, mechanism: Any, liability: str) -> None:
+    ledger.start_run("run", NAMES, mechanism, liability=liability)
+    record(ledger, "run", play(6, mechanism))
+    assert ledger.verify().problem is None
+
+
+def test_a_remembering_rule_goes_on_after_the_ledger_was_closed(where: str) -> None:
+    played = play(6, REMEMBERING)
+    with Ledger(where) as ledger:
+        ledger.start_run("run", NAMES, REMEMBERING)
+        record(ledger, "run", played[:3])
+    with Ledger(where) as ledger:
+        record(ledger, "run", played[3:])
+        assert ledger.verify().holds
+
+
+def test_agents_may_join_a_run(ledger: Ledger) -> None:
+    ledger.start_run("run", NAMES[:3], REMEMBERING)
+    record(ledger, "run", play(2, REMEMBERING, agents=3))
+    state = REMEMBERING.init(3)
+    for one in play(2, REMEMBERING, agents=3):
+        _, state = REMEMBERING.pay(state, one.evidence, one.payments.status != 1, one.request)
+    state = type(state)(*(np.append(part, 0.0) for part in state))
+    everybody = np.ones(4, dtype=bool)
+    evidence = gather(np.random.default_rng(5).normal(size=(4, 6)), everybody)
+    payments, _ = REMEMBERING.pay(state, evidence, everybody, 8)
+    with pytest.raises(RefusedError, match="`agents` must begin with the 3 agents"):
+        ledger.record_round("run", 3, 8, payments, evidence, agents=NAMES[::-1])
+    ledger.record_round("run", 3, 8, payments, evidence, agents=NAMES)
+    assert ledger.runs()[0].agents == 4
+    assert ledger.verify().problem is None
+
+
+def test_a_failed_call_leaves_no_trace(ledger: Ledger) -> None:
+    ledger.start_run("run", NAMES[:3], RULE)
+    one = play(1)[0]
+    before = ledger.verify()
+    wrong = one.payments._replace(reward=one.payments.reward + 1)
+    with pytest.raises(RefusedError):  # the newcomer was to be enrolled in the same breath
+        ledger.record_round("run", 1, 8, wrong, one.evidence, agents=NAMES)
+    assert ledger.verify() == before
+    assert [row.agent for row in ledger.balances()] == sorted(NAMES[:3])
+
+
+def test_a_known_variance_may_change_from_round_to_round(ledger: Ledger) -> None:
+    ledger.start_run("run", NAMES, HARSH)
+    for one in play(3, HARSH):
+        rule = OutputAgreement(AffineCost(1, 1), KnownVariance(1.0 + one.number))
+        payments, _ = rule.pay(rule.init(4), one.evidence, one.payments.status != 1, 8)
+        ledger.record_round("run", one.number, 8, payments, one.evidence, mechanism=rule)
+    assert ledger.verify().holds
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"round": -1}, "`round` must be an integer of at least 0, got -1"),
+        ({"round": 1.0}, "`round` must be an integer"),
+        ({"request": 0}, "`request` must be a positive integer, got 0"),
+        ({"gradients": [b"short", None, None, None]}, "`gradients` must be hashes of 32 bytes"),
+        ({"gradients": [None]}, "`gradients` must have one entry for each of the 4 agents, got 1"),
+        ({"notes": ["x"]}, "`notes` must have one entry for each of the 4 agents"),
+        ({"held": [-1, 0, 0, 0]}, "`held` must be 4 amounts of at least 0"),
+        ({"signatures": [b"x", None, None, None]}, "agent 'north' has a signature"),
+        ({"checkpoint": {"a/b": {}}}, "`checkpoint` must map names without '/'"),
+        ({"checkpoint": {"model": {"w": np.array(["text"])}}}, "`checkpoint` holds an array that cannot be saved"),
+        ({"evidence": play(1, agents=3)[0].evidence}, "`deviation` must have one entry for each of the 4 agents"),
+    ],
+)
+def test_bad_input_is_named(ledger: Ledger, change: dict[str, Any], message: str) -> None:
+    ledger.start_run("run", NAMES, RULE)
+    one = play(1)[0]
+    call: dict[str, Any] = dict(zip(("round", "request", "payments", "evidence"), one.arguments(), strict=True))
+    with pytest.raises((ValueError, TypeError), match=message.replace("(", r"\(")):
+        ledger.record_round("run", **(call | change))
+    assert ledger.rounds("run") == []
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "message"),
+    [
+        (OutputAgreement(FunctionCost(lambda s: s + 1)), "`cost` must be one that can be written down"),
+        (GenieAided(AffineCost(1, 1), KnownVariance(1.0)), "`mechanism` must be an OutputAgreement or FlatPay"),
+    ],
+)
+def test_what_cannot_be_recomputed_cannot_be_recorded(ledger: Ledger, mechanism: Any, message: str) -> None:
+    with pytest.raises(RefusedError, match=message):
+        ledger.start_run("run", NAMES, mechanism)
+
+
+@pytest.mark.parametrize("names", [[], "north", ["a", "a"], [""], ["x" * 201], ["nul\0"], [3]])
+def test_bad_names_are_refused(ledger: Ledger, names: Any) -> None:
+    with pytest.raises(ValueError, match=r"agents|name"):
+        ledger.start_run("run", names, RULE)
+
+
+def test_metrics_that_are_no_numbers_do_not_stop_the_pay(ledger: Ledger) -> None:
+    ledger.start_run("run", NAMES, RULE)
+    ledger.record_round("run", *play(1)[0].arguments(), metrics={"loss": float("nan"), "accuracy": 0.5})
+    assert ledger.rounds("run")[0].metrics == {"loss": None, "accuracy": 0.5}
+    assert ledger.verify().holds
+
+
+def test_everything_together_verifies(ledger: Ledger) -> None:
+    busy_ledger(ledger)
+    found = ledger.verify()
+    assert found.problem is None
+    assert found.payments == 4 * 10 + 5 * 5
+    assert [run.rounds for run in ledger.runs()] == [6, 4, 5]
+    assert ledger.rounds("heart")[2].statuses["invalid"] == 1
