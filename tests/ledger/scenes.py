@@ -106,6 +106,6 @@ def dump(path: str) -> list[str]:
         tables = [
             name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1")
         ]
-        return [f"{name} {row!r}" for name in tables for row in connection.execute(f"SELECT * FROM {name} NOT INDEXED")]  # noqa: S608
+        return [f"{name} {row!r}" for name in tables for row in connection.execute(f"SELECT * FROM {name} NOT INDEXED")]
     finally:
         connection.close()

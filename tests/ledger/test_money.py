@@ -55,7 +55,9 @@ def test_bad_amounts_are_refused(text: str) -> None:
         parse_amount(text)
 
 
-def one(liability: str, amount: int, held: int = 0, balance: int = 0, deposit: int = 0, carried: int = 0) -> dict[str, int]:
+def one(
+    liability: str, amount: int, held: int = 0, balance: int = 0, deposit: int = 0, carried: int = 0
+) -> dict[str, int]:
     standing = Standing(*(np.array([value]) for value in (balance, deposit, carried)))
     flows = settle(liability, np.array([amount]), np.array([held]), standing)
     return {name: int(value[0]) for name, value in flows._asdict().items() if value[0]}
@@ -114,5 +116,7 @@ def test_entries_move_positive_amounts_between_different_accounts(amount: np.nda
     table = lines(flows, Accounts(1, *numbers))
     assert (table[:, 2] > 0).all()
     assert (table[:, 0] != table[:, 1]).all()
-    moved = {account: table[table[:, 1] == account, 2].sum() - table[table[:, 0] == account, 2].sum() for account in (1,)}
+    moved = {
+        account: table[table[:, 1] == account, 2].sum() - table[table[:, 0] == account, 2].sum() for account in (1,)
+    }
     assert moved[1] == -(amount + flows.cut).sum()

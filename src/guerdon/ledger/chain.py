@@ -42,8 +42,8 @@ def payment_hashes(
 ) -> list[bytes]:
     """Return the hash of each payment. `numbers` is an array of type PAYMENT; its lengths are filled in here."""
     tails = [(g, s, n.encode()) for g, s, n in zip(gradients, signatures, notes, strict=True)]
-    for name, column in zip(("gradient", "signature", "note"), zip(*tails, strict=True), strict=True):
-        numbers[name] = [-1 if part is None else len(part) for part in column]
+    for place, name in enumerate(("gradient", "signature", "note")):
+        numbers[name] = [-1 if tail[place] is None else len(tail[place]) for tail in tails]
     data, width = numbers.tobytes(), PAYMENT.itemsize
     return [
         hashlib.sha256(b"%b%b%b%b" % (data[i * width : (i + 1) * width], g or b"", s or b"", n)).digest()

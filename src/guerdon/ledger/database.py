@@ -114,12 +114,14 @@ class Database:
 def upgrade_ledger(where: str | os.PathLike[str]) -> tuple[str, str]:
     """Bring the tables of an existing ledger to the newest version; return the versions before and after."""
     database = Database(where, read_only=False, patience=30.0)
-    with database.creating() as connection:
-        before = database.revision(connection)
-        if before is None:
-            raise RefusedError(f"there is no ledger at {database.where} to upgrade")
-        database.upgrade(connection)
-    database.engine.dispose()
+    try:
+        with database.creating() as connection:
+            before = database.revision(connection)
+            if before is None:
+                raise RefusedError(f"there is no ledger at {database.where} to upgrade")
+            database.upgrade(connection)
+    finally:
+        database.engine.dispose()
     return before, tables.REVISION
 
 

@@ -34,6 +34,8 @@ def told_plainly(where: str) -> Generator[None]:
         yield
     except DBAPIError as error:
         raise UnavailableError(f"ledger {where}: {_plainly(str(error.orig))}") from error
+    except UnicodeDecodeError as error:
+        raise UnavailableError(f"ledger {where}: the file is damaged; restore it from a backup ({error})") from error
     except SQLAlchemyError as error:
         raise UnavailableError(f"ledger {where}: {_plainly(str(error))}") from error
 

@@ -1,0 +1,277 @@
+"""Who may write, and what happens when the database is locked, read-only, full, damaged, missing or somebody else's."""
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import event, text
+from sqlalchemy.exc import DBAPIError
+
+from guerdon.ledger import Ledger, Recorded, RefusedError, UnavailableError
+from tests.ledger.scenes import NAMES, RULE, dump, play, record
+
+WEIGHTS = np.arange(4.0)
+WRITES: dict[str, Callable[[Ledger], Any]] = {
+    "enrol": lambda ledger: ledger.enrol({"new": None}),
+    "start_run": lambda ledger: ledger.start_run("other", NAMES, RULE),
+    "record_round": lambda ledger: record(ledger, "heart", play(4)[3:]),
+    "move": lambda ledger: ledger.move("deposit", "north", 1),
+    "payout": lambda ledger: ledger.payout(),
+    "settle_payout": lambda ledger: ledger.settle_payout(1, "paid"),
+}
+
+
+@pytest.fixture
+def filled(where: str) -> str:
+    with Ledger(where) as ledger:
+        ledger.start_run("heart", NAMES, RULE)
+        record(ledger, "heart", play(3))
+    return where
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_ledger_open_for_reading_cannot_be_written(filled: str, name: str) -> None:
+    with Ledger(filled, read_only=True) as ledger:
+        before = ledger.verify()
+        with pytest.raises(UnavailableError, match="open for reading only"):
+            WRITES[name](ledger)
+        assert ledger.verify() == before
+
+
+def test_not_even_a_bare_connection_of_it_can_write(filled: str) -> None:
+    with Ledger(filled, read_only=True) as ledger:
+        for statement in (
+            "INSERT INTO members VALUES (1, 9, 1, 1)",
+            "DELETE FROM checkpoints",
+            "CREATE TABLE x (y INTEGER)",
+        ):
+            with pytest.raises(DBAPIError, match=r"readonly|read-only"), ledger._database.engine.begin() as connection:
+                connection.execute(text(statement))
+
+
+def test_reading_creates_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="there is no ledger at"):
+        Ledger(tmp_path / "guerdon.db", read_only=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_writers_at_once_record_every_round_once(filled: str) -> None:
+    """Both record the same ten rounds of one run, and ten of a run each."""
+    outcomes: list[list[Recorded]] = [[], []]
+    failures: list[BaseException] = []
+
+    def work(index: int) -> None:
+        try:
+            with Ledger(filled) as ledger:
+                ledger.start_run(f"own {index}", NAMES, RULE)
+                for one in play(10):
+                    outcomes[index].append(ledger.record_round("heart", *one.arguments(), gradients=one.gradients,
+                                           checkpoint={"model": {"weights": WEIGHTS * one.number}}))  # fmt: skip
+                    ledger.record_round(f"own {index}", *one.arguments())
+        except BaseException as error:  # noqa: BLE001 - shown below
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    new = [sum(recorded.new for recorded in outcome) for outcome in outcomes]
+    assert sum(new) == 7  # three of the ten were there
+    with Ledger(filled) as ledger:
+        assert ledger.verify().problem is None
+        assert [run.rounds for run in ledger.runs()] == [10, 10, 10]
+
+
+def test_two_writers_with_different_rounds_one_is_refused(filled: str) -> None:
+    with Ledger(filled) as first, Ledger(filled) as second:
+        first.record_round("heart", *play(4)[3].arguments())
+        with pytest.raises(RefusedError, match="round 4 of run 'heart' is recorded already, with another"):
+            second.record_round("heart", *play(4, seed=7)[3].arguments())
+        assert second.verify().holds
+
+
+def test_two_who_create_a_ledger_at_once_make_one(where: str) -> None:
+    opened: list[Ledger] = []
+    threads = [threading.Thread(target=lambda: opened.append(Ledger(where))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(opened) == 4
+    assert opened[0].verify().records == 1
+    for ledger in opened:
+        ledger.close()
+
+
+def test_a_locked_ledger_says_so_and_loses_nothing(filled: str) -> None:
+    with Ledger(filled) as holder, Ledger(filled, patience=0.2) as waiting:
+        with holder._database.writing() as _, pytest.raises(UnavailableError, match="another process is writing"):
+            record(waiting, "heart", play(4)[3:])
+        assert waiting.verify().holds
+        record(waiting, "heart", play(4)[3:])
+        assert waiting.verify().payments == 16
+
+
+def test_readers_are_not_held_up_by_a_writer(filled: str) -> None:
+    with (
+        Ledger(filled) as writer,
+        Ledger(filled, read_only=True, patience=0.2) as reader,
+        writer._database.writing() as connection,
+    ):
+        connection.execute(text("UPDATE accounts SET balance = balance + 1 WHERE id = 1"))
+        assert reader.verify().holds
+        connection.rollback()
+
+
+def test_a_full_disk_says_so_and_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "guerdon.db"
+    with Ledger(path) as ledger:
+        ledger.start_run("heart", NAMES, RULE)
+        record(ledger, "heart", play(2))
+        before = dump(str(path))
+
+        def fill(connection: Any, *_: Any) -> None:  # no page more than there are
+            connection.execute(f"PRAGMA max_page_count = {connection.execute('PRAGMA page_count').fetchone()[0]}")
+
+        event.listen(ledger._database.engine, "checkout", fill)
+        big = {"model": {"weights": np.ones(100_000)}}
+        with pytest.raises(UnavailableError, match="the disk is full; the last entry was not written"):
+            ledger.record_round("heart", *play(3)[2].arguments(), checkpoint=big)
+        assert ledger.verify().holds
+        assert dump(str(path)) == before
+        event.remove(ledger._database.engine, "checkout", fill)
+        with ledger._database.engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
+        ledger.record_round("heart", *play(3)[2].arguments(), checkpoint=big)
+        assert ledger.verify().holds
+
+
+CHILD = """
+import os, sys
+import sqlalchemy
+from guerdon.ledger import Ledger
+from tests.ledger.scenes import play, record
+play(1), sqlalchemy.create_engine("sqlite://").connect().close()  # so that all imports are done
+if os.geteuid() == 0:
+    os.setgid(65534); os.setuid(65534)  # nobody: root may write anywhere
+try:
+    with Ledger(sys.argv[1], read_only=sys.argv[2] == "read") as ledger:
+        print(ledger.verify().holds)
+        if sys.argv[2] == "write":
+            record(ledger, "heart", play(3)[2:])
+except OSError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize(("how", "expected"), [("read", "True"), ("write", "UnavailableError")])
+@pytest.mark.parametrize("companions", [False, True], ids=["at rest", "in use"])
+def test_a_file_one_may_only_read(how: str, expected: str, companions: bool) -> None:
+    folder = Path("/tmp") / f"guerdon-{os.getpid()}-{how}-{companions}"  # noqa: S108 - nobody may not enter pytest's own
+    folder.mkdir()
+    try:
+        with Ledger(folder / "guerdon.db") as ledger:
+            ledger.start_run("heart", NAMES, RULE)
+            record(ledger, "heart", play(2))
+            if not companions:
+                ledger.close()
+            for path in folder.iterdir():
+                path.chmod(0o444)
+            folder.chmod(0o555)
+            command = [sys.executable, "-c", CHILD, str(folder / "guerdon.db"), how]
+            result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+        assert result.stdout.rpartition("\n")[0].rpartition("\n")[2].startswith(expected), result.stdout + result.stderr
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("content", [b"this is not a database at all" * 100, b"SQLite format 3\0" + bytes(5000)])
+def test_a_file_that_is_no_database(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "guerdon.db").write_bytes(content)
+    with pytest.raises(UnavailableError, match=r"damaged or not a ledger|ledger .*guerdon.db"):
+        Ledger(tmp_path / "guerdon.db")
+    assert (tmp_path / "guerdon.db").read_bytes() == content
+
+
+def test_a_truncated_file_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "guerdon.db"
+    with Ledger(path) as ledger:
+        ledger.start_run("heart", NAMES, RULE)
+        record(ledger, "heart", play(3))
+    path.write_bytes(path.read_bytes()[:-8192])
+    try:
+        with Ledger(path, read_only=True) as ledger:
+            problem = ledger.verify().problem
+    except UnavailableError as error:
+        problem = str(error)
+    assert problem is not None
+    assert "damaged" in problem
+
+
+def test_somebody_elses_database_is_left_alone(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "theirs.db") as connection:
+        connection.execute("CREATE TABLE customers (name TEXT)")
+    connection.close()
+    with pytest.raises(RefusedError, match=r"holds other tables \(customers\) and is not a ledger"):
+        Ledger(tmp_path / "theirs.db")
+
+
+def test_a_ledger_of_another_version_is_not_touched(filled: str) -> None:
+    with Ledger(filled) as ledger, ledger._database.engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(RefusedError, match="has tables of version 9999, this program needs 0001"):
+        Ledger(filled)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("/nowhere/at/all/guerdon.db", "it must be a file in a folder that exists"),
+        ("/tmp", "it must be a file in a folder that exists"),  # noqa: S108
+        ("mysql://user@host/name", "kept in an SQLite file or in PostgreSQL, got 'mysql'"),
+        ("postgresql://user:secret@127.0.0.1:1/name", "the database server cannot be reached"),
+        ("postgresql://user:secret@[::bad/name", "the address of a ledger cannot be read"),
+        ("sqlite://", "kept in an SQLite file or in PostgreSQL"),
+    ],
+)
+def test_bad_addresses_are_named_without_secrets(where: str, message: str) -> None:
+    with pytest.raises((UnavailableError, ValueError), match=message) as caught:
+        Ledger(where)
+    assert "secret" not in str(caught.value)
+
+
+def test_the_unit_is_checked(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="`unit` must be 2 to 12 capital letters"):
+        Ledger(tmp_path / "guerdon.db", unit="€")
+    with Ledger(tmp_path / "guerdon.db", unit="EUR") as ledger:
+        assert ledger.unit == "EUR"
+    with Ledger(tmp_path / "guerdon.db") as ledger:
+        assert ledger.unit == "EUR"
+
+
+def test_a_writer_in_another_process_is_seen(filled: str) -> None:
+    code = (
+        "import sys, json; from guerdon.ledger import Ledger; from tests.ledger.scenes import play, record\n"
+        "with Ledger(sys.argv[1]) as ledger:\n"
+        "    record(ledger, 'heart', play(5)[3:]); print(json.dumps(ledger.runs()[0].rounds))"
+    )
+    with Ledger(filled) as ledger:
+        assert ledger.runs()[0].rounds == 3
+        result = subprocess.run([sys.executable, "-c", code, filled], capture_output=True, text=True, check=True,
+                                cwd=Path(__file__).parents[2])  # fmt: skip
+        assert json.loads(result.stdout) == 5
+        assert ledger.runs()[0].rounds == 5
+        record(ledger, "heart", play(6)[5:])
+        assert ledger.verify().holds

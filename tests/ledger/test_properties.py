@@ -1,0 +1,189 @@
+"""Any sequence of rounds, replays, moves, payouts and restarts keeps what must always hold."""
+
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from sqlalchemy import text
+
+from guerdon import gather
+from guerdon.ledger import Ledger, RefusedError
+from guerdon.ledger.money import to_micro
+from tests.ledger.conftest import NO_SERVER, SERVER, new_database
+from tests.ledger.scenes import HARSH, NAMES, REMEMBERING, RULE
+
+RULES = {"plain": RULE, "harsh": HARSH, "past": REMEMBERING}
+
+
+class Books(RuleBasedStateMachine):
+    """A ledger under use, beside a model of it in plain numbers."""
+
+    postgresql = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.mkdtemp()
+        self.database = new_database() if self.postgresql else None
+        self.where = self.database.__enter__() if self.database else str(Path(self.folder) / "guerdon.db")
+        self.ledger = Ledger(self.where)
+        self.calls: list[dict[str, Any]] = []  # all rounds ever recorded
+        self.last: Counter[str] = Counter()
+        self.states: dict[str, Any] = {}
+        self.earned: Counter[str] = Counter()  # rewards of all rounds
+        self.in_and_out: Counter[str] = Counter()  # deposits less withdrawals, payouts, forfeits
+        self.open: list[int] = []
+
+    @initialize(policies=st.permutations(["carry", "deposit", "floor"]))
+    def begin(self, policies: list[str]) -> None:
+        for (name, mechanism), liability in zip(RULES.items(), policies, strict=True):
+            self.ledger.start_run(name, NAMES, mechanism, liability=liability)
+            self.states[name] = mechanism.init(len(NAMES))
+
+    @rule(
+        run=st.sampled_from(list(RULES)),
+        seed=st.integers(0, 10**6),
+        request=st.sampled_from([1, 8]),
+        held=st.booleans(),
+    )
+    def play_round(self, run: str, seed: int, request: int, held: bool) -> None:
+        rng = np.random.default_rng(seed)
+        gradients, taking = rng.normal(size=(len(NAMES), 3)), rng.random(len(NAMES)) < 0.8
+        evidence = gather(gradients, taking)
+        payments, self.states[run] = RULES[run].pay(self.states[run], evidence, taking, request)
+        call: dict[str, Any] = {"run": run, "round": self.last[run] + 1, "request": request, "payments": payments,
+                                "evidence": evidence, "held": [0.5] * len(NAMES) if held else None,
+                                "checkpoint": {"model": {"w": gradients}}}  # fmt: skip
+        assert self.ledger.record_round(**call).new
+        self.last[run] += 1
+        self.calls.append(call)
+        self.earned.update(dict(zip(NAMES, to_micro(payments.reward).tolist(), strict=True)))
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data())
+    def replay(self, data: st.DataObject) -> None:
+        call = data.draw(st.sampled_from(self.calls))
+        head = self.ledger.verify().head
+        assert not self.ledger.record_round(**call).new
+        with pytest.raises(RefusedError, match="is recorded already"):
+            self.ledger.record_round(**(call | {"request": call["request"] + 1}))
+        assert self.ledger.verify().head == head
+
+    @rule(agent=st.sampled_from(NAMES), amount=st.integers(1, 5_000_000))
+    def deposit(self, agent: str, amount: int) -> None:
+        self.ledger.move("deposit", agent, amount)
+        self.in_and_out[agent] += amount
+
+    @rule(
+        kind=st.sampled_from(["withdraw", "hold", "release", "forfeit"]),
+        agent=st.sampled_from(NAMES),
+        part=st.floats(0, 1.5),
+    )
+    def move(self, kind: str, agent: str, part: float) -> None:
+        account = {"withdraw": "deposit", "hold": "balance", "release": "escrow", "forfeit": "escrow"}[kind]
+        (balance,) = (row for row in self.ledger.balances() if row.agent == agent)
+        available = getattr(balance, account)
+        amount = max(1, round(part * available))
+        if amount > available:
+            with pytest.raises(RefusedError, match=f"cannot {kind}"):
+                self.ledger.move(kind, agent, amount)
+            return
+        self.ledger.move(kind, agent, amount)
+        self.in_and_out[agent] -= amount if kind in ("withdraw", "forfeit") else 0
+
+    @rule()
+    def freeze(self) -> None:
+        if not any(row.balance for row in self.ledger.balances()):
+            with pytest.raises(RefusedError, match="nothing to pay out"):
+                self.ledger.payout()
+            return
+        self.open.append(self.ledger.payout())
+        batch = self.ledger.payouts()[-1]
+        self.in_and_out.subtract(dict(batch.items))
+        assert all(row.balance == 0 for row in self.ledger.balances())
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), outcome=st.sampled_from(["paid", "cancelled"]))
+    def settle(self, data: st.DataObject, outcome: str) -> None:
+        number = data.draw(st.sampled_from(self.open))
+        self.open.remove(number)
+        self.ledger.settle_payout(number, outcome)
+        if outcome == "cancelled":
+            self.in_and_out.update(dict(self.ledger.payouts()[number - 1].items))
+        with pytest.raises(RefusedError, match=f"payout {number} was {outcome}"):
+            self.ledger.settle_payout(number, "paid")
+
+    @rule()
+    def restart(self) -> None:
+        self.ledger.close()
+        self.ledger = Ledger(self.where)
+
+    @invariant()
+    def verifies(self) -> None:
+        found = self.ledger.verify()
+        assert found.problem is None
+        assert found.payments == len(self.calls) * len(NAMES)
+
+    @invariant()
+    def nobodys_money_is_lost(self) -> None:
+        with self.ledger._database.reading() as connection:
+            cut = connection.execute(
+                text("SELECT name, SUM(cut) FROM payments JOIN agents ON agent = id GROUP BY name")
+            )
+            cuts = Counter({name: int(total) for name, total in cut})
+            legs = connection.execute(text("SELECT SUM(amount) FROM legs GROUP BY record")).scalars().all()
+        assert not any(legs)
+        for row in self.ledger.balances():
+            held = row.balance + row.deposit + row.escrow + row.carried
+            assert held == self.earned[row.agent] + cuts[row.agent] + self.in_and_out[row.agent]
+        assert sum(self.ledger.common_balances().values()) == -sum(sum(row[1:]) for row in self.ledger.balances())
+
+    @invariant()
+    def can_resume(self) -> None:
+        for run in RULES:
+            resumed = self.ledger.resume(run)
+            mine = [call for call in self.calls if call["run"] == run]
+            assert (resumed is None) == (not mine)
+            if resumed is not None:
+                assert resumed.round == mine[-1]["round"]
+                np.testing.assert_array_equal(resumed.arrays["model"]["w"], mine[-1]["checkpoint"]["model"]["w"])
+
+    def teardown(self) -> None:
+        self.ledger.close()
+        if self.database:
+            self.database.__exit__()
+        shutil.rmtree(self.folder)
+
+
+class PostgresqlBooks(Books):
+    postgresql = True
+
+
+def check(machine: type[Books], examples: int) -> None:
+    quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+    run_state_machine_as_test(
+        machine,
+        settings=settings(max_examples=examples, stateful_step_count=15, deadline=None, suppress_health_check=quiet,
+                          derandomize=True, database=None),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "machine", [Books, pytest.param(PostgresqlBooks, marks=pytest.mark.skipif(not SERVER, reason=NO_SERVER))]
+)
+@pytest.mark.parametrize("examples", [15, pytest.param(60, marks=pytest.mark.slow)])
+def test_books_always_balance(machine: type[Books], examples: int) -> None:
+    check(machine, examples)

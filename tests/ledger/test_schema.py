@@ -1,0 +1,190 @@
+"""The database itself keeps the rules: not null, foreign keys, checks, append-only; and migrations make the tables."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from sqlalchemy import insert, inspect, select, text
+from sqlalchemy.exc import DBAPIError
+
+from guerdon.ledger import Ledger, RefusedError
+from guerdon.ledger import tables as t
+from guerdon.ledger.database import upgrade_ledger
+from tests.ledger.scenes import NAMES, RULE, busy_ledger, play, record
+
+# The only columns that may be empty, each because there may be nothing to say.
+NULLABLE = {
+    "agents.public_key", "accounts.owner", "rounds.checkpoint", "payments.distance", "payments.expected_distance",
+    "payments.variance", "payments.gradient", "payments.signature",
+}  # fmt: skip
+
+
+def test_the_migrations_make_exactly_the_tables(ledger: Ledger) -> None:
+    with ledger._database.engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, t.metadata) == []
+
+
+def test_nothing_is_empty_that_must_not_be(ledger: Ledger) -> None:
+    with ledger._database.engine.connect() as connection:
+        inspector = inspect(connection)
+        nullable = {
+            f"{table}.{column['name']}"
+            for table in t.metadata.tables
+            for column in inspector.get_columns(table)
+            if column["nullable"]
+        }
+        checks = {table: len(inspector.get_check_constraints(table)) for table in t.metadata.tables}
+        keys = [key for table in t.metadata.tables for key in inspector.get_foreign_keys(table)]
+    assert nullable == NULLABLE
+    assert checks == {
+        "ledger": 4, "records": 5, "agents": 2, "accounts": 4, "runs": 3, "members": 1, "rounds": 3, "payments": 10,
+        "entries": 3, "payouts": 1, "settlements": 1, "signatures": 2, "checkpoints": 1,
+    }  # fmt: skip
+    assert len(keys) == 20
+
+
+def test_tables_keep_to_their_types_on_sqlite_too(tmp_path: Any) -> None:
+    with Ledger(tmp_path / "guerdon.db") as ledger, ledger._database.engine.connect() as connection:
+        rows = connection.execute(text("SELECT name, strict FROM pragma_table_list WHERE schema = 'main'")).all()
+        assert {name for name, strict in rows if not strict} == {"sqlite_schema", "alembic_version", "legs"}
+        assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+        assert connection.execute(text("PRAGMA foreign_keys")).scalar() == 1
+        assert connection.execute(text("PRAGMA synchronous")).scalar() == 2
+
+
+def test_what_is_recorded_cannot_be_changed(ledger: Ledger) -> None:
+    busy_ledger(ledger)
+    ledger.sign(Ed25519PrivateKey.generate())
+    tried = 0
+    for name, table in t.metadata.tables.items():
+        if name in ("checkpoints", "ledger", "accounts"):
+            continue
+        column = next(iter(table.c)).name
+        for statement in (f"UPDATE {name} SET {column} = {column}", f"DELETE FROM {name}"):
+            tried += 1
+            with (
+                pytest.raises(DBAPIError, match=f"{name} is append-only"),
+                ledger._database.engine.begin() as connection,
+            ):
+                connection.execute(text(statement))
+    assert tried == 20
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM accounts", "UPDATE accounts SET id = id", "DELETE FROM ledger"])
+def test_accounts_and_the_head_stay(ledger: Ledger, statement: str) -> None:
+    with pytest.raises(DBAPIError, match="is append-only"), ledger._database.engine.begin() as connection:
+        connection.execute(text(statement))
+
+
+BAD: list[tuple[Any, dict[str, Any]]] = [
+    (t.entries, {"record": 1, "line": 0, "source": 1, "target": 1, "amount": 5}),
+    (t.entries, {"record": 1, "line": 0, "source": 1, "target": 2, "amount": 0}),
+    (t.entries, {"record": 1, "line": 0, "source": 1, "target": 2, "amount": -5}),
+    (t.entries, {"record": 99, "line": 0, "source": 1, "target": 2, "amount": 5}),
+    (t.entries, {"record": 1, "line": 0, "source": 1, "target": 99, "amount": 5}),
+    (t.accounts, {"id": 50, "record": 1, "kind": "agent", "owner": None, "balance": 0}),
+    (t.accounts, {"id": 50, "record": 1, "kind": "bank", "owner": 1, "balance": 0}),
+    (t.accounts, {"id": 50, "record": 1, "kind": "bank", "owner": None, "balance": 0}),
+    (t.accounts, {"id": 50, "record": 1, "kind": "agent", "owner": 1, "balance": 0}),
+    (t.accounts, {"id": 50, "record": 1, "kind": "purse", "owner": 1, "balance": 0}),
+    (t.agents, {"id": 50, "record": 1, "name": "north"}),
+    (t.agents, {"id": 50, "record": 1, "name": ""}),
+    (t.runs, {"id": 9, "record": 1, "name": "x", "rule": "", "cost": "", "liability": "none"}),
+    (t.rounds, {"record": 1, "run": 1, "number": 1, "request": 8, "rule": "", "cost": "", "metrics": ""}),
+    (t.rounds, {"record": 1, "run": 1, "number": 9, "request": 0, "rule": "", "cost": "", "metrics": ""}),
+    (t.rounds, {"record": 1, "run": 1, "number": 9, "request": 1, "rule": "", "cost": "", "metrics": "",
+                "checkpoint": b"x"}),
+    (t.signatures, {"record": 1, "public_key": b"x", "signature": b"x" * 64}),
+    (t.ledger, {"id": 2, "name": "x" * 32, "unit": "EUR", "head": 1, "hash": bytes(32)}),
+    (t.records, {"seq": 0, "kind": "open", "created_at": datetime.now(UTC), "memo": "", "digest": bytes(32),
+                 "previous": b"p" * 32, "hash": b"h" * 32}),
+    (t.records, {"seq": 99, "kind": "gift", "created_at": datetime.now(UTC), "memo": "", "digest": bytes(32),
+                 "previous": b"p" * 32, "hash": b"h" * 32}),
+    (t.records, {"seq": 99, "kind": "open", "created_at": datetime.now(UTC), "memo": None, "digest": bytes(32),
+                 "previous": b"p" * 32, "hash": b"h" * 32}),
+]  # fmt: skip
+
+
+def test_the_database_refuses_what_makes_no_sense(ledger: Ledger) -> None:
+    ledger.start_run("run", NAMES, RULE)
+    record(ledger, "run", play(1))
+    for table, row in BAD:
+        with pytest.raises(DBAPIError), ledger._database.engine.begin() as connection:
+            connection.execute(insert(table), row)
+            pytest.fail(f"{table.name} took {row}")
+    assert ledger.verify().holds
+
+
+PAYMENT: dict[str, Any] = {
+    "position": 0, "agent": 1, "status": "paid", "deviation": 1.0, "length": 1.0, "alignment": -1.0, "distance": 1.0,
+    "expected_distance": 1.0, "variance": 1.0, "amount": -5, "cut": 2, "held": 0, "gradient": bytes(32),
+    "signature": b"s", "note": "", "hash": bytes(32),
+}  # fmt: skip
+
+
+IMPOSSIBLE: list[dict[str, Any]] = [
+    {"position": -1}, {"status": "lucky"}, {"deviation": -1.0}, {"length": None}, {"distance": None},
+    {"variance": None}, {"status": "declined"}, {"cut": 6}, {"cut": -1}, {"held": -1}, {"gradient": b"x"},
+    {"gradient": None}, {"hash": b""}, {"agent": 77}, {"amount": None}, {"note": None},
+]  # fmt: skip
+
+
+def test_the_database_refuses_impossible_payments(ledger: Ledger) -> None:
+    ledger.start_run("run", NAMES, RULE)
+    columns = {"record": 1, "run": 1, "number": 9, "request": 1, "rule": "", "cost": "", "metrics": ""}
+    for change in [None, *IMPOSSIBLE]:
+        with ledger._database.engine.connect() as connection:
+            connection.execute(insert(t.rounds), columns)
+            row = PAYMENT | {"record": 1} | (change or {})
+            if change is None:
+                connection.execute(insert(t.payments), row)
+            else:
+                with pytest.raises(DBAPIError):
+                    connection.execute(insert(t.payments), row)
+                    pytest.fail(f"payments took {change}")
+            connection.rollback()
+
+
+@pytest.mark.parametrize("kind", ["agent", "deposit", "escrow", "carried", "payable"])
+def test_no_account_can_be_overdrawn(ledger: Ledger, kind: str) -> None:
+    balance = 1 if kind == "carried" else -1
+    ledger.enrol({"north": None})
+    with pytest.raises(DBAPIError, match="ck_accounts_balance"), ledger._database.engine.begin() as connection:
+        connection.execute(t.accounts.update().where(t.accounts.c.kind == kind).values(balance=balance))
+
+
+def test_times_are_moments_in_utc(ledger: Ledger) -> None:
+    before = datetime.now(UTC)
+    ledger.enrol({"north": None})
+    with ledger._database.reading() as connection:
+        moment = connection.execute(select(t.records.c.created_at).where(t.records.c.seq == 2)).scalar_one()
+        kind = connection.execute(text("SELECT created_at FROM records WHERE seq = 2")).scalar_one()
+    assert moment.tzinfo is not None
+    assert moment.utcoffset() == timedelta(0)
+    assert before <= moment <= datetime.now(UTC)
+    assert isinstance(kind, int if ledger._database.is_sqlite else datetime)
+
+
+def test_legs_of_every_record_sum_to_zero_and_to_the_balances(ledger: Ledger) -> None:
+    busy_ledger(ledger)
+    with ledger._database.reading() as connection:
+        sums = connection.execute(text("SELECT record, SUM(amount) FROM legs GROUP BY record")).all()
+        kept = dict(connection.execute(text("SELECT id, balance FROM accounts")).all())
+        found = dict(connection.execute(text("SELECT account, SUM(amount) FROM legs GROUP BY account")).all())
+    assert len(sums) > 15
+    assert all(total == 0 for _, total in sums)
+    assert {account: found.get(account, 0) for account in kept} == kept
+
+
+def test_upgrading_what_is_new_changes_nothing(where: str) -> None:
+    with pytest.raises(RefusedError, match="there is no ledger at"):
+        upgrade_ledger(where)
+    with Ledger(where) as ledger:
+        ledger.enrol({"north": None})
+    assert upgrade_ledger(where) == (t.REVISION, t.REVISION)
+    with Ledger(where) as ledger:
+        assert ledger.verify().holds

@@ -1,0 +1,341 @@
+"""An attacker with write access: whatever row he deletes, edits, inserts or moves, `verify` finds it."""
+
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from sqlalchemy import Connection, Table, create_engine, select, text
+from sqlalchemy.exc import DBAPIError
+
+from guerdon.ledger import Ledger, RefusedError, UnavailableError
+from guerdon.ledger.database import parse_url
+from guerdon.ledger.tables import KINDS, LIABILITIES, OUTCOMES, metadata
+from guerdon.ledger.verify import Verification, verify
+from guerdon.mechanisms import Status
+from tests.ledger.scenes import NAMES, RULE, busy_ledger, dump, play, record
+
+TABLES = [table for table in metadata.sorted_tables if table.name != "alembic_version"]
+CHOICES = {"kind": KINDS, "status": [status.label for status in Status], "liability": LIABILITIES, "outcome": OUTCOMES}
+
+
+@contextmanager
+def attacker(where: str) -> Iterator[Connection]:
+    """A connection on which nothing is protected; what he does is undone at the end."""
+    url = parse_url(where)
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        if url.get_backend_name() == "sqlite":
+            connection.execute(text("PRAGMA foreign_keys = OFF"))
+            connection.execute(text("BEGIN IMMEDIATE"))
+            for (name,) in connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).all():
+                connection.execute(text(f"DROP TRIGGER {name}"))
+        else:
+            connection.execute(text("BEGIN"))
+            connection.execute(text("SET LOCAL session_replication_role = replica"))
+        try:
+            yield connection
+        finally:
+            connection.execute(text("ROLLBACK"))
+    engine.dispose()
+
+
+def after(connection: Connection, change: Any) -> Verification | None:
+    """Return what `verify` finds after a change, which is then undone; None if the database itself refused it."""
+    connection.execute(text("SAVEPOINT attack"))
+    try:
+        try:
+            connection.execute(change)
+        except DBAPIError:
+            return None
+        return verify(connection)
+    finally:
+        connection.execute(text("ROLLBACK TO SAVEPOINT attack"))
+
+
+def rows(connection: Connection, table: Table) -> list[Any]:
+    return list(connection.execute(select(table).order_by(*table.primary_key.columns)).mappings())
+
+
+def this(table: Table, row: Any) -> Any:
+    return [column == row[column.name] for column in table.primary_key.columns]
+
+
+def others(column: Any, value: Any, rng: random.Random) -> list[Any]:
+    """Return values near `value` that the column could hold."""
+    if column.name in CHOICES:
+        return [choice for choice in CHOICES[column.name] if choice != value]
+    if value is None:
+        return [bytes(32)] if column.name in ("checkpoint", "gradient", "signature", "public_key") else [1.0]
+    near: list[Any] = {
+        "bool": lambda: [not value],
+        "int": lambda: [value + 1, value - 1],
+        "float": lambda: [float(np.nextafter(value, np.inf)), value * 2 + 1],
+        "str": lambda: [value + " ", value[:-1] or "x"],
+        "bytes": lambda: [flipped(value, rng.randrange(8 * len(value)))] if value else [b"x"],
+        "datetime": lambda: [value.replace(microsecond=(value.microsecond + 1) % 10**6)],
+    }[type(value).__name__]()
+    return [*near, None] if column.nullable else near
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+@pytest.fixture
+def busy(where: str) -> str:
+    with Ledger(where) as ledger:
+        busy_ledger(ledger)
+        ledger.sign(Ed25519PrivateKey.generate())
+    return where
+
+
+def test_every_deleted_row_is_found(busy: str) -> None:
+    tried = 0
+    with attacker(busy) as connection:
+        assert verify(connection).holds
+        for table in TABLES:
+            for row in rows(connection, table):
+                found = after(connection, table.delete().where(*this(table, row)))
+                assert found is not None
+                assert not found.holds, (table.name, dict(row))
+                tried += 1
+    assert tried > 250
+
+
+def edits(connection: Connection, rng: random.Random, rows_each: int) -> Iterator[tuple[str, Any]]:
+    for table in TABLES:
+        for column in table.c:
+            kept = rows(connection, table)
+            for row in rng.sample(kept, min(rows_each, len(kept))):
+                for value in others(column, row[column.name], rng):
+                    where = f"{table.name}.{column.name} {row[column.name]!r} → {value!r}"
+                    yield where, table.update().where(*this(table, row)).values({column.name: value})
+
+
+def check_edits(where: str, rows_each: int, least: int) -> None:
+    found = refused = 0
+    with attacker(where) as connection:
+        for what, change in edits(connection, random.Random(0), rows_each):
+            result = after(connection, change)
+            assert result is None or not result.holds, what
+            found, refused = found + (result is not None), refused + (result is None)
+    assert found >= least
+    assert refused < found
+
+
+def test_every_kind_of_edit_is_found(busy: str) -> None:
+    check_edits(busy, rows_each=2, least=150)
+
+
+@pytest.mark.slow
+def test_every_edit_of_every_row_is_found(busy: str) -> None:
+    check_edits(busy, rows_each=10**6, least=2000)
+
+
+def test_every_inserted_row_is_found(busy: str) -> None:
+    tried = 0
+    with attacker(busy) as connection:
+        for table in TABLES:
+            for row in rows(connection, table)[-2:]:
+                key = next(column for column in reversed(list(table.primary_key.columns)))
+                unique = {
+                    "name": "x" * 32,
+                    "hash": b"h" * 32,
+                    "previous": b"p" * 32,
+                    "number": 99,
+                    "agent": 1,
+                    "owner": 9,
+                }
+                fresh = {name: unique.get(name, value) for name, value in row.items()} | {
+                    key.name: row[key.name] + 1000
+                }
+                found = after(connection, table.insert().values(fresh))
+                assert found is None or not found.holds, (table.name, fresh)
+                tried += found is not None
+    assert tried >= 8
+
+
+@pytest.mark.parametrize("name", ["records", "payments", "entries", "members"])
+def test_every_swap_of_neighbours_is_found(busy: str, name: str) -> None:
+    table = metadata.tables[name]
+    keys = [column.name for column in table.primary_key.columns]
+    with attacker(busy) as connection:
+        kept = rows(connection, table)
+        tried = 0
+        for first, second in pairwise(kept):
+            if all(first[k] == second[k] or k in keys for k in first):
+                continue  # twins
+            connection.execute(text("SAVEPOINT swap"))
+            for row in (first, second):
+                connection.execute(table.delete().where(*this(table, row)))
+            try:
+                for row, other in ((first, second), (second, first)):
+                    connection.execute(table.insert().values({k: (other if k in keys else row)[k] for k in row}))
+            except DBAPIError:  # the database itself refused
+                pass
+            else:
+                assert not verify(connection).holds, (dict(first), dict(second))
+                tried += 1
+            connection.execute(text("ROLLBACK TO SAVEPOINT swap"))
+    assert tried >= 5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("UPDATE payments SET amount = amount + 1 WHERE record = 6 AND position = 2",
+         "payments: the payment of agent 'east' in round 1 of run 'heart' does not have the hash of its contents"),
+        ("UPDATE payments SET hash = previous FROM records WHERE seq = 6 AND record = 6 AND position = 2",
+         "payments: the payment of agent 'east' in round 1 of run 'heart' does not have"),
+        ("UPDATE entries SET amount = amount + 1 WHERE record = 6 AND line = 1", "entries: record 6, line 1, is "),
+        ("UPDATE accounts SET balance = balance + 5000000 WHERE id = 8",
+         "accounts: the balance of agent of 'south' is "),
+        ("UPDATE records SET memo = 'x' WHERE seq = 3", "records: record 3 (deposit) does not have the hash"),
+        ("UPDATE rounds SET metrics = '{\"loss\"\\:1}' WHERE record = 7",
+         "records: the contents of record 7 (round 2 of run 'heart') are not what was recorded"),
+        ("DELETE FROM records WHERE seq = 6", "records: record 6 is missing"),
+        ("UPDATE ledger SET head = 3", "ledger: the head is not record"),
+        ("UPDATE agents SET name = 'norht' WHERE id = 1", "records: the contents of record 2 (enrol)"),
+        ("DELETE FROM checkpoints WHERE run = 1", "checkpoints: the checkpoint of run 'heart'"),
+        ("UPDATE alembic_version SET version_num = '9'", "alembic_version: must be 0001 once, is 9"),
+    ],
+)  # fmt: skip
+def test_the_first_bad_row_is_named(busy: str, change: str, message: str) -> None:
+    with attacker(busy) as connection:
+        found = after(connection, text(change))
+    assert found is not None
+    assert str(found.problem).startswith(message), found.problem
+
+
+def test_the_first_of_several_is_named(busy: str) -> None:
+    with attacker(busy) as connection:
+        connection.execute(text("UPDATE payments SET note = 'x' WHERE record IN (6, 9)"))
+        connection.execute(text("UPDATE records SET memo = 'x' WHERE seq = 3"))
+        found = verify(connection)
+    assert found.problem == "records: record 3 (deposit) does not have the hash of its contents"
+    assert found.records == 2
+
+
+def reseal(connection: Connection) -> None:
+    """Recompute all hashes as a patient attacker would, so that only the recomputation of money can find him."""
+    from guerdon.ledger import chain, tables
+    from guerdon.ledger.journal import DETAILS, detail
+    from guerdon.ledger.replay import read_payments
+
+    sealed = chain.START
+    for row in connection.execute(select(tables.records).order_by(tables.records.c.seq)).all():
+        block = read_payments(connection, row.seq, row.seq)
+        hashes = chain.payment_hashes(block.numbers, block.gradients, block.signatures, block.notes)
+        paid = tables.payments
+        for place, value in enumerate(hashes):
+            one = (paid.c.record == row.seq) & (paid.c.position == place)
+            connection.execute(paid.update().where(one).values(hash=value))
+        content: dict[str, list[dict[str, Any]]] = {}
+        for name in DETAILS:
+            table = metadata.tables[name]
+            query = select(table).where(table.c.record == row.seq).order_by(*table.primary_key.columns)
+            content[name] = [dict(one) for one in connection.execute(query).mappings()]
+        if row.seq == 1:
+            head = connection.execute(select(tables.ledger)).mappings().one()
+            content["ledger"] = [{"name": head["name"], "unit": head["unit"]}]
+        entry = tables.entries.c
+        query = select(entry.source, entry.target, entry.amount).where(entry.record == row.seq).order_by(entry.line)
+        lines = np.array([tuple(row) for row in connection.execute(query)], dtype=np.int64).reshape(-1, 3)
+        contents = chain.digest(detail(content), hashes, lines)
+        previous, sealed = sealed, chain.link(row.seq, row.kind, row.created_at, row.memo, contents, sealed)
+        connection.execute(tables.records.update().where(tables.records.c.seq == row.seq).values(
+            digest=contents, previous=previous, hash=sealed))  # fmt: skip
+    connection.execute(tables.ledger.update().values(hash=sealed))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ([], None),
+        (["UPDATE payments SET amount = amount + 5000000 WHERE record = 4 AND position = 0"],
+         "payments: the payment of agent 'north' in round 1 of run 'heart' is not what its evidence gives"),
+        (["UPDATE payments SET distance = distance / 2 WHERE record = 4 AND position = 0"], "is not what its evidence"),
+        (["UPDATE payments SET status = 'invalid', amount = 0, distance = NULL, expected_distance = NULL, "
+          "variance = NULL WHERE record = 4 AND position = 0"], "is not what its evidence gives"),
+        (["UPDATE rounds SET request = 16 WHERE record = 4"], "is not what its evidence gives"),
+        (["UPDATE entries SET amount = amount + 5000000 WHERE record = 4 AND line = 0",
+          "UPDATE accounts SET balance = balance + 5000000 WHERE id = 4",
+          "UPDATE accounts SET balance = balance - 5000000 WHERE id = 1"], "line 0, is "),
+        (["UPDATE payments SET cut = 1 WHERE amount < 0 AND cut = 0"], "does not follow from the run's liability"),
+        (["UPDATE rounds SET number = number + 10 WHERE record = 7"], "does not follow round"),
+    ],
+    ids=["nothing", "amount", "distance", "status", "request", "entry", "cut", "number"],
+)  # fmt: skip
+def test_money_is_recomputed_even_where_all_hashes_fit(where: str, change: list[str], message: str | None) -> None:
+    with Ledger(where) as ledger:
+        ledger.enrol({"north": None})
+        ledger.start_run("heart", NAMES, RULE, liability="deposit")
+        ledger.move("deposit", "north", 5_000_000)
+        record(ledger, "heart", play(6, seed=3))
+        ledger.start_run("cuts", NAMES, RULE, liability="deposit")
+    with attacker(where) as connection:
+        numbers = dict(connection.execute(text("SELECT number, record FROM rounds WHERE run = 1")).all())
+        for one in change:  # the records of this ledger lie a little later than those the statements name
+            for name, number in {"record = 4": numbers[1], "record = 7": numbers[4]}.items():
+                one = one.replace(name, f"record = {number}")
+            connection.execute(text(one))
+        reseal(connection)
+        found = verify(connection)
+        assert found.holds if message is None else message in str(found.problem), found.problem
+
+
+def test_a_ledger_set_back_to_yesterday_is_found_with_a_receipt(tmp_path: Path) -> None:
+    path, copy = tmp_path / "guerdon.db", tmp_path / "yesterday.db"
+    with Ledger(path) as ledger:
+        ledger.start_run("heart", NAMES, RULE)
+        record(ledger, "heart", play(3))
+    shutil.copy(path, copy)
+    key = Ed25519PrivateKey.generate()
+    with Ledger(path) as ledger:
+        record(ledger, "heart", play(5)[3:])
+        receipt = ledger.sign(key)
+        assert ledger.verify(receipt).holds
+        record(ledger, "heart", play(6)[5:])
+        assert ledger.verify(receipt).holds
+    with Ledger(copy) as old:
+        assert old.verify().holds
+        assert "record 8 is missing when the receipt was signed" in str(old.verify(receipt).problem).replace("7", "8")
+        record(old, "heart", play(6, seed=0)[3:])  # rewritten since
+        assert "the ledger was rewritten" in str(old.verify(receipt).problem)
+    with Ledger(tmp_path / "other.db") as other:
+        assert "it is of another ledger" in str(other.verify(receipt).problem)
+    forged = receipt._replace(record=receipt.record - 1)
+    with Ledger(path) as ledger:
+        assert "its signature is not by the key it names" in str(ledger.verify(forged).problem)
+
+
+def test_random_damage_to_the_file_is_found_or_harmless(tmp_path: Path) -> None:
+    path = tmp_path / "guerdon.db"
+    with Ledger(path) as ledger:
+        busy_ledger(ledger)
+    whole, before = path.read_bytes(), dump(str(path))
+    rng, outcomes = random.Random(1), {"found": 0, "harmless": 0}
+    damaged = tmp_path / "damaged.db"
+    for _ in range(250):
+        data = bytearray(whole)
+        for _ in range(rng.choice([1, 1, 4, 64])):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        damaged.write_bytes(data)
+        try:
+            with Ledger(damaged, read_only=True) as ledger:
+                found = not ledger.verify().holds
+        except (UnavailableError, RefusedError):
+            found = True
+        outcomes["found" if found else "harmless"] += 1
+        assert found or dump(str(damaged)) == before
+    assert outcomes["found"] > 50
+    assert outcomes["harmless"] > 5  # unused space
