@@ -51,7 +51,7 @@ def kill_at_random(where: str, played: list[Played], rng: random.Random, longest
     return os.WIFSIGNALED(status)
 
 
-def check(where: str, expected: list[tuple[object, ...]], played: list[Played]) -> bool:
+def check(where: str, expected: list[tuple[str | int, ...]], played: list[Played]) -> bool:
     """Raise unless the ledger verifies; tell whether it is complete, and if so as it should be."""
     if "://" not in where and not Path(where).exists():
         return False

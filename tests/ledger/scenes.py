@@ -1,17 +1,13 @@
-"""Rounds to record: real gradients, real evidence, real payments; and a raw hand on the database."""
+"""Rounds to record: real gradients, real evidence, real payments."""
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, create_engine, text
 
 from guerdon import AffineCost, BalancedVariance, KnownVariance, OutputAgreement, gather
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger, gradient_hash
-from guerdon.ledger.database import parse_url
 from guerdon.mechanisms import Mechanism, Payments
 
 RULE = OutputAgreement(AffineCost(1, 1))
@@ -76,27 +72,6 @@ def busy_ledger(ledger: Ledger) -> None:
     ledger.start_run("memory", [*NAMES, "new"], REMEMBERING, liability="floor")
     record(ledger, "memory", play(5, REMEMBERING, agents=5, seed=2))
     ledger.payout()
-
-
-@contextmanager
-def raw(where: str) -> Iterator[Connection]:
-    """A connection as somebody with the password to the database has it: no triggers, no checks, no foreign keys."""
-    url = parse_url(where)
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        if url.get_backend_name() == "sqlite":
-            connection.execute(text("PRAGMA foreign_keys = OFF"))
-            connection.execute(text("PRAGMA ignore_check_constraints = ON"))
-            triggers = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")).all()
-            for name, _ in triggers:
-                connection.execute(text(f"DROP TRIGGER {name}"))
-            yield connection
-            for _, sql in triggers:
-                connection.execute(text(sql))
-        else:
-            connection.execute(text("SET session_replication_role = replica"))
-            yield connection
-    engine.dispose()
 
 
 def dump(path: str) -> list[str]:

@@ -20,7 +20,7 @@ def test_what_is_recorded_is_what_the_mechanism_pays(ledger: Ledger) -> None:
     ledger.start_run("heart", NAMES, RULE)
     played = play(5)
     record(ledger, "heart", played)
-    expected = sum(to_micro(one.payments.reward) for one in played)
+    expected = np.sum([to_micro(one.payments.reward) for one in played], axis=0)
     assert list(totals(ledger).values()) == [expected[NAMES.index(name)] for name in sorted(NAMES)]
     assert ledger.common_balances()["treasury"] == -sum(expected)
     assert ledger.verify().holds

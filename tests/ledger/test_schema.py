@@ -113,9 +113,9 @@ def test_the_database_refuses_what_makes_no_sense(ledger: Ledger) -> None:
     ledger.start_run("run", NAMES, RULE)
     record(ledger, "run", play(1))
     for table, row in BAD:
-        with pytest.raises(DBAPIError), ledger._database.engine.begin() as connection:
+        refused = pytest.raises(DBAPIError, match=r"(?i)constraint|null|unique")
+        with refused, ledger._database.engine.begin() as connection:
             connection.execute(insert(table), row)
-            pytest.fail(f"{table.name} took {row}")
     assert ledger.verify().holds
 
 
@@ -143,9 +143,8 @@ def test_the_database_refuses_impossible_payments(ledger: Ledger) -> None:
             if change is None:
                 connection.execute(insert(t.payments), row)
             else:
-                with pytest.raises(DBAPIError):
+                with pytest.raises(DBAPIError, match=r"(?i)constraint|null"):
                     connection.execute(insert(t.payments), row)
-                    pytest.fail(f"payments took {change}")
             connection.rollback()
 
 

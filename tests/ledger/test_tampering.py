@@ -2,7 +2,7 @@
 
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +26,7 @@ CHOICES = {"kind": KINDS, "status": [status.label for status in Status], "liabil
 
 
 @contextmanager
-def attacker(where: str) -> Iterator[Connection]:
+def attacker(where: str) -> Generator[Connection]:
     """A connection on which nothing is protected; what he does is undone at the end."""
     url = parse_url(where)
     engine = create_engine(url, isolation_level="AUTOCOMMIT")

@@ -43,7 +43,7 @@ def payment_hashes(
     """Return the hash of each payment. `numbers` is an array of type PAYMENT; its lengths are filled in here."""
     tails = [(g, s, n.encode()) for g, s, n in zip(gradients, signatures, notes, strict=True)]
     for place, name in enumerate(("gradient", "signature", "note")):
-        numbers[name] = [-1 if tail[place] is None else len(tail[place]) for tail in tails]
+        numbers[name] = [-1 if (part := tail[place]) is None else len(part) for tail in tails]
     data, width = numbers.tobytes(), PAYMENT.itemsize
     return [
         hashlib.sha256(b"%b%b%b%b" % (data[i * width : (i + 1) * width], g or b"", s or b"", n)).digest()

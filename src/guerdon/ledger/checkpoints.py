@@ -46,4 +46,4 @@ def _plain(array: Any) -> Any:
     """Return an array of NumPy, contiguous, whatever library it came from."""
     if hasattr(array, "detach"):
         array = array.detach().cpu()
-    return np.ascontiguousarray(np.asarray(array))
+    return np.asarray(array, order="C")
