@@ -249,8 +249,10 @@ def enrol(
 ) -> None:
     """Open accounts for an agent before his first run, so that he can pay a deposit."""
     _need_ledger()
+    from guerdon.ledger.checks import check_name
     from guerdon.ledger.submissions import read_public_key
 
+    check_name("an agent's name", agent)
     der = None if public_key is None else read_public_key(public_key)
     with _open(db, write=True, create=True) as ledger:
         recorded = ledger.enrol({agent: der})

@@ -113,6 +113,7 @@ class Database:
 
 def upgrade_ledger(where: str | os.PathLike[str]) -> tuple[str, str]:
     """Bring the tables of an existing ledger to the newest version; return the versions before and after."""
+    Database(where, read_only=True, patience=0.0)  # says so where there is no file
     database = Database(where, read_only=False, patience=30.0)
     try:
         with database.creating() as connection:
