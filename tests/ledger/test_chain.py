@@ -72,4 +72,6 @@ def test_every_part_of_a_record_is_hashed() -> None:
 
 
 def test_canonical_json_has_one_form() -> None:
-    assert canonical({"b": [1.5, float("nan")], "a": {"é": None}}) == '{"a":{"é":null},"b":[1.5,null]}'
+    assert canonical({"b": [1.5, True], "a": {"é": None}}) == '{"a":{"é":null},"b":[1.5,true]}'
+    with pytest.raises(ValueError, match="JSON compliant"):
+        canonical(float("nan"))

@@ -6,7 +6,6 @@ from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.money import LARGEST
 from guerdon.ledger.rounds import Round, clean
 from guerdon.ledger.submissions import is_signed_by, submission
-from guerdon.ledger.tables import AnyRow
 
 LONGEST_NAME = 200
 
@@ -32,14 +31,12 @@ def check_roster(agents: Sequence[str]) -> None:
         check_name("an agent's name", name)
 
 
-def check_signatures(run: str, taken: Round, people: Sequence[AnyRow]) -> None:
+def check_signatures(run: str, taken: Round, names: Sequence[str], keys: Sequence[bytes | None]) -> None:
     """Raise unless every signature of a round is by the agent it belongs to, of the gradient he sent in it."""
-    for person, gradient, signature in zip(people, taken.gradients, taken.signatures, strict=True):
+    for name, key, gradient, signature in zip(names, keys, taken.gradients, taken.signatures, strict=True):
         if signature is None:
             continue
-        if gradient is None or person.public_key is None:
-            raise RefusedError(
-                f"agent {person.name!r} has a signature: his gradient's hash and his public key are needed"
-            )
-        if not is_signed_by(person.public_key, submission(run, taken.number, taken.request, gradient), signature):
-            raise RefusedError(f"the signature of agent {person.name!r} is not his, or not of this round's gradient")
+        if gradient is None or key is None:
+            raise RefusedError(f"agent {name!r} has a signature: his gradient's hash and his public key are needed")
+        if not is_signed_by(key, submission(run, taken.number, taken.request, gradient), signature):
+            raise RefusedError(f"the signature of agent {name!r} is not his, or not of this round's gradient")

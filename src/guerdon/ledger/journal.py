@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from guerdon.ledger import chain, tables
 
@@ -18,16 +18,21 @@ NO_ENTRIES = np.empty((0, 3), dtype=np.int64)
 
 
 def append(
-    connection: Connection, kind: str, rows: Rows, entries: Any = NO_ENTRIES, payments: Any = (), memo: str = ""
+    connection: Connection,
+    kind: str,
+    rows: Rows,
+    entries: Any = NO_ENTRIES,
+    payments: Mapping[str, Sequence[Any]] | None = None,
+    memo: str = "",
 ) -> int:
     """Write one record with all that belongs to it, and return its number.
 
     `rows` holds the rows of the detail tables by table, without their record; `entries` is an array (lines, 3) of
-    source, target and amount; `payments` are complete rows, hashes included, but for their record's number.
+    source, target and amount; `payments` holds the columns of the payments, hashes included.
     """
     seq, previous, latest = _head(connection)
     seq += 1
-    contents = chain.digest(detail(rows), [row["hash"] for row in payments], entries)
+    contents = chain.digest(detail(rows), payments["hash"] if payments else [], entries)
     created_at = max(datetime.now(UTC), latest)  # a clock set back does not reorder the records
     sealed = chain.link(seq, kind, created_at, memo, contents, previous)
     record = {"seq": seq, "kind": kind, "created_at": created_at, "memo": memo}
@@ -36,7 +41,7 @@ def append(
         if rows.get(name):
             connection.execute(insert(tables.metadata.tables[name]), [{**row, "record": seq} for row in rows[name]])
     if payments:
-        connection.execute(insert(tables.payments), list(payments))
+        _insert_many(connection, "payments", list(payments), list(zip(*payments.values(), strict=True)))
     _post(connection, seq, entries)
     connection.execute(update(tables.ledger).values(head=seq, hash=sealed))
     return seq
@@ -104,17 +109,23 @@ def _post(connection: Connection, seq: int, entries: Any) -> None:
     """Write the entries of a record and move the balances by them."""
     if not len(entries):
         return
-    lines = [
-        {"record": seq, "line": line, "source": source, "target": target, "amount": amount}
-        for line, (source, target, amount) in enumerate(entries.tolist())
-    ]
-    connection.execute(insert(tables.entries), lines)
+    lines = [(seq, line, *entry) for line, entry in enumerate(entries.tolist())]
+    _insert_many(connection, "entries", ["record", "line", "source", "target", "amount"], lines)
     touched, where = np.unique(entries[:, :2].T, return_inverse=True)
     change = np.zeros(len(touched), dtype=np.int64)
     np.subtract.at(change, where.reshape(2, -1)[0], entries[:, 2])
     np.add.at(change, where.reshape(2, -1)[1], entries[:, 2])
-    account = tables.accounts
-    statement = update(account).where(account.c.id == bindparam("account"))
-    statement = statement.values(balance=account.c.balance + bindparam("change"))
-    moved = [{"account": a, "change": c} for a, c in zip(touched.tolist(), change.tolist(), strict=True)]
-    connection.execute(statement, moved)
+    mark = _mark(connection)
+    moved = list(zip(change.tolist(), touched.tolist(), strict=True))
+    connection.exec_driver_sql(f"UPDATE accounts SET balance = balance + {mark} WHERE id = {mark}", moved)  # noqa: S608
+
+
+def _insert_many(connection: Connection, table: str, columns: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
+    """Insert plain values past SQLAlchemy's handling of each: with a thousand rows that takes half the time."""
+    marks = ", ".join([_mark(connection)] * len(columns))
+    connection.exec_driver_sql(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)  # noqa: S608
+
+
+def _mark(connection: Connection) -> str:
+    """Return what stands for a value in a statement of this database."""
+    return "?" if connection.dialect.name == "sqlite" else "%s"

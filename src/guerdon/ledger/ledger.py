@@ -15,7 +15,7 @@ from guerdon.ledger.checks import check_micro, check_name, check_roster, check_s
 from guerdon.ledger.database import Database
 from guerdon.ledger.errors import RefusedError, UnavailableError, told_plainly
 from guerdon.ledger.export import JOURNALS, ROWS, write_csv, write_parquet
-from guerdon.ledger.liability import Accounts, Standing, lines, settle
+from guerdon.ledger.liability import Accounts, lines, settle
 from guerdon.ledger.money import format_amount, to_micro
 from guerdon.ledger.replay import padded, replay_state
 from guerdon.ledger.rounds import Round, clean, take_in
@@ -23,6 +23,7 @@ from guerdon.ledger.rules import describe, remembers, restore
 from guerdon.ledger.signing import Receipt, sign_head
 from guerdon.ledger.statements import Statement, statement
 from guerdon.ledger.submissions import load_public_key
+from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.verify import Verification, verify
 from guerdon.mechanisms import Mechanism, Payments
 
@@ -67,6 +68,7 @@ class Ledger:
             raise ValueError(f"`unit` must be 2 to 12 capital letters, such as EUR, got {unit!r}")
         self._database = Database(where, read_only=read_only, patience=patience)
         self._states: dict[int, tuple[int, Any]] = {}  # per run that remembers: its last round, and the state after it
+        self._rosters: dict[int, queries.Roster] = {}  # per run
         try:
             self._prepare(unit)
         except BaseException:
@@ -161,11 +163,11 @@ class Ledger:
             found = queries.find_run(connection, run)
             if found is None:
                 raise RefusedError(f"run {run!r} is not known; begin it with `start_run`")
-            names = queries.member_names(connection, found.id)
+            people = self._roster(connection, found.id)
+            names = people.names
             roster = names if agents is None else list(agents)
             if roster[: len(names)] != names:
                 raise RefusedError(f"`agents` must begin with the {len(names)} agents of run {run!r}, in their order")
-            check_roster(roster)
             rule = restore(found.rule, found.cost) if mechanism is None else mechanism
             taken = take_in(round, request, rule, payments, evidence, roster, extras)
             last = queries.last_round(connection, found.id)
@@ -176,8 +178,8 @@ class Ledger:
                     f"round {round} of run {run!r} cannot follow round {last.number}: rounds have no gaps"
                 )
             if len(roster) > len(names):
-                self._join(connection, found.id, roster, len(names))
-            record = self._write_round(connection, found, taken, data)
+                people = self._join(connection, found.id, roster, len(names))
+            record = self._write_round(connection, found, taken, people, data)
         return Recorded(record, new=True)
 
     def move(self, kind: str, agent: str, amount: int, memo: str = "") -> Recorded:
@@ -342,25 +344,35 @@ class Ledger:
         opened = [{"id": account + i, "kind": kind, "owner": who, "balance": 0} for i, (who, kind) in enumerate(owned)]
         return Recorded(journal.append(connection, "enrol", {"agents": people, "accounts": opened}), new=True)
 
-    def _join(self, connection: Connection, run: int, roster: Sequence[str], already: int) -> None:
+    def _join(self, connection: Connection, run: int, roster: Sequence[str], already: int) -> queries.Roster:
+        check_roster(roster)
         newcomers = roster[already:]
         self._enrol(connection, dict.fromkeys(newcomers))
         journal.append(connection, "join", {"members": _members(connection, run, newcomers, start=already)})
+        return self._roster(connection, run)
 
-    def _write_round(self, connection: Connection, run: Any, taken: Round, data: bytes | None) -> int:
-        people = queries.members(connection, run.id)
-        check_signatures(run.name, taken, people)
-        own, state = taken.recompute(self._state(connection, run.id, taken, len(people)))
-        accounts = Accounts(queries.common_accounts(connection)["treasury"].id, *queries.account_columns(people, "id"))
-        standing = Standing(*queries.account_columns(people, "balance", ("agent", "deposit", "carried")))
+    def _write_round(
+        self, connection: Connection, run: AnyRow, taken: Round, people: queries.Roster, data: bytes | None
+    ) -> int:
+        check_signatures(run.name, taken, people.names, people.public_keys)
+        own, state = taken.recompute(self._state(connection, run.id, taken, len(people.agents)))
+        accounts = Accounts(queries.common_accounts(connection)["treasury"].id, **people.accounts)
+        standing = queries.standing(connection, run, len(people.agents))
         flows = settle(run.liability, to_micro(own.reward), taken.held, standing)
         seq = journal.next_seq(connection)
-        rows = taken.payment_rows(seq, [person.id for person in people], own, flows.cut)
-        journal.append(connection, "round", {"rounds": [taken.row(run.id)]}, lines(flows, accounts), rows)
+        paid = taken.payment_columns(seq, people.agents, own, flows.cut)
+        journal.append(connection, "round", {"rounds": [taken.row(run.id)]}, lines(flows, accounts), paid)
         journal.save_checkpoint(connection, run.id, checkpoints.parts(data or b""))
         if remembers(taken.mechanism):
             self._states[run.id] = (taken.number, state)
         return seq
+
+    def _roster(self, connection: Connection, run: int) -> queries.Roster:
+        """Return the agents of a run; read again only when somebody has joined."""
+        known = self._rosters.get(run)
+        if known is None or len(known.agents) != queries.count_members(connection, run):
+            known = self._rosters[run] = queries.roster(connection, run)
+        return known
 
     def _state(self, connection: Connection, run: int, taken: Round, num_agents: int) -> Any:
         """Return the mechanism's state before the round: remembered, or replayed from what is recorded."""

@@ -21,6 +21,10 @@ class Standing(NamedTuple):
     carried: Any
 
 
+# Which of them a liability looks at, so that nothing else need be read.
+LOOKED_AT = {"carry": ("carried",), "deposit": ("agent", "deposit"), "floor": ()}
+
+
 class Flows(NamedTuple):
     """What moves for each agent, all at least 0: from the treasury to him, and from him to the treasury."""
 
@@ -66,14 +70,16 @@ class Accounts(NamedTuple):
 
 def lines(flows: Flows, accounts: Accounts) -> Any:
     """Return the entries of a round as an array (lines, 3): source, target, amount; none of an amount of 0."""
-    treasury = np.full_like(flows.cut, accounts.treasury)
-    moved = [
-        (treasury, accounts.agent, flows.to_agent),
-        (treasury, accounts.escrow, flows.to_escrow),
-        (treasury, accounts.carried, flows.to_carried),
-        (accounts.agent, treasury, flows.from_agent),
-        (accounts.deposit, treasury, flows.from_deposit),
-        (accounts.carried, treasury, flows.from_carried),
-    ]
-    table = np.concatenate([np.stack(columns, axis=1) for columns in moved if columns[2].any()] or [np.empty((0, 3))])
-    return table[table[:, 2] > 0].astype(np.int64)
+    own = accounts._asdict()
+    moved = [("treasury", kind, getattr(flows, f"to_{kind}")) for kind in ("agent", "escrow", "carried")]
+    moved += [(kind, "treasury", getattr(flows, f"from_{kind}")) for kind in ("agent", "deposit", "carried")]
+    pieces: list[Any] = []
+    for source, target, amount in moved:
+        where = amount.nonzero()[0]
+        if where.size:
+            piece = np.empty((where.size, 3), dtype=np.int64)
+            piece[:, 0] = own[source] if source == "treasury" else own[source][where]
+            piece[:, 1] = own[target] if target == "treasury" else own[target][where]
+            piece[:, 2] = amount[where]
+            pieces.append(piece)
+    return np.concatenate(pieces) if pieces else np.empty((0, 3), dtype=np.int64)

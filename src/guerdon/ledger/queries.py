@@ -11,6 +11,7 @@ from sqlalchemy import Connection, case, func, select
 
 from guerdon.ledger import tables
 from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.liability import LOOKED_AT, Standing
 from guerdon.ledger.rounds import Round
 from guerdon.ledger.tables import AnyRow
 
@@ -28,6 +29,15 @@ class Balance(NamedTuple):
     deposit: int
     escrow: int
     carried: int
+
+
+class Roster(NamedTuple):
+    """The agents of a run in their order; per kind of account an array of account numbers."""
+
+    agents: list[int]
+    names: list[str]
+    public_keys: list[bytes | None]
+    accounts: dict[str, Any]
 
 
 class RunSummary(NamedTuple):
@@ -92,22 +102,38 @@ def member_names(connection: Connection, run: int) -> list[str]:
     return list(connection.execute(query.where(member.run == run).order_by(member.position)).scalars())
 
 
-def members(connection: Connection, run: int) -> Sequence[AnyRow]:
-    """Return a run's agents in their order, each with the number and balance of his accounts."""
+def count_members(connection: Connection, run: int) -> int:
+    """Return how many agents a run has; it never has fewer later."""
+    query = select(func.count()).select_from(tables.members).where(tables.members.c.run == run)
+    return connection.execute(query).scalar_one()
+
+
+def roster(connection: Connection, run: int) -> Roster:
+    """Return a run's agents in their order, with the numbers of their accounts."""
+    rows = _per_member(connection, run, [agents.c.id, agents.c.name, agents.c.public_key], "id", tables.PERSONAL)
+    people, names, keys, *numbers = rows
+    own = {kind: np.array(column) for kind, column in zip(tables.PERSONAL, numbers, strict=True)}
+    return Roster(list(people), list(names), list(keys), own)
+
+
+def standing(connection: Connection, run: AnyRow, num_agents: int) -> Standing:
+    """Return what the accounts of a run's agents hold, in their order: those that its liability looks at."""
+    kinds = LOOKED_AT[run.liability]
+    columns = _per_member(connection, run.id, [], "balance", kinds) if kinds else []
+    unread = Standing(*(np.zeros((3, num_agents), dtype=np.int64)))
+    return unread._replace(**{kind: np.array(column) for kind, column in zip(kinds, columns, strict=True)})
+
+
+def _per_member(connection: Connection, run: int, columns: list[Any], what: str, kinds: Sequence[str]) -> list[Any]:
+    """Return columns of a run's agents in their order: some of their own, and one of each kind of account."""
     member = tables.members
-    columns: list[Any] = [agents.c.id, agents.c.name, agents.c.public_key]
-    source = member.join(agents, member.c.agent == agents.c.id)
-    for kind in tables.PERSONAL:
+    source: Any = member.join(agents, member.c.agent == agents.c.id) if columns else member
+    for kind in kinds:
         own = accounts.alias(kind)
-        source = source.join(own, (own.c.owner == agents.c.id) & (own.c.kind == kind))
-        columns += [own.c.id.label(f"{kind}_id"), own.c.balance.label(f"{kind}_balance")]
+        source = source.join(own, (own.c.owner == member.c.agent) & (own.c.kind == kind))
+        columns = [*columns, own.c[what].label(f"{kind}_{what}")]
     query = select(*columns).select_from(source).where(member.c.run == run).order_by(member.c.position)
-    return connection.execute(query).all()
-
-
-def account_columns(people: Sequence[AnyRow], what: str, kinds: Sequence[str] = tables.PERSONAL) -> list[Any]:
-    """Return the numbers (`what` = "id") or balances of the accounts of those kinds, an array each."""
-    return [np.array([getattr(person, f"{kind}_{what}") for person in people], dtype=np.int64) for kind in kinds]
+    return list(zip(*connection.execute(query).all(), strict=True))
 
 
 def last_round(connection: Connection, run: int) -> AnyRow | None:
@@ -199,14 +225,13 @@ def runs(connection: Connection) -> list[RunSummary]:
 
 
 def _run_summary(connection: Connection, run: AnyRow) -> RunSummary:
-    count = select(func.count()).select_from(tables.members).where(tables.members.c.run == run.id)
     query = select(func.count(), func.max(rounds_.c.number), func.max(rounds_.c.record)).where(rounds_.c.run == run.id)
     played, last, record = connection.execute(query).one()
     paid = select(func.sum(payments.c.amount)).join(rounds_, payments.c.record == rounds_.c.record)
     moments = select(records.c.created_at).where(records.c.seq.in_([run.record, record or run.record]))
     times = list(connection.execute(moments.order_by(records.c.seq)).scalars())
     return RunSummary(
-        run.name, run.rule, run.cost, run.liability, connection.execute(count).scalar_one(), played, last,
+        run.name, run.rule, run.cost, run.liability, count_members(connection, run.id), played, last,
         int(connection.execute(paid.where(rounds_.c.run == run.id)).scalar() or 0), times[0], times[-1],
     )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """One round as the ledger keeps it: what came in checked, every reward recomputed, every row ready to be written."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from guerdon.mechanisms import Mechanism, Payments, Status
 # What single precision may put between a reward as it was paid and as it is recomputed, relative to its largest term.
 ROUNDING = 1e-4
 LONGEST_NOTE = 500
+LABELS = {status.value: status.label for status in Status}
 NUMBERS = ("deviation", "length", "alignment", "distance", "expected_distance", "variance")
 
 
@@ -72,8 +74,8 @@ class Round:
             "checkpoint": self.checkpoint,
         }
 
-    def payment_rows(self, record: int, agents: Sequence[int], own: Payments, cut: Any) -> list[dict[str, Any]]:
-        """Return the row of every payment, with its hash."""
+    def payment_columns(self, record: int, agents: Sequence[int], own: Payments, cut: Any) -> dict[str, Sequence[Any]]:
+        """Return the columns of all payments, with their hashes."""
         numbers = np.zeros(len(agents), dtype=chain.PAYMENT)
         numbers["record"], numbers["position"], numbers["agent"] = record, np.arange(len(agents)), agents
         numbers["status"], numbers["amount"] = own.status, to_micro(own.reward)
@@ -83,16 +85,15 @@ class Round:
                 numbers[name] = getattr(source, name) + 0.0  # no negative zero: SQLite would not keep its sign
         sealed = chain.payment_hashes(numbers, self.gradients, self.signatures, self.notes)
         columns: dict[str, Sequence[Any]] = {name: numbers[name].tolist() for name in chain.PAYMENT.names or ()}
-        columns["status"] = [Status(value).label for value in columns["status"]]
+        columns["status"] = [LABELS[value] for value in columns["status"]]
         for name in ("distance", "expected_distance", "variance"):
             columns[name] = [None if value != value else value for value in columns[name]]  # NaN
-        columns |= {"gradient": self.gradients, "signature": self.signatures, "note": self.notes, "hash": sealed}
-        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        return columns | {"gradient": self.gradients, "signature": self.signatures, "note": self.notes, "hash": sealed}
 
     def columns(self) -> dict[str, list[Any]]:
         """Return what was handed in per agent, as the payments' columns have it."""
         return {
-            "status": [Status(int(value)).label for value in self.payments.status],
+            "status": [LABELS[value] for value in self.payments.status.tolist()],
             **{name: (getattr(self.evidence, name) + 0.0).tolist() for name in ("deviation", "length", "alignment")},
             "gradient": list(self.gradients),
             "signature": list(self.signatures),
@@ -148,9 +149,14 @@ def take_in(
         signatures=_bytes("signatures", extras["signatures"], len(agents)),
         notes=_notes(extras["notes"], len(agents)),
         held=held,
-        metrics=chain.canonical({name: float(value) for name, value in metrics.items()}),
+        metrics=chain.canonical({str(name): _finite_or_none(value) for name, value in metrics.items()}),
         checkpoint=extras["checkpoint"],
     )
+
+
+def _finite_or_none(value: Any) -> float | None:
+    """Return a metric as JSON can hold it: a loss that is no number must not stop the pay."""
+    return float(value) if math.isfinite(value) else None
 
 
 def as_numpy(array: Any, dtype: Any) -> Any:

@@ -44,7 +44,7 @@ MOVES = {
     "forfeit": ("escrow", "treasury"),
 }
 KINDS = ("open", "enrol", "run", "join", "round", *MOVES, "payout", "settle", "sign")
-COMMON = ("treasury", "bank", "payable")  # accounts that there is one of
+COMMON = ("treasury", "bank", "payable")  # accounts that there is one of, numbered from 1
 PERSONAL = ("agent", "deposit", "escrow", "carried")  # accounts that each agent has one of
 LIABILITIES = ("carry", "deposit", "floor")
 OUTCOMES = ("paid", "cancelled")
@@ -85,7 +85,8 @@ Real: Any = Double().with_variant(REAL(), "sqlite")  # pyright: ignore[reportUnk
 
 
 def _choice(column: str, choices: tuple[str, ...]) -> CheckConstraint:
-    return CheckConstraint(f"{column} IN ({', '.join(repr(choice) for choice in choices)})", name=column)
+    # Not IN: SQLite builds the list anew for every row, which doubles the time of an insert.
+    return CheckConstraint(" OR ".join(f"{column} = {choice!r}" for choice in choices), name=column)
 
 
 def _record(*, primary_key: bool = True, table: str = "records.seq") -> Column[Any]:
@@ -157,9 +158,10 @@ accounts = Table(
     Column("balance", Whole, nullable=False),
     CheckConstraint("id >= 1", name="id"),
     _choice("kind", COMMON + PERSONAL),
-    CheckConstraint("(owner IS NULL) = (kind IN ('treasury', 'bank', 'payable'))", name="owner"),
+    CheckConstraint("(owner IS NULL) = (kind = 'treasury' OR kind = 'bank' OR kind = 'payable')", name="owner"),
     CheckConstraint(
-        "kind IN ('treasury', 'bank') OR (kind = 'carried' AND balance <= 0) OR (kind <> 'carried' AND balance >= 0)",
+        "(kind <> 'carried' AND balance >= 0) OR (kind = 'carried' AND balance <= 0) "
+        "OR kind = 'treasury' OR kind = 'bank'",
         name="balance",
     ),
     UniqueConstraint("owner", "kind"),
@@ -261,12 +263,14 @@ entries = Table(
     metadata,
     _record(),
     Column("line", Whole, primary_key=True, autoincrement=False),
-    Column("source", Whole, ForeignKey("accounts.id"), nullable=False, index=True),
+    Column("source", Whole, ForeignKey("accounts.id"), nullable=False),
     Column("target", Whole, ForeignKey("accounts.id"), nullable=False, index=True),
     Column("amount", Whole, nullable=False),
     CheckConstraint("line >= 0", name="line"),
     CheckConstraint("amount > 0", name="amount"),
     CheckConstraint("source <> target", name="accounts"),
+    # Nobody looks up what the treasury paid: half of all entries, and they would all lie in one place.
+    Index("ix_entries_source", "source", sqlite_where=text("source <> 1"), postgresql_where=text("source <> 1")),
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )

@@ -63,7 +63,7 @@ class Walk:
 def check_record(book: Book, walk: Walk, row: AnyRow, block: Block, here: slice, entries: Any) -> None:
     """Check one record against all before it, and add it to the walk."""
     rows = book.details.get(row.seq, {})
-    if not np.array_equal(entries[:, 1], np.arange(len(entries))):
+    if not (entries[:, 1] == np.arange(len(entries))).all():
         raise MismatchError(f"entries: the lines of record {row.seq} are not numbered from 0 without gaps")
     if row.kind == "round":
         expected = _expected_of_round(book, walk, rows["rounds"][0], block, here)
@@ -72,18 +72,25 @@ def check_record(book: Book, walk: Walk, row: AnyRow, block: Block, here: slice,
     else:
         expected = _expected_entries(book, walk, row, rows, entries[:, 2:])
     _check_entries(book, row.seq, entries[:, 2:], expected)
-    contents, which = chain.digest(detail(rows), block.hashes[here], entries[:, 2:]), _record_named(book, row, rows)
-    if contents != row.digest:
-        raise MismatchError(f"records: the contents of {which} are not what was recorded")
-    if row.previous != walk.sealed or row.created_at < walk.time:
-        raise MismatchError(f"records: {which} does not follow the one before it")
-    if chain.link(row.seq, row.kind, row.created_at, row.memo, contents, row.previous) != row.hash:
-        raise MismatchError(f"records: {which} does not have the hash of its contents")
+    wrong = _broken_link(walk, row, chain.digest(detail(rows), block.hashes[here], entries[:, 2:]))
+    if wrong is not None:
+        raise MismatchError(wrong.format(_record_named(book, row, rows)))
     np.subtract.at(walk.balances, entries[:, 2], entries[:, 4])
     np.add.at(walk.balances, entries[:, 3], entries[:, 4])
     walk.seq, walk.sealed, walk.time = row.seq, row.hash, row.created_at
     walk.payments += int(here.stop - here.start)
     walk.entries += len(entries)
+
+
+def _broken_link(walk: Walk, row: AnyRow, contents: bytes) -> str | None:
+    """Return what is wrong with a record's place in the chain, with braces for its name, or None."""
+    if contents != row.digest:
+        return "records: the contents of {} are not what was recorded"
+    if row.previous != walk.sealed or row.created_at < walk.time:
+        return "records: {} does not follow the one before it"
+    if chain.link(row.seq, row.kind, row.created_at, row.memo, contents, row.previous) != row.hash:
+        return "records: {} does not have the hash of its contents"
+    return None
 
 
 def _expected_of_round(book: Book, walk: Walk, played: Mapping[str, Any], block: Block, here: slice) -> Any:
@@ -118,7 +125,7 @@ def _settled(book: Book, walk: Walk, run: Any, numbers: Any, block: Block, here:
     own = {kind: book.owned[kind][numbers["agent"]] for kind in tables.PERSONAL}
     standing = Standing(*(walk.balances[own[kind]] for kind in ("agent", "deposit", "carried")))
     flows = settle(run.liability, numbers["amount"], numbers["held"], standing)
-    if not np.array_equal(flows.cut, numbers["cut"]):
+    if (flows.cut != numbers["cut"]).any():
         bad = here.start + int(np.argmax(flows.cut != numbers["cut"]))
         raise MismatchError(
             f"payments: the cut of {payment_named(book, block, bad)} does not follow from the run's liability"
@@ -178,7 +185,7 @@ def _of_settlement(book: Book, walk: Walk, row: AnyRow, settled: Mapping[str, An
 
 
 def _check_entries(book: Book, seq: int, found: Any, expected: Any) -> None:
-    if np.array_equal(found, expected):
+    if found.shape == expected.shape and (found == expected).all():
         return
     shown = [[tuple(line) for line in table.tolist()] for table in (found, expected)]
     for line in range(max(map(len, shown))):
