@@ -113,7 +113,7 @@ def statement(
         if out is not None:
             raise ValueError("`--out` goes with --format json, csv or html")
         cells = [
-            [f"{line.at:%Y-%m-%d}", _what(line), str(line.request or ""), _money(line.reward), _money(line.balance),
+            [f"{line.at:%Y-%m-%d}", line.what, str(line.request or ""), _money(line.reward), _money(line.balance),
              line.why]
             for line in shown.lines
         ]  # fmt: skip
@@ -402,10 +402,6 @@ def _write(content: str, out: Path | None) -> None:
         typer.echo(content, nl=not content.endswith("\n"))
     else:
         out.write_text(content, encoding="utf-8", newline="")
-
-
-def _what(line: Any) -> str:
-    return f"round {line.round}, {line.run}" if line.kind == "round" else line.kind
 
 
 def _money(micro: int | None) -> str:

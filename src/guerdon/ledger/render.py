@@ -77,13 +77,13 @@ _WORDS = {
 
 
 def _row(line: Line) -> str:
-    what = f"round {line.round}, run {escape(str(line.run))}" if line.kind == "round" else escape(line.kind)
     reward = "" if line.reward is None else format_amount(line.reward)
     mark = "" if line.status in (None, "paid") else f' class="{escape(str(line.status))}"'
-    return (
-        f"<tr{mark}><td>{line.at:%Y-%m-%d %H:%M}</td><td>{what}</td><td>{line.request or ''}</td><td>{reward}</td>"
-        f"<td>{format_amount(line.change)}</td><td>{format_amount(line.balance)}</td><td>{escape(line.why)}</td></tr>"
-    )
+    cells = [
+        f"{line.at:%Y-%m-%d %H:%M}", escape(line.what), str(line.request or ""), reward, format_amount(line.change),
+        format_amount(line.balance), escape(line.why),
+    ]  # fmt: skip
+    return f"<tr{mark}>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
 def _plain(line: Line) -> dict[str, object]:

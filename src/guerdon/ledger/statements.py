@@ -21,6 +21,7 @@ _MOVED = {
     "hold": "moved from the balance into escrow",
     "release": "released from escrow to the balance",
     "forfeit": "forfeited from escrow",
+    "payout": "frozen to be paid out",
 }
 
 
@@ -43,6 +44,11 @@ class Line(NamedTuple):
     deposit: int
     escrow: int
     carried: int
+
+    @property
+    def what(self) -> str:
+        """What happened, in a few words."""
+        return f"{self.run}, round {self.round}" if self.kind == "round" else self.kind.replace("settle", "payout")
 
 
 class Statement(NamedTuple):
@@ -81,7 +87,8 @@ def _line(
 ) -> Line:
     after = {"balance" if kind == "agent" else kind: amount for kind, amount in standing.items()}
     if paid is None:
-        why = _MOVED.get(record.kind) or settled or "frozen to be paid out"
+        amount = format_amount(max((abs(change) for change in moved.values()), default=0))
+        why = f"{amount} {_MOVED[record.kind]}" if record.kind in _MOVED else settled or ""
         why += f": {record.memo}" if record.memo else ""
         nothing = dict.fromkeys(("run", "round", "request", "status", "reward", "cut", "hash"))
     else:
