@@ -35,6 +35,15 @@ def is_traced(*values: object) -> bool:
     return jax is not None and any(isinstance(value, jax.core.Tracer) for value in values)
 
 
+def to_numpy(array: Array) -> Any:
+    """Return an array of any library as NumPy's, on the host; bfloat16, which NumPy lacks, becomes float32."""
+    if hasattr(array, "detach"):
+        array = array.detach().cpu()
+        array = array.float() if str(array.dtype) == "torch.bfloat16" else array
+    plain = np.asarray(array)
+    return plain.astype(np.float32) if plain.dtype.name == "bfloat16" else plain
+
+
 def widest_float(xp: Namespace) -> Any:
     """Return float64 where the library has it; JAX has it only in its 64-bit mode."""
     return xp.asarray(1.0).dtype if compat.is_jax_namespace(xp) else xp.float64

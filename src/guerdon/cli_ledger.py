@@ -57,6 +57,8 @@ class MoveKind(StrEnum):
     hold = "hold"
     release = "release"
     forfeit = "forfeit"
+    repay = "repay"
+    waive = "waive"
 
 
 DbOption = Annotated[
@@ -226,19 +228,19 @@ def key(file: Annotated[Path, typer.Argument(help="Where to put the private key;
 @app.command(epilog='Example: [bold]guerdon ledger move deposit north 100 --memo "transfer 4711"[/]')
 def move(
     kind: Annotated[MoveKind, typer.Argument(help="What to do.")],
-    agent: AgentArgument,
+    agent: Annotated[str, typer.Argument(help="The agent's whole name.")],
     amount: AmountArgument,
     db: DbOption = DEFAULT,
     memo: MemoOption = "",
 ) -> None:
-    """Record a deposit or its withdrawal; move money of an agent into escrow, release it, or declare it forfeited."""
+    """Record a deposit or its withdrawal; hold, release or forfeit money in escrow; repay or waive a carried loss."""
     _need_ledger()
     from guerdon.ledger.money import parse_amount
 
     micro = parse_amount(amount)
     with _open(db, write=True) as ledger:
         recorded = ledger.move(kind.value, agent, micro, memo)
-    typer.echo(f"{kind.value} of {_money(micro)} recorded as record {recorded.record}")
+    typer.echo(f"{kind.value} of {_money(micro)} for {agent} recorded as record {recorded.record}")
 
 
 @app.command(epilog="Example: [bold]guerdon ledger enrol north --public-key north.pem[/]")
@@ -374,6 +376,8 @@ def _need_ledger() -> None:
 def _print_table(
     title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[str], empty: str
 ) -> None:
+    from guerdon.ledger.checks import UNPRINTABLE
+
     console = Console(emoji=False)
     if not rows:
         console.print(empty)
@@ -383,7 +387,7 @@ def _print_table(
         wide = heading in text and heading != "when"
         table.add_column(heading, justify="left" if heading in text else "right", overflow="fold", no_wrap=not wide)
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
+        table.add_row(*(escape(UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", cell)) for cell in row))
     console.print(table)
 
 

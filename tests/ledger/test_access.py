@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
-from guerdon.ledger import Ledger, Recorded, RefusedError, UnavailableError
-from tests.ledger.scenes import NAMES, RULE, dump, play, record
+from guerdon.ledger import Ledger, Recorded, RefusedError, UnavailableError, journal
+from tests.ledger.scenes import NAMES, REMEMBERING, RULE, dump, play, record
 
 WEIGHTS = np.arange(4.0)
 WRITES: dict[str, Callable[[Ledger], Any]] = {
@@ -259,6 +260,8 @@ def test_the_unit_is_checked(tmp_path: Path) -> None:
         assert ledger.unit == "EUR"
     with Ledger(tmp_path / "guerdon.db") as ledger:
         assert ledger.unit == "EUR"
+    with pytest.raises(RefusedError, match="counts in EUR, not in USD"):
+        Ledger(tmp_path / "guerdon.db", unit="USD")
 
 
 def test_a_writer_in_another_process_is_seen(filled: str) -> None:
@@ -275,3 +278,114 @@ def test_a_writer_in_another_process_is_seen(filled: str) -> None:
         assert ledger.runs()[0].rounds == 5
         record(ledger, "heart", play(6)[5:])
         assert ledger.verify().holds
+
+
+def test_one_ledger_serves_many_threads(filled: str) -> None:
+    failures: list[BaseException] = []
+    with Ledger(filled) as ledger:
+
+        def work(index: int) -> None:
+            try:
+                for turn in range(4):
+                    ledger.balances()
+                    ledger.statement("north")
+                    if index % 4 == 0:
+                        ledger.move("deposit", "north", 1 + turn)
+            except BaseException as error:  # noqa: BLE001 - shown below
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(index,)) for index in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert ledger.verify().problem is None
+        assert next(row.deposit for row in ledger.balances() if row.agent == "north") == 4 * (1 + 2 + 3 + 4)
+
+
+def test_a_join_that_was_refused_is_forgotten(filled: str) -> None:
+    five = play(4, agents=5)[3]
+    with Ledger(filled) as first, Ledger(filled) as second:
+        wrong = five.payments._replace(reward=five.payments.reward + 1)
+        with pytest.raises(RefusedError):
+            first.record_round("heart", 4, 8, wrong, five.evidence, agents=[*NAMES, "alice"])
+        second.enrol({"carol": None})
+        second.record_round("heart", *five.arguments(), agents=[*NAMES, "bob"])
+        first.record_round("heart", *play(5, agents=5)[4].arguments())
+        assert first.verify().problem is None
+        assert {row.agent for row in first.balances() if row.balance or row.carried} <= {*NAMES, "bob"}
+
+
+def test_a_state_that_was_not_committed_is_forgotten(where: str) -> None:
+    ours, theirs = play(3, REMEMBERING), play(3, REMEMBERING, seed=5)
+    with Ledger(where) as first, Ledger(where) as second:
+        first.start_run("run", NAMES, REMEMBERING)
+        first.record_round("run", *ours[0].arguments())
+
+        def fail(*_: Any) -> None:
+            raise RuntimeError("the power fails")
+
+        event.listen(first._database.engine, "commit", fail)
+        with pytest.raises(RuntimeError, match="the power fails"):
+            first.record_round("run", *ours[1].arguments())
+        event.remove(first._database.engine, "commit", fail)
+        state = REMEMBERING.init(4)
+        for one in (ours[0], theirs[1], ours[2]):
+            payments, state = REMEMBERING.pay(state, one.evidence, one.payments.status != 1, 8)
+            writer = second if one is theirs[1] else first
+            writer.record_round("run", one.number, 8, payments, one.evidence)
+        assert first.verify().problem is None
+
+
+def test_a_reader_through_a_link_sees_everything(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link.db").symlink_to(tmp_path / "data" / "guerdon.db")
+    with Ledger(tmp_path / "data" / "guerdon.db") as writer, Ledger(tmp_path / "link.db", read_only=True) as reader:
+        for count in range(1, 4):
+            writer.enrol({f"agent {count}": None})
+            assert len(reader.balances()) == count
+
+
+def test_a_new_file_is_its_owners_alone(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "guerdon.db") as ledger:
+        ledger.enrol({"north": None})
+        assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
+
+
+@pytest.mark.parametrize("name", ["with space.db", "per%20cent.db", "what?.db", "hash#.db", "ünï.db"])
+def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
+    for _ in range(2):
+        with Ledger(tmp_path / name) as ledger:
+            ledger.enrol({"north": None})
+    with Ledger(tmp_path / name, read_only=True) as ledger:
+        assert ledger.verify().records == 2
+    assert (tmp_path / name).is_file()
+
+
+def test_no_password_is_shown_wherever_it_stands() -> None:
+    with pytest.raises(UnavailableError) as caught:
+        Ledger("postgresql://user@127.0.0.1:1/name?password=secret&sslpassword=secret")
+    assert "secret" not in str(caught.value)
+
+
+def test_options_of_the_address_are_kept_and_no_patience_is_no_waiting(filled: str) -> None:
+    if "://" not in filled:
+        pytest.skip("of PostgreSQL only")
+    with Ledger(filled) as ledger, ledger._database.engine.begin() as connection:
+        connection.execute(text("CREATE SCHEMA tenant"))
+    with Ledger(f"{filled}?options=-csearch_path%3Dtenant") as tenant:
+        assert tenant.balances() == []
+        assert tenant.verify().problem is None
+    with Ledger(filled) as holder, Ledger(filled, patience=0) as waiting:
+        with holder._database.writing(), pytest.raises(UnavailableError, match="another process is writing"):
+            waiting.enrol({"x": None})
+        assert waiting.verify().problem is None
+
+
+def test_a_clock_set_back_does_not_reorder(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger.enrol({"north": None})
+    late = datetime(1999, 1, 1, tzinfo=UTC)
+    monkeypatch.setattr(journal, "datetime", type("Clock", (), {"now": staticmethod(lambda _: late)}))
+    ledger.enrol({"south": None})
+    assert ledger.verify().problem is None

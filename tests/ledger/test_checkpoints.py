@@ -19,6 +19,9 @@ def test_arrays_of_every_library_come_back() -> None:
         "jax": {"x": jnp.arange(3)},
         "empty": {},
     }  # fmt: skip
+    half = {"torch": torch.ones(2, dtype=torch.bfloat16), "jax": jnp.ones(2, dtype=jnp.bfloat16)}
+    rounded = unpack(pack({"half": half}))
+    assert all(array.dtype == np.float32 for array in rounded["half"].values())
     back = unpack(pack(groups))
     assert set(back) == {"model", "mechanism", "jax"}
     np.testing.assert_array_equal(back["model"]["layer/0"], np.arange(6.0).reshape(2, 3))

@@ -99,6 +99,14 @@ def test_the_address_may_come_from_the_environment(folder: Path, tmp_path_factor
     assert "north" in run("balances", cwd=elsewhere, GUERDON_DB=str(folder / "guerdon.db"))
 
 
+def test_nothing_recorded_can_move_the_terminal(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "guerdon.db") as ledger:
+        ledger.start_run("run", NAMES, RULE)
+        ledger.record_round("run", *play(1)[0].arguments(), notes=["\x1b[2J\x1b]0;title\x07", "", "", ""])
+    assert "\x1b" not in run("statement", "north", cwd=tmp_path)
+    assert "printable characters" in run("enrol", "\x1b[31mred", cwd=tmp_path, code=2)
+
+
 def test_a_ledger_on_a_server(where: str, tmp_path: Path) -> None:
     with Ledger(where) as ledger:
         ledger.start_run("run", NAMES, RULE)
@@ -118,7 +126,7 @@ def test_a_ledger_on_a_server(where: str, tmp_path: Path) -> None:
         (["verify", "--receipt", "gone.json"], "No such file or directory: 'gone.json'"),
         (["balances", "--db", "postgresql://u:secret@127.0.0.1:1/x"], "the database server cannot be reached"),
         (["balances", "--db", "mongodb://x/y"], "a ledger is kept in an SQLite file or in PostgreSQL"),
-        (["enrol", ""], "an agent's name must be text of 1 to 200 characters"),
+        (["enrol", ""], "an agent's name must be text of 1 to 200 printable characters"),
         (["key", "/nowhere/key.pem"], "No such file or directory"),
         (["statement"], "Missing argument 'AGENT'"),
         (["move", "steal", "north", "1"], "Invalid value for"),

@@ -23,7 +23,7 @@ HOSTILE = [
     "<script>alert(1)</script>",
     '=HYPERLINK("x")',
     'quote " and \\ slash',
-    "two\nlines; | done",
+    "two: lines, type:Q; | done",
     "Zoë 北 🏥",
     "-5",
     "a,b",
@@ -209,6 +209,34 @@ def test_payouts_are_paid_once(ledger: Ledger) -> None:
     with pytest.raises(RefusedError, match="there is no payout 3"):
         ledger.settle_payout(3, "paid")
     assert ledger.verify().holds
+
+
+def test_a_payout_nets_what_is_carried_and_a_loss_can_be_repaid_or_waived(ledger: Ledger) -> None:
+    ledger.start_run("run", NAMES, HARSH)
+    for one in play(25, HARSH):
+        record(ledger, "run", [one])
+        owing = [row for row in ledger.balances() if 2 < -row.carried < row.balance]
+        if owing:
+            break
+    name, has, owes = owing[0].agent, owing[0].balance, -owing[0].carried
+    with pytest.raises(RefusedError, match="he carries"):
+        ledger.move("repay", name, owes + 1)
+    ledger.move("repay", name, 1)
+    ledger.move("waive", name, 2)
+    number = ledger.payout()
+    assert dict(ledger.payouts()[number - 1].items)[name] == has - (owes - 3)
+    after = {row.agent: row for row in ledger.balances()}
+    assert (after[name].balance, after[name].carried) == (0, 0)
+    ledger.settle_payout(number, "cancelled")
+    assert next(row.balance for row in ledger.balances() if row.agent == name) == has - (owes - 3)
+    assert ledger.verify().problem is None
+    assert exported(ledger, "beancount")
+
+
+def test_money_moves_by_whole_names_only(ledger: Ledger) -> None:
+    ledger.enrol({"northwest": None})
+    with pytest.raises(RefusedError, match="there is no agent 'north'; is 'northwest' meant"):
+        ledger.move("deposit", "north", 1)
 
 
 def test_what_is_not_there_cannot_be_moved(ledger: Ledger) -> None:

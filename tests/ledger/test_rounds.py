@@ -5,7 +5,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, FlatPay, FunctionCost, GenieAided, KnownVariance, OutputAgreement, PowerCost, gather
+from guerdon import (
+    AffineCost,
+    EstimatedVariance,
+    FlatPay,
+    FunctionCost,
+    GenieAided,
+    KnownVariance,
+    OutputAgreement,
+    PowerCost,
+    gather,
+)
+from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
 from tests.ledger.scenes import HARSH, NAMES, REMEMBERING, RULE, busy_ledger, play, record
@@ -234,3 +245,107 @@ def test_everything_together_verifies(ledger: Ledger) -> None:
     assert found.payments == 4 * 10 + 5 * 5
     assert [run.rounds for run in ledger.runs()] == [6, 4, 5]
     assert ledger.rounds("heart")[2].statuses["invalid"] == 1
+
+
+@pytest.mark.parametrize("mechanism", [HARSH, RULE], ids=["known", "balanced"])
+@pytest.mark.parametrize("liability", ["carry", "deposit", "floor"])
+def test_nobody_can_keep_the_others_from_being_paid(ledger: Ledger, mechanism: Any, liability: str) -> None:
+    ledger.start_run("run", NAMES, mechanism, liability=liability)
+    rng, everybody, state = np.random.default_rng(0), np.ones(4, dtype=bool), mechanism.init(4)
+    for number, size in enumerate([1.0, 1e9, 1e14, 1.0], 1):
+        gradients = rng.normal(size=(4, 6))
+        gradients[3] *= size
+        evidence = gather(gradients, everybody)
+        payments, state = mechanism.pay(state, evidence, everybody, 8)
+        assert ledger.record_round("run", number, 8, payments, evidence).new
+    assert ledger.verify().problem is None
+
+
+@pytest.mark.parametrize("mechanism", [OutputAgreement(AffineCost(1, 1), EstimatedVariance()), REMEMBERING, RULE])
+@pytest.mark.parametrize("size", [100.0, 1000.0])
+def test_rounds_in_single_precision_are_accepted(ledger: Ledger, mechanism: Any, size: float) -> None:
+    """As JAX computes by default: evidence, payments and history in float32, with one agent far out."""
+    rng, everybody, single = np.random.default_rng(0), np.ones(6, dtype=bool), np.float32
+    names = [f"agent {index}" for index in range(6)]
+    ledger.start_run("run", names, mechanism)
+    state = type(mechanism.init(6))(*(part.astype(single) for part in mechanism.init(6)))
+    for number in range(1, 12):
+        gradients = rng.normal(size=(6, 20))
+        gradients[number % 6] *= size if number < 3 else 1
+        seen = gather(gradients, everybody)
+        evidence = Evidence(*(part.astype(single) for part in seen[:3]), counted=seen.counted)
+        payments, state = mechanism.pay(state, evidence, everybody, 8)
+        call: Any = ("run", number, 8, payments, evidence)
+        assert ledger.record_round(*call).new
+        assert not ledger.record_round(*call).new
+    assert ledger.verify().problem is None
+
+
+def test_rounds_from_before_somebody_joined_can_be_replayed(ledger: Ledger) -> None:
+    ledger.start_run("run", NAMES, RULE)
+    record(ledger, "run", play(2))
+    ledger.record_round("run", *play(3, agents=5)[2].arguments(), agents=[*NAMES, "new"])
+    before = ledger.verify()
+    record(ledger, "run", play(2))
+    record(ledger, "run", play(1), agents=NAMES)
+    assert not ledger.record_round("run", *play(3, agents=5)[2].arguments()).new
+    assert not ledger.start_run("run", NAMES, RULE).new
+    assert ledger.verify() == before
+    for agents in (NAMES[:2], [*NAMES, "new"]):
+        with pytest.raises(RefusedError, match="was started with another agents"):
+            ledger.start_run("run", agents, RULE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda payments, evidence: (payments._replace(reward=payments.reward + 0.0009), evidence),
+        lambda payments, evidence: (payments._replace(distance=payments.distance * 7), evidence),
+        lambda payments, evidence: (payments._replace(variance=payments.variance * 9), evidence),
+        lambda payments, evidence: (payments, evidence._replace(counted=~evidence.counted)),
+    ],
+    ids=["reward", "distance", "variance", "counted"],
+)
+def test_a_replay_that_differs_in_a_detail_is_refused(ledger: Ledger, change: Any) -> None:
+    ledger.start_run("run", NAMES, RULE)
+    one = play(1)[0]
+    ledger.record_round("run", *one.arguments())
+    payments, evidence = change(one.payments, one.evidence)
+    with pytest.raises(RefusedError, match="round 1 of run 'run' is recorded already, with another reward or distance"):
+        ledger.record_round("run", 1, 8, payments, evidence)
+    assert not ledger.record_round("run", np.int64(1), np.int64(8), one.payments, one.evidence).new  # pyright: ignore[reportArgumentType]
+
+
+def test_nonsense_is_named_before_the_database_sees_it(ledger: Ledger) -> None:
+    ledger.start_run("run", NAMES, RULE)
+    one = play(1)[0]
+    for payments, evidence, message in [
+        (one.payments, one.evidence._replace(length=-one.evidence.length), "no deviation and no length is negative"),
+        (one.payments, one.evidence._replace(length=one.evidence.length * np.nan), "must hold finite numbers only"),
+        (one.payments._replace(status=np.array([0, 0, 0, 9])), one.evidence, "`status` must hold values of `Status`"),
+    ]:
+        with pytest.raises(RefusedError, match=message):
+            ledger.record_round("run", 1, 8, payments, evidence)
+    with pytest.raises(TypeError, match="`round` must be an integer"):
+        ledger.record_round("run", 2**63, 8, one.payments, one.evidence)
+
+
+def test_notes_are_kept_within_limits_and_zero_has_no_sign(ledger: Ledger) -> None:
+    ledger.start_run("run", NAMES, RULE)
+    one = play(1)[0]
+    evidence = one.evidence._replace(alignment=np.where(one.evidence.counted, one.evidence.alignment, -0.0))
+    ledger.record_round("run", 1, 8, one.payments, evidence, notes=["x" * 10_000, "nul\0", "\ud800", ""])
+    assert ledger.statement("north").lines[0].why.endswith("note: " + "x" * 500)
+    assert ledger.verify().problem is None
+
+
+def test_the_state_comes_back_with_the_round(ledger: Ledger) -> None:
+    ledger.start_run("run", NAMES, REMEMBERING)
+    state = REMEMBERING.init(4)
+    for one in play(4, REMEMBERING):
+        ledger.record_round("run", *one.arguments())
+        _, state = REMEMBERING.pay(state, one.evidence, one.payments.status != 1, one.request)
+    resumed = ledger.resume("run")
+    assert resumed is not None
+    for own, kept in zip(state, resumed.state, strict=True):
+        np.testing.assert_allclose(own, kept, rtol=1e-12)

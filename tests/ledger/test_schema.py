@@ -7,6 +7,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sqlalchemy import insert, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
@@ -17,7 +18,7 @@ from tests.ledger.scenes import NAMES, RULE, busy_ledger, play, record
 
 # The only columns that may be empty, each because there may be nothing to say.
 NULLABLE = {
-    "agents.public_key", "accounts.owner", "rounds.checkpoint", "payments.distance", "payments.expected_distance",
+    "accounts.owner", "rounds.checkpoint", "payments.distance", "payments.expected_distance",
     "payments.variance", "payments.gradient", "payments.signature",
 }  # fmt: skip
 
@@ -41,10 +42,10 @@ def test_nothing_is_empty_that_must_not_be(ledger: Ledger) -> None:
         keys = [key for table in t.metadata.tables for key in inspector.get_foreign_keys(table)]
     assert nullable == NULLABLE
     assert checks == {
-        "ledger": 4, "records": 5, "agents": 2, "accounts": 4, "runs": 3, "members": 1, "rounds": 3, "payments": 10,
-        "entries": 3, "payouts": 1, "settlements": 1, "signatures": 2, "checkpoints": 1,
+        "ledger": 5, "records": 5, "agents": 2, "keys": 0, "accounts": 4, "runs": 3, "members": 1, "rounds": 4,
+        "payments": 10, "entries": 3, "payouts": 1, "settlements": 1, "signatures": 2, "checkpoints": 1,
     }  # fmt: skip
-    assert len(keys) == 20
+    assert len(keys) == 22
 
 
 def test_tables_keep_to_their_types_on_sqlite_too(tmp_path: Any) -> None:
@@ -58,7 +59,9 @@ def test_tables_keep_to_their_types_on_sqlite_too(tmp_path: Any) -> None:
 
 def test_what_is_recorded_cannot_be_changed(ledger: Ledger) -> None:
     busy_ledger(ledger)
-    ledger.sign(Ed25519PrivateKey.generate())
+    key = Ed25519PrivateKey.generate()
+    ledger.enrol({"north": key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)})
+    ledger.sign(key)
     tried = 0
     for name, table in t.metadata.tables.items():
         if name in ("checkpoints", "ledger", "accounts"):
@@ -71,7 +74,7 @@ def test_what_is_recorded_cannot_be_changed(ledger: Ledger) -> None:
                 ledger._database.engine.begin() as connection,
             ):
                 connection.execute(text(statement))
-    assert tried == 20
+    assert tried == 22
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM accounts", "UPDATE accounts SET id = id", "DELETE FROM ledger"])
@@ -80,6 +83,9 @@ def test_accounts_and_the_head_stay(ledger: Ledger, statement: str) -> None:
         connection.execute(text(statement))
 
 
+ROUND: dict[str, Any] = {
+    "record": 1, "run": 1, "number": 9, "request": 8, "rule": "", "cost": "", "metrics": "", "payload": bytes(32),
+}  # fmt: skip
 BAD: list[tuple[Any, dict[str, Any]]] = [
     (t.entries, {"record": 1, "line": 0, "source": 1, "target": 1, "amount": 5}),
     (t.entries, {"record": 1, "line": 0, "source": 1, "target": 2, "amount": 0}),
@@ -94,12 +100,12 @@ BAD: list[tuple[Any, dict[str, Any]]] = [
     (t.agents, {"id": 50, "record": 1, "name": "north"}),
     (t.agents, {"id": 50, "record": 1, "name": ""}),
     (t.runs, {"id": 9, "record": 1, "name": "x", "rule": "", "cost": "", "liability": "none"}),
-    (t.rounds, {"record": 1, "run": 1, "number": 1, "request": 8, "rule": "", "cost": "", "metrics": ""}),
-    (t.rounds, {"record": 1, "run": 1, "number": 9, "request": 0, "rule": "", "cost": "", "metrics": ""}),
-    (t.rounds, {"record": 1, "run": 1, "number": 9, "request": 1, "rule": "", "cost": "", "metrics": "",
-                "checkpoint": b"x"}),
+    (t.rounds, ROUND | {"number": 1}),
+    (t.rounds, ROUND | {"request": 0}),
+    (t.rounds, ROUND | {"checkpoint": b"x"}),
+    (t.rounds, ROUND | {"payload": b"x"}),
     (t.signatures, {"record": 1, "public_key": b"x", "signature": b"x" * 64}),
-    (t.ledger, {"id": 2, "name": "x" * 32, "unit": "EUR", "head": 1, "hash": bytes(32)}),
+    (t.ledger, {"id": 2, "name": "x" * 32, "unit": "EUR", "schema": bytes(32), "head": 1, "hash": bytes(32)}),
     (t.records, {"seq": 0, "kind": "open", "created_at": datetime.now(UTC), "memo": "", "digest": bytes(32),
                  "previous": b"p" * 32, "hash": b"h" * 32}),
     (t.records, {"seq": 99, "kind": "gift", "created_at": datetime.now(UTC), "memo": "", "digest": bytes(32),
@@ -127,6 +133,7 @@ PAYMENT: dict[str, Any] = {
 
 
 IMPOSSIBLE: list[dict[str, Any]] = [
+    {"variance": float("inf")}, {"alignment": float("-inf")}, {"distance": 1e309},
     {"position": -1}, {"status": "lucky"}, {"deviation": -1.0}, {"length": None}, {"distance": None},
     {"variance": None}, {"status": "declined"}, {"cut": 6}, {"cut": -1}, {"held": -1}, {"gradient": b"x"},
     {"gradient": None}, {"hash": b""}, {"agent": 77}, {"amount": None}, {"note": None},
@@ -135,10 +142,9 @@ IMPOSSIBLE: list[dict[str, Any]] = [
 
 def test_the_database_refuses_impossible_payments(ledger: Ledger) -> None:
     ledger.start_run("run", NAMES, RULE)
-    columns = {"record": 1, "run": 1, "number": 9, "request": 1, "rule": "", "cost": "", "metrics": ""}
     for change in [None, *IMPOSSIBLE]:
         with ledger._database.engine.connect() as connection:
-            connection.execute(insert(t.rounds), columns)
+            connection.execute(insert(t.rounds), ROUND)
             row = PAYMENT | {"record": 1} | (change or {})
             if change is None:
                 connection.execute(insert(t.payments), row)

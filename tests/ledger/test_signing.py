@@ -66,6 +66,8 @@ def test_a_key_is_never_replaced(ledger: Ledger) -> None:
     ledger.enrol({"north": der(KEYS["p384"])})
     assert ledger.enrol({"north": der(KEYS["p384"])}).new is False
     assert ledger.enrol({"north": None}).new is False
+    ledger.start_run("run", ["late"], RULE)
+    assert ledger.enrol({"late": der(KEYS["ed25519"])}).new  # he had none yet
     with pytest.raises(RefusedError, match="keys are never replaced"):
         ledger.enrol({"north": der(KEYS["ed25519"])})
     with pytest.raises(RefusedError, match="Ed25519 or on an elliptic curve"):

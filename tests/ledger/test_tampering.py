@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -11,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sqlalchemy import Connection, Table, create_engine, select, text
 from sqlalchemy.exc import DBAPIError
 
-from guerdon.ledger import Ledger, RefusedError, UnavailableError
-from guerdon.ledger.database import parse_url
+from guerdon.ledger import Ledger, RefusedError, UnavailableError, sign_submission, submission
+from guerdon.ledger.database import parse_url, schema_digest
 from guerdon.ledger.tables import KINDS, LIABILITIES, OUTCOMES, metadata
 from guerdon.ledger.verify import Verification, verify
 from guerdon.mechanisms import Status
@@ -34,8 +36,6 @@ def attacker(where: str) -> Generator[Connection]:
         if url.get_backend_name() == "sqlite":
             connection.execute(text("PRAGMA foreign_keys = OFF"))
             connection.execute(text("BEGIN IMMEDIATE"))
-            for (name,) in connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).all():
-                connection.execute(text(f"DROP TRIGGER {name}"))
         else:
             connection.execute(text("BEGIN"))
             connection.execute(text("SET LOCAL session_replication_role = replica"))
@@ -90,10 +90,56 @@ def flipped(data: bytes, bit: int) -> bytes:
     return bytes(changed)
 
 
+def reseal(connection: Connection) -> None:
+    """Recompute all hashes as a patient attacker would, so that only the recomputation of money can find him."""
+    from guerdon.ledger import chain, tables
+    from guerdon.ledger.journal import DETAILS, detail
+    from guerdon.ledger.replay import read_payments
+
+    sealed = chain.START
+    for row in connection.execute(select(tables.records).order_by(tables.records.c.seq)).all():
+        block = read_payments(connection, row.seq, row.seq)
+        hashes = chain.payment_hashes(block.numbers, block.gradients, block.signatures, block.notes)
+        paid = tables.payments
+        for place, value in zip(block.numbers["position"].tolist(), hashes, strict=True):
+            one = (paid.c.record == row.seq) & (paid.c.position == place)
+            connection.execute(paid.update().where(one).values(hash=value))
+        content: dict[str, list[dict[str, Any]]] = {}
+        for name in DETAILS:
+            table = metadata.tables[name]
+            query = select(table).where(table.c.record == row.seq).order_by(*table.primary_key.columns)
+            content[name] = [dict(one) for one in connection.execute(query).mappings()]
+        if row.seq == 1:
+            head = connection.execute(select(tables.ledger)).mappings().one()
+            content["ledger"] = [{name: head[name] for name in ("name", "unit", "schema")}]
+        entry = tables.entries.c
+        query = select(entry.source, entry.target, entry.amount).where(entry.record == row.seq).order_by(entry.line)
+        lines = np.array([tuple(row) for row in connection.execute(query)], dtype=np.int64).reshape(-1, 3)
+        contents = chain.digest(detail(content), hashes, lines)
+        previous, sealed = sealed, chain.link(row.seq, row.kind, row.created_at, row.memo, contents, sealed)
+        connection.execute(tables.records.update().where(tables.records.c.seq == row.seq).values(
+            digest=contents, previous=previous, hash=sealed))  # fmt: skip
+    connection.execute(tables.ledger.update().values(hash=sealed))
+
+
+def unprotect(where: str) -> None:
+    """Make an SQLite ledger one that never had triggers, so that only `verify` stands in the attacker's way."""
+    engine = create_engine(parse_url(where))
+    with engine.begin() as connection:
+        if connection.dialect.name == "sqlite":
+            for (name,) in connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).all():
+                connection.execute(text(f"DROP TRIGGER {name}"))
+            connection.execute(metadata.tables["ledger"].update().values(schema=schema_digest(connection)))
+            reseal(connection)
+    engine.dispose()
+
+
 @pytest.fixture
 def busy(where: str) -> str:
     with Ledger(where) as ledger:
         busy_ledger(ledger)
+    unprotect(where)
+    with Ledger(where) as ledger:
         ledger.sign(Ed25519PrivateKey.generate())
     return where
 
@@ -225,38 +271,6 @@ def test_the_first_of_several_is_named(busy: str) -> None:
     assert found.records == 2
 
 
-def reseal(connection: Connection) -> None:
-    """Recompute all hashes as a patient attacker would, so that only the recomputation of money can find him."""
-    from guerdon.ledger import chain, tables
-    from guerdon.ledger.journal import DETAILS, detail
-    from guerdon.ledger.replay import read_payments
-
-    sealed = chain.START
-    for row in connection.execute(select(tables.records).order_by(tables.records.c.seq)).all():
-        block = read_payments(connection, row.seq, row.seq)
-        hashes = chain.payment_hashes(block.numbers, block.gradients, block.signatures, block.notes)
-        paid = tables.payments
-        for place, value in enumerate(hashes):
-            one = (paid.c.record == row.seq) & (paid.c.position == place)
-            connection.execute(paid.update().where(one).values(hash=value))
-        content: dict[str, list[dict[str, Any]]] = {}
-        for name in DETAILS:
-            table = metadata.tables[name]
-            query = select(table).where(table.c.record == row.seq).order_by(*table.primary_key.columns)
-            content[name] = [dict(one) for one in connection.execute(query).mappings()]
-        if row.seq == 1:
-            head = connection.execute(select(tables.ledger)).mappings().one()
-            content["ledger"] = [{"name": head["name"], "unit": head["unit"]}]
-        entry = tables.entries.c
-        query = select(entry.source, entry.target, entry.amount).where(entry.record == row.seq).order_by(entry.line)
-        lines = np.array([tuple(row) for row in connection.execute(query)], dtype=np.int64).reshape(-1, 3)
-        contents = chain.digest(detail(content), hashes, lines)
-        previous, sealed = sealed, chain.link(row.seq, row.kind, row.created_at, row.memo, contents, sealed)
-        connection.execute(tables.records.update().where(tables.records.c.seq == row.seq).values(
-            digest=contents, previous=previous, hash=sealed))  # fmt: skip
-    connection.execute(tables.ledger.update().values(hash=sealed))
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -282,6 +296,7 @@ def test_money_is_recomputed_even_where_all_hashes_fit(where: str, change: list[
         ledger.move("deposit", "north", 5_000_000)
         record(ledger, "heart", play(6, seed=3))
         ledger.start_run("cuts", NAMES, RULE, liability="deposit")
+    unprotect(where)
     with attacker(where) as connection:
         numbers = dict(connection.execute(text("SELECT number, record FROM rounds WHERE run = 1")).all())
         for one in change:  # the records of this ledger lie a little later than those the statements name
@@ -291,6 +306,133 @@ def test_money_is_recomputed_even_where_all_hashes_fit(where: str, change: list[
         reseal(connection)
         found = verify(connection)
         assert found.holds if message is None else message in str(found.problem), found.problem
+
+
+def forged(where: str) -> None:
+    """A ledger with something of everything that can be forged."""
+    key = Ed25519PrivateKey.generate()
+    with Ledger(where) as ledger:
+        ledger.enrol({"north": key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)})
+        ledger.start_run("run", NAMES, RULE)
+        for one in play(4):
+            message = submission("run", one.number, one.request, one.gradients[0] or b"")
+            signatures = [sign_submission(key, message), None, None, None]
+            ledger.record_round("run", *one.arguments(), gradients=one.gradients, signatures=signatures)
+        ledger.move("deposit", "north", 5_000_000)
+        ledger.move("withdraw", "north", 5_000_000)
+        ledger.payout()
+        ledger.settle_payout(1, "paid")
+        ledger.start_run("more", NAMES, RULE)
+        record(ledger, "more", play(2))
+    unprotect(where)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["UPDATE entries SET amount = amount + 1 WHERE record = (SELECT seq FROM records WHERE kind = 'withdraw')"],
+         "overdraws deposit of 'north'"),
+        (["UPDATE payments SET signature = (SELECT signature FROM payments p WHERE p.signature IS NOT NULL "
+          "ORDER BY record DESC LIMIT 1) WHERE signature IS NOT NULL"], "the signature of the payment of agent 'north'"),
+        (["UPDATE entries SET source = source + 2 WHERE record = (SELECT record FROM payouts) AND line = 0"],
+         "entries: record"),
+        (["INSERT INTO entries SELECT record, 99, source, target, amount FROM entries WHERE line = 0 AND "
+          "record = (SELECT record FROM payouts)"], "entries: the lines of record"),
+        (["INSERT INTO entries SELECT e.record, (SELECT COUNT(*) FROM entries x WHERE x.record = e.record), source, "
+          "target, amount FROM entries e WHERE line = 0 AND e.record = (SELECT record FROM payouts)"], "must be nothing"),
+        (["UPDATE records SET created_at = (SELECT created_at FROM records WHERE seq = 1) WHERE seq = 5"],
+         "does not follow the one before it"),
+        (["UPDATE rounds SET number = number + 1 WHERE run = 1 AND number = 4"], "does not follow round 3"),
+        (["UPDATE payments SET position = position + 1 WHERE record = 5 AND position = 3"],
+         "must have one payment per agent, in order"),
+        (["UPDATE settlements SET payout = payout - 1"], "which is no open payout"),
+    ],
+    ids=["overdraft", "signature", "payout from deposit", "lines", "twice in a payout", "time", "gap", "position",
+         "settled"],
+)  # fmt: skip
+def test_what_no_writer_would_write_is_found_even_where_all_hashes_fit(
+    where: str, change: list[str], message: str
+) -> None:
+    forged(where)
+    with attacker(where) as connection:
+        for one in change:
+            connection.execute(text(one))
+        reseal(connection)
+        found = verify(connection)
+    assert message in str(found.problem), found.problem
+
+
+def test_a_payout_settled_twice_is_found(where: str) -> None:
+    forged(where)
+    records, settlements = metadata.tables["records"], metadata.tables["settlements"]
+    with attacker(where) as connection:
+        if connection.dialect.name == "sqlite":
+            pytest.skip("SQLite's own constraint cannot be taken away without making the table anew")
+        connection.execute(text("ALTER TABLE settlements DROP CONSTRAINT uq_settlements_payout"))
+        kept = rows(connection, records)
+        fresh = {"seq": kept[-1]["seq"] + 1, "kind": "settle", "previous": b"p" * 32, "hash": b"h" * 32}
+        connection.execute(records.insert().values(dict(kept[-1]) | fresh))
+        again = dict(rows(connection, settlements)[0]) | {"record": fresh["seq"]}
+        connection.execute(settlements.insert().values(again))
+        connection.execute(
+            metadata.tables["ledger"].update().values(schema=schema_digest(connection), head=fresh["seq"])
+        )
+        reseal(connection)
+        found = verify(connection)
+    assert "which is no open payout" in str(found.problem)
+
+
+SCHEMA_ATTACKS = {
+    "sqlite": [
+        "DROP TRIGGER payments_no_update",
+        "DROP VIEW legs",
+        "CREATE TABLE extra (x INTEGER)",
+        "CREATE TRIGGER thief AFTER INSERT ON payments BEGIN UPDATE accounts SET balance = balance + 1; END",
+        "DROP INDEX ix_entries_target",
+    ],
+    "postgresql": [
+        "DROP TRIGGER payments_no_update ON payments",
+        "ALTER TABLE payments DISABLE TRIGGER payments_no_update",
+        "DROP VIEW legs",
+        "CREATE TABLE extra (x INTEGER)",
+        "ALTER TABLE payments DROP CONSTRAINT ck_payments_status",
+        "ALTER TABLE payments ALTER COLUMN note DROP NOT NULL",
+        "DROP VIEW legs; ALTER TABLE entries ALTER amount TYPE numeric; UPDATE entries SET amount = amount + 0.4",
+    ],
+}
+
+
+def test_tables_that_were_altered_are_found(ledger: Ledger, where: str) -> None:
+    busy_ledger(ledger)
+    with attacker(where) as connection:
+        for statement in SCHEMA_ATTACKS[connection.dialect.name]:
+            connection.execute(text("SAVEPOINT attack"))
+            for part in statement.split("; ") if "TRIGGER thief" not in statement else [statement]:
+                connection.execute(text(part))
+            found = verify(connection)
+            assert str(found.problem).startswith("the tables, constraints or triggers are not those"), statement
+            connection.execute(text("ROLLBACK TO SAVEPOINT attack"))
+        assert verify(connection).holds
+
+
+@pytest.mark.parametrize("table", ["accounts", "agents", "runs"])
+@pytest.mark.parametrize("number", [10**12, 2**62, 0])
+def test_numbers_out_of_order_are_found(busy: str, table: str, number: int) -> None:
+    with attacker(busy) as connection:
+        found = after(connection, text(f"UPDATE {table} SET id = {number} WHERE id = 3"))
+    assert found is None or f"{table}: must be numbered from 1 without gaps" in str(found.problem)
+
+
+def test_large_ledgers_are_checked_block_by_block(busy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["guerdon.ledger.verify"]
+    with attacker(busy) as connection:
+        whole = verify(connection)
+        for size in (5, 20, 35):
+            monkeypatch.setattr(module, "BLOCK", size)
+            assert verify(connection) == whole
+        found = after(connection, text("UPDATE payments SET note = 'x' WHERE record = 9 AND position = 1"))
+        assert found is not None
+        assert found.records == 8
 
 
 def test_a_ledger_set_back_to_yesterday_is_found_with_a_receipt(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load, save
 
+from guerdon.arrays import to_numpy
 from guerdon.ledger.errors import RefusedError
 
 PART = 16 * 2**20  # bytes per row: databases limit a value to about a gigabyte, models do not
@@ -21,7 +22,7 @@ def pack(groups: Groups) -> bytes:
         named = members._asdict() if hasattr(members, "_asdict") else members
         if SEPARATOR in group or not isinstance(named, Mapping):
             raise RefusedError(f"`checkpoint` must map names without {SEPARATOR!r} to groups of arrays, got {group!r}")
-        arrays |= {f"{group}{SEPARATOR}{name}": _plain(array) for name, array in named.items()}  # pyright: ignore[reportUnknownVariableType]
+        arrays |= {f"{group}{SEPARATOR}{name}": np.asarray(to_numpy(array), order="C") for name, array in named.items()}  # pyright: ignore[reportUnknownVariableType]
     try:
         return save(dict(sorted(arrays.items())))
     except Exception as error:
@@ -40,10 +41,3 @@ def unpack(data: bytes) -> dict[str, dict[str, Any]]:
 def parts(data: bytes) -> list[bytes]:
     """Return the bytes cut into rows."""
     return [data[start : start + PART] for start in range(0, len(data), PART)]
-
-
-def _plain(array: Any) -> Any:
-    """Return an array of NumPy, contiguous, whatever library it came from."""
-    if hasattr(array, "detach"):
-        array = array.detach().cpu()
-    return np.asarray(array, order="C")

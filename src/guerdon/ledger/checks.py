@@ -1,5 +1,6 @@
 """Checks at the door of the ledger: names, amounts, and agents' signatures."""
 
+import re
 from collections.abc import Sequence
 
 from guerdon.ledger.errors import RefusedError
@@ -8,6 +9,8 @@ from guerdon.ledger.rounds import Round, clean
 from guerdon.ledger.submissions import is_signed_by, submission
 
 LONGEST_NAME = 200
+# Control characters, and those that turn the direction of writing: they could make a page or a terminal lie.
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def check_micro(what: str, amount: object) -> None:
@@ -18,9 +21,10 @@ def check_micro(what: str, amount: object) -> None:
 
 def check_name(what: str, name: object) -> None:
     """Raise unless `name` is text that every database can keep and every page can show."""
-    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or clean(name) != name:
+    usable = isinstance(name, str) and 1 <= len(name) <= LONGEST_NAME and clean(name) == name
+    if not usable or UNPRINTABLE.search(str(name)):
         shown = repr(name) if len(repr(name)) < 80 else f"one of {len(repr(name))} characters"
-        raise ValueError(f"{what} must be text of 1 to {LONGEST_NAME} characters, got {shown}")
+        raise ValueError(f"{what} must be text of 1 to {LONGEST_NAME} printable characters, got {shown}")
 
 
 def check_roster(agents: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
 """The database behind a ledger: SQLite in a file or PostgreSQL by URL, one writer at a time, readers on a snapshot."""
 
+import hashlib
 import os
 import sqlite3
 from collections.abc import Generator
@@ -7,13 +8,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, select, text
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    NullPool,
+    QueuePool,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+    select,
+    text,
+)
 from sqlalchemy.exc import ArgumentError, OperationalError
 
 from guerdon.ledger import tables
 from guerdon.ledger.errors import RefusedError, UnavailableError, told_plainly
 
 OLDEST_SQLITE = (3, 37)  # the first with STRICT tables
+NO_LEDGER = "there is no ledger at {}; a run that records rounds, or `guerdon ledger enrol`, makes one"
 CREATION_LOCK = 0x677565726  # any number, the same for all who create a ledger in one PostgreSQL database
 
 
@@ -22,7 +36,8 @@ class Database:
 
     def __init__(self, where: str | os.PathLike[str], *, read_only: bool, patience: float) -> None:
         self.url = parse_url(where)
-        self.where = self.url.database if self.is_sqlite else self.url.render_as_string(hide_password=True)
+        shown = self.url.set(query={}).render_as_string(hide_password=True)  # a query may hold a password too
+        self.where = self.url.database if self.is_sqlite else shown
         self.read_only = read_only
         if self.is_sqlite:
             self._check_file()
@@ -102,13 +117,47 @@ class Database:
     def _check_file(self) -> None:
         path = Path(str(self.url.database))
         if self.read_only and not path.is_file():
-            raise UnavailableError(
-                f"there is no ledger at {path}; a run that records rounds, or `guerdon ledger enrol`, makes one"
-            )
+            raise UnavailableError(NO_LEDGER.format(path))
         if path.is_dir() or not path.parent.is_dir():
             raise UnavailableError(f"a ledger cannot be kept at {path}: it must be a file in a folder that exists")
+        if not self.read_only:
+            _make_private(path)
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise UnavailableError(f"SQLite must be at least 3.37, got {sqlite3.sqlite_version}; update Python")
+
+
+def schema_digest(connection: Connection) -> bytes:
+    """Return a hash of how the tables are defined: on SQLite of every definition, on PostgreSQL of what has names.
+
+    PostgreSQL writes definitions differently from version to version; there it is the tables and views, the columns
+    with their types, the constraints, and the triggers that are switched on.
+    """
+    queries = _DEFINITIONS["sqlite" if connection.dialect.name == "sqlite" else "postgresql"]
+    rows = [[str(part) for part in row] for query in queries for row in connection.execute(text(query))]
+    return hashlib.sha256(repr(sorted(rows)).encode()).digest()
+
+
+_DEFINITIONS = {
+    "sqlite": ["SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'"],
+    "postgresql": [
+        "SELECT 'relation', relname, relkind FROM pg_class WHERE relnamespace = current_schema()::regnamespace "
+        "AND relkind IN ('r', 'v', 'm')",
+        "SELECT 'column', table_name, column_name, data_type, is_nullable FROM information_schema.columns "
+        "WHERE table_schema = current_schema()",
+        "SELECT 'constraint', conrelid::regclass, conname, contype, convalidated FROM pg_constraint "
+        "WHERE connamespace = current_schema()::regnamespace AND contype <> 'n'",
+        "SELECT 'trigger', relname, tgname, tgenabled FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid "
+        "WHERE relnamespace = current_schema()::regnamespace AND NOT tgisinternal",
+    ],
+}
+
+
+def _make_private(path: Path) -> None:
+    """Make a new file that only its owner can read: what somebody earns is nobody else's business."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise UnavailableError(f"ledger {path}: the file cannot be opened for writing ({error.strerror})") from error
 
 
 def upgrade_ledger(where: str | os.PathLike[str]) -> tuple[str, str]:
@@ -143,12 +192,16 @@ def parse_url(where: str | os.PathLike[str]) -> URL:
 
 
 def _sqlite(url: URL, read_only: bool, patience: float) -> Engine:
-    path = Path(str(url.database)).absolute()
-    engine = create_engine("sqlite://", creator=lambda: _open_file(path, read_only, patience))
+    path = Path(str(url.database)).resolve()  # the companions of the file lie beside it, not beside a link to it
+    # Not the pool that SQLAlchemy takes for a memory database, which closes connections that other threads use. A
+    # reader opens the file anew each time: whether somebody writes to it may have changed.
+    pool = NullPool if read_only else QueuePool
+    engine = create_engine("sqlite://", creator=lambda: _open_file(path, read_only, patience), poolclass=pool)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: Any) -> None:
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA recursive_triggers = ON")  # or INSERT OR REPLACE would delete past them
         connection.execute(f"PRAGMA query_only = {'ON' if read_only else 'OFF'}")
         if not read_only:
             # FULL: what was committed survives a loss of power too.
@@ -179,9 +232,12 @@ def _open_file(path: Path, read_only: bool, patience: float) -> sqlite3.Connecti
 
 
 def _postgresql(url: URL, read_only: bool, patience: float) -> Engine:
-    settings = f"-c lock_timeout={int(1000 * patience)} -c timezone=UTC"
+    settings = f"-c lock_timeout={max(1, int(1000 * patience))} -c timezone=UTC"
     if read_only:
         settings += " -c default_transaction_read_only=on"
+    own = url.query.get("options", "")
+    settings = f"{own if isinstance(own, str) else ' '.join(own)} {settings}".strip()
+    url = url.difference_update_query(["options"])
     try:
         return create_engine(url, connect_args={"options": settings, "connect_timeout": 10})
     except (ImportError, OperationalError) as error:

@@ -11,7 +11,11 @@ class RefusedError(ValueError):
 
 
 class UnavailableError(OSError):
-    """The database is missing, locked, read-only, full or damaged: nothing was changed, nothing is lost."""
+    """The database is missing, locked, read-only, full or damaged: nothing that was committed is lost.
+
+    Where the connection broke, the last call may or may not have been committed. A round can simply be recorded again;
+    before repeating a move or a payout, look whether it is there.
+    """
 
 
 # What a database says, and what a person should read. The first that matches is used.
@@ -23,7 +27,11 @@ _WORDS = {
     "the file cannot be opened; check the path and its permissions": ("unable to open",),
     "what is recorded can never be changed": ("append-only",),
     "it is not a complete ledger": ("does not exist", "no such table", "no such column"),
-    "the database server cannot be reached": ("connect", "resolve host", "server closed"),
+    "the database server cannot be reached; look what was recorded before you repeat a move or a payout": (
+        "connect",
+        "resolve host",
+        "server closed",
+    ),
 }
 
 

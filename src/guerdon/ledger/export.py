@@ -89,7 +89,7 @@ def write_hledger(connection: Connection, out: TextIO) -> None:
     _, last = _span(connection)
     out.write(f"; Guerdon ledger {head.name}\n\ncommodity 1.000000 {head.unit}\n\n")
     for account in accounts.values():
-        name = "" if account.name is None else f"  ; name: {_one_line(account.name)}"
+        name = "" if account.name is None else f"  ; name: {_untagged(account.name)}"
         out.write(f"account {account.book.lower()}{name}\n")
     for item in transactions(connection):
         out.write(f"\n{item.at:%Y-%m-%d} * {_one_line(item.words)}  ; record: {item.record}, hash: {item.hash.hex()}\n")
@@ -216,6 +216,11 @@ def _quoted(text: str) -> str:
 def _one_line(text: str) -> str:
     """Return text without what ends a line, a description or a comment."""
     return re.sub(r"[\x00-\x1f\x7f\x85\u2028\u2029;|]+", " ", text).strip()
+
+
+def _untagged(text: str) -> str:
+    """Return text in which hledger finds no tags."""
+    return re.sub("[,:]", " ", _one_line(text))
 
 
 def _text(value: Any) -> Any:

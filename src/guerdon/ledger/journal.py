@@ -9,11 +9,12 @@ import numpy as np
 from sqlalchemy import Connection, insert, select, update
 
 from guerdon.ledger import chain, tables
+from guerdon.ledger.errors import RefusedError
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
 
 # Tables whose rows are hashed as JSON with the record they name, in an order that respects their references.
-DETAILS = ("agents", "accounts", "runs", "members", "rounds", "payouts", "settlements", "signatures")
+DETAILS = ("agents", "keys", "accounts", "runs", "members", "rounds", "payouts", "settlements", "signatures")
 NO_ENTRIES = np.empty((0, 3), dtype=np.int64)
 
 
@@ -57,19 +58,19 @@ def next_seq(connection: Connection) -> int:
     return connection.execute(select(tables.ledger.c.head)).scalar_one() + 1
 
 
-def open_ledger(connection: Connection, name: str, unit: str) -> None:
+def open_ledger(connection: Connection, name: str, unit: str, schema: bytes) -> None:
     """Write the first record of a new ledger, and the accounts that there is one of."""
+    head = {"name": name, "unit": unit, "schema": schema}
     accounts = [
         {"id": index + 1, "kind": kind, "owner": None, "balance": 0} for index, kind in enumerate(tables.COMMON)
     ]
-    shown: dict[str, Any] = detail({"ledger": [{"name": name, "unit": unit}], "accounts": accounts})
-    contents = chain.digest(shown, [], NO_ENTRIES)
+    contents = chain.digest(detail({"ledger": [head], "accounts": accounts}), [], NO_ENTRIES)
     created_at = datetime.now(UTC)
     sealed = chain.link(1, "open", created_at, "", contents, chain.START)
     record = {"seq": 1, "kind": "open", "created_at": created_at, "memo": "", "digest": contents}
     connection.execute(insert(tables.records), record | {"previous": chain.START, "hash": sealed})
     connection.execute(insert(tables.accounts), [{**row, "record": 1} for row in accounts])
-    connection.execute(insert(tables.ledger), {"id": 1, "name": name, "unit": unit, "head": 1, "hash": sealed})
+    connection.execute(insert(tables.ledger), head | {"id": 1, "head": 1, "hash": sealed})
 
 
 def save_checkpoint(connection: Connection, run: int, pieces: Sequence[bytes]) -> None:
@@ -109,6 +110,8 @@ def _post(connection: Connection, seq: int, entries: Any) -> None:
     """Write the entries of a record and move the balances by them."""
     if not len(entries):
         return
+    if entries[:, 2].sum(dtype=np.float64) > 2**62:
+        raise RefusedError("the amounts of one record must add up to less than 4.6 trillion units")
     lines = [(seq, line, *entry) for line, entry in enumerate(entries.tolist())]
     _insert_many(connection, "entries", ["record", "line", "source", "target", "amount"], lines)
     touched, where = np.unique(entries[:, :2].T, return_inverse=True)

@@ -7,18 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from guerdon.arrays import check_choice
 from guerdon.ledger import checkpoints, journal, queries, tables
 from guerdon.ledger.checks import check_micro, check_name, check_roster, check_signatures
-from guerdon.ledger.database import Database
+from guerdon.ledger.database import NO_LEDGER, Database, schema_digest
+from guerdon.ledger.enrolment import enrol, join, members, next_number
 from guerdon.ledger.errors import RefusedError, UnavailableError, told_plainly
 from guerdon.ledger.export import JOURNALS, ROWS, write_csv, write_parquet
-from guerdon.ledger.liability import Accounts, lines, settle
+from guerdon.ledger.liability import Accounts, freeze, lines, settle, thaw
 from guerdon.ledger.money import format_amount, to_micro
 from guerdon.ledger.replay import padded, replay_state
-from guerdon.ledger.rounds import Round, clean, take_in
+from guerdon.ledger.rounds import Round, as_round, clean, take_in
 from guerdon.ledger.rules import describe, remembers, restore
 from guerdon.ledger.signing import Receipt, sign_head
 from guerdon.ledger.statements import Statement, statement
@@ -36,10 +37,11 @@ class Recorded(NamedTuple):
 
 
 class Resume(NamedTuple):
-    """Where training stands: the last paid round, what was asked in it, and the arrays saved with it."""
+    """Where training stands: the last paid round, what was asked in it, the mechanism's state, the arrays saved."""
 
     round: int
     request: int
+    state: Any
     arrays: dict[str, dict[str, Any]]
 
 
@@ -60,15 +62,20 @@ class Ledger:
         where: str | os.PathLike[str] = "guerdon.db",
         *,
         read_only: bool = False,
-        unit: str = "CREDIT",
+        unit: str | None = None,
         patience: float = 30.0,
     ) -> None:
-        """Open the ledger at a path or URL. `patience`: seconds to wait for another writer. `unit`: of a new ledger."""
-        if not re.fullmatch("[A-Z]{2,12}", unit):
+        """Open the ledger at a path or URL.
+
+        `unit` names what amounts are counted in ("CREDIT" if a new ledger is not told otherwise); an existing ledger
+        must have the one that is given. `patience`: seconds to wait for another writer.
+        """
+        if unit is not None and not re.fullmatch("[A-Z]{2,12}", unit):
             raise ValueError(f"`unit` must be 2 to 12 capital letters, such as EUR, got {unit!r}")
         self._database = Database(where, read_only=read_only, patience=patience)
-        self._states: dict[int, tuple[int, Any]] = {}  # per run that remembers: its last round, and the state after it
-        self._rosters: dict[int, queries.Roster] = {}  # per run
+        # What is committed, remembered: per run that remembers its last record and the state after it, and the rosters.
+        self._states: dict[int, tuple[int, Any]] = {}
+        self._rosters: dict[int, queries.Roster] = {}
         try:
             self._prepare(unit)
         except BaseException:
@@ -100,7 +107,8 @@ class Ledger:
             if key is not None:
                 load_public_key(key)
         with self._database.writing() as connection:
-            return self._enrol(connection, agents)
+            record = enrol(connection, agents)
+            return Recorded(record or journal.next_seq(connection) - 1, new=record is not None)
 
     def start_run(
         self, name: str, agents: Sequence[str], mechanism: Mechanism, *, liability: str = "carry", memo: str = ""
@@ -117,16 +125,16 @@ class Ledger:
         with self._database.writing() as connection:
             found = queries.find_run(connection, name)
             if found is not None:
-                started = queries.member_names(connection, found.id)[: len(agents)]
-                told, kept = (rule, cost, liability, list(agents)), (found.rule, found.cost, found.liability, started)
+                kept = (found.rule, found.cost, found.liability, queries.first_members(connection, found))
+                told = (rule, cost, liability, list(agents))
                 for what, new, old in zip(("rule", "cost", "liability", "agents"), told, kept, strict=True):
                     if new != old:
                         raise RefusedError(f"run {name!r} was started with another {what}: {old}, now {new}")
                 return Recorded(found.record, new=False)
-            self._enrol(connection, dict.fromkeys(agents))
-            number = _next(connection, tables.runs.c.id)
+            enrol(connection, dict.fromkeys(agents))
+            number = next_number(connection, tables.runs.c.id)
             row = {"id": number, "name": name, "rule": rule, "cost": cost, "liability": liability}
-            rows = {"runs": [row], "members": _members(connection, number, agents, start=0)}
+            rows = {"runs": [row], "members": members(connection, number, agents, start=0)}
             return Recorded(journal.append(connection, "run", rows, memo=clean(memo)), new=True)
 
     def record_round(
@@ -159,34 +167,41 @@ class Ledger:
         data = None if checkpoint is None else checkpoints.pack(checkpoint)
         extras = {"gradients": gradients, "signatures": signatures, "notes": notes, "held": held, "metrics": metrics}
         extras["checkpoint"] = None if data is None else journal.fingerprint(data)
+        number = as_round(round)
         with self._database.writing() as connection:
             found = queries.find_run(connection, run)
             if found is None:
                 raise RefusedError(f"run {run!r} is not known; begin it with `start_run`")
+            last = queries.last_round(connection, found.id)
+            again = last is not None and number <= last.number
             people = self._roster(connection, found.id)
-            names = people.names
+            names = queries.names_in_round(connection, found.id, number) if again else people.names
+            if again and not names:
+                raise RefusedError(f"round {number} of run {run!r} comes before the first that is recorded")
             roster = names if agents is None else list(agents)
             if roster[: len(names)] != names:
                 raise RefusedError(f"`agents` must begin with the {len(names)} agents of run {run!r}, in their order")
             rule = restore(found.rule, found.cost) if mechanism is None else mechanism
-            taken = take_in(round, request, rule, payments, evidence, roster, extras)
-            last = queries.last_round(connection, found.id)
-            if last is not None and round <= last.number:
+            taken = take_in(number, request, rule, payments, evidence, roster, extras)
+            if again:
                 return Recorded(queries.check_same(connection, found, taken, roster), new=False)
-            if last is not None and round != last.number + 1:
+            if last is not None and number != last.number + 1:
                 raise RefusedError(
-                    f"round {round} of run {run!r} cannot follow round {last.number}: rounds have no gaps"
+                    f"round {number} of run {run!r} cannot follow round {last.number}: there are no gaps"
                 )
             if len(roster) > len(names):
-                people = self._join(connection, found.id, roster, len(names))
-            record = self._write_round(connection, found, taken, people, data)
+                people = join(connection, found.id, roster, len(names))
+            record, state = self._write_round(connection, found, taken, people, data, last)
+        if remembers(taken.mechanism):  # only now is it committed
+            self._states[found.id] = (record, state)
         return Recorded(record, new=True)
 
     def move(self, kind: str, agent: str, amount: int, memo: str = "") -> Recorded:
-        """Move `amount` micro-units for an agent: deposit, withdraw, hold, release or forfeit.
+        """Move `amount` micro-units for an agent: deposit, withdraw, hold, release, forfeit, repay or waive.
 
         A deposit comes in from the bank and is withdrawn to it; what is held moves from his balance to escrow, from
-        which it is released to him or forfeited to the treasury.
+        which it is released to him or forfeited to the treasury. A loss that he carries is repaid through the bank, or
+        waived.
         """
         check_choice("kind", kind, tuple(tables.MOVES))
         check_micro("amount", amount)
@@ -194,6 +209,10 @@ class Ledger:
             own = queries.accounts_of(connection, agent)
             common = queries.common_accounts(connection)
             source, target = (own.get(name) or common[name] for name in tables.MOVES[kind])
+            if tables.MOVES[kind][1] == "carried" and amount > -target.balance:
+                raise RefusedError(
+                    f"cannot {kind} {format_amount(amount)} for {agent!r}: he carries {format_amount(-target.balance)}"
+                )
             if tables.MOVES[kind][0] in own and source.balance < amount:
                 raise RefusedError(
                     f"cannot {kind} {format_amount(amount)} for {agent!r}: his {tables.MOVES[kind][0]} account holds "
@@ -203,17 +222,16 @@ class Ledger:
             return Recorded(journal.append(connection, kind, {}, entries, memo=clean(memo)), new=True)
 
     def payout(self, minimum: int = 1, memo: str = "") -> int:
-        """Freeze all balances of at least `minimum` micro-units into a batch to be paid, and return its number."""
+        """Freeze all balances of at least `minimum` micro-units into a batch to be paid, and return its number.
+
+        A loss that an agent carries is netted against his balance first.
+        """
         check_micro("minimum", minimum)
         with self._database.writing() as connection:
-            payable = queries.common_accounts(connection)["payable"].id
-            account = tables.accounts.c
-            query = select(account.id, account.balance).where(account.kind == "agent", account.balance >= minimum)
-            owed = connection.execute(query.order_by(account.id)).all()
-            if not owed:
+            entries = freeze(*queries.owed(connection), minimum)
+            if not len(entries):
                 raise RefusedError(f"there is nothing to pay out: no balance reaches {format_amount(minimum)}")
-            entries = np.array([[account, payable, balance] for account, balance in owed], dtype=np.int64)
-            number = _next(connection, tables.payouts.c.number)
+            number = next_number(connection, tables.payouts.c.number)
             journal.append(connection, "payout", {"payouts": [{"number": number}]}, entries, memo=clean(memo))
         return number
 
@@ -226,12 +244,7 @@ class Ledger:
                 raise RefusedError(
                     f"payout {number} was {batch.outcome} on {batch.settled_at:%Y-%m-%d %H:%M} UTC already"
                 )
-            entries = queries.entries_of(connection, batch.record)
-            bank = queries.common_accounts(connection)["bank"].id
-            if outcome == "paid":
-                entries = np.array([[entries[0, 1], bank, entries[:, 2].sum()]], dtype=np.int64)
-            else:
-                entries = entries[:, [1, 0, 2]]
+            entries = thaw(queries.entries_of(connection, batch.record), outcome)
             rows = {"settlements": [{"payout": batch.record, "outcome": outcome}]}
             return Recorded(journal.append(connection, "settle", rows, entries, memo=clean(memo)), new=True)
 
@@ -247,16 +260,21 @@ class Ledger:
     # Reading
 
     def resume(self, run: str) -> Resume | None:
-        """Return the last paid round of a run with its checkpoint, or None where none is paid yet."""
+        """Return the last paid round of a run with its checkpoint, or None where none is paid yet.
+
+        The arrays are those of that round: none where it was recorded without a checkpoint.
+        """
         with self._database.reading() as connection:
             found = queries.find_run(connection, run)
             last = None if found is None else queries.last_round(connection, found.id)
             if found is None or last is None:
                 return None
             data = journal.load_checkpoint(connection, found.id)
+            empty = restore(found.rule, found.cost).init(queries.count_members(connection, found.id))
+            state = padded(empty, replay_state(connection, found.id))
         if last.checkpoint is not None and journal.fingerprint(data) != last.checkpoint:
             raise UnavailableError(f"the checkpoint of run {run!r}, round {last.number}, is damaged; run `verify`")
-        return Resume(last.number, last.request, checkpoints.unpack(data) if data else {})
+        return Resume(last.number, last.request, state, checkpoints.unpack(data) if data else {})
 
     def verify(self, receipt: Receipt | None = None, progress: Callable[[float], None] | None = None) -> Verification:
         """Recompute everything; the result names the first row that is not what it should be."""
@@ -316,56 +334,42 @@ class Ledger:
 
     # Inside
 
-    def _prepare(self, unit: str) -> None:
+    def _prepare(self, unit: str | None) -> None:
+        """Create the ledger if there is none yet; raise if it has another unit."""
         database = self._database
         with database.reading() as connection:
-            if database.check_revision(connection):
-                return
-        if database.read_only:
-            raise UnavailableError(
-                f"there is no ledger at {self.where}; a run that records rounds, or `guerdon ledger enrol`, makes one"
-            )
-        with database.creating() as connection:
-            if not database.check_revision(connection):  # nobody else was quicker
-                database.upgrade(connection)
-                journal.open_ledger(connection, secrets.token_hex(16), unit)
-
-    def _enrol(self, connection: Connection, agents: Mapping[str, bytes | None]) -> Recorded:
-        known = queries.known_agents(connection, list(agents))
-        for name, key in agents.items():
-            if key is not None and name in known and known[name].public_key != key:
-                raise RefusedError(f"agent {name!r} is enrolled with another public key; keys are never replaced")
-        new = [(name, key) for name, key in agents.items() if name not in known]
-        if not new:
-            return Recorded(journal.next_seq(connection) - 1, new=False)
-        first, account = _next(connection, tables.agents.c.id), _next(connection, tables.accounts.c.id)
-        people = [{"id": first + i, "name": name, "public_key": key} for i, (name, key) in enumerate(new)]
-        owned = [(person["id"], kind) for person in people for kind in tables.PERSONAL]
-        opened = [{"id": account + i, "kind": kind, "owner": who, "balance": 0} for i, (who, kind) in enumerate(owned)]
-        return Recorded(journal.append(connection, "enrol", {"agents": people, "accounts": opened}), new=True)
-
-    def _join(self, connection: Connection, run: int, roster: Sequence[str], already: int) -> queries.Roster:
-        check_roster(roster)
-        newcomers = roster[already:]
-        self._enrol(connection, dict.fromkeys(newcomers))
-        journal.append(connection, "join", {"members": _members(connection, run, newcomers, start=already)})
-        return self._roster(connection, run)
+            there = database.check_revision(connection)
+        if not there and database.read_only:
+            raise UnavailableError(NO_LEDGER.format(self.where))
+        if not there:
+            with database.creating() as connection:
+                if not database.check_revision(connection):  # nobody else was quicker
+                    database.upgrade(connection)
+                    name = secrets.token_hex(16)
+                    journal.open_ledger(connection, name, unit or "CREDIT", schema_digest(connection))
+        if unit is not None and unit != self.unit:
+            raise RefusedError(f"the ledger {self.where} counts in {self.unit}, not in {unit}")
 
     def _write_round(
-        self, connection: Connection, run: AnyRow, taken: Round, people: queries.Roster, data: bytes | None
-    ) -> int:
+        self,
+        connection: Connection,
+        run: AnyRow,
+        taken: Round,
+        people: queries.Roster,
+        data: bytes | None,
+        last: AnyRow,
+    ) -> tuple[int, Any]:
         check_signatures(run.name, taken, people.names, people.public_keys)
-        own, state = taken.recompute(self._state(connection, run.id, taken, len(people.agents)))
-        accounts = Accounts(queries.common_accounts(connection)["treasury"].id, **people.accounts)
-        standing = queries.standing(connection, run, len(people.agents))
-        flows = settle(run.liability, to_micro(own.reward), taken.held, standing)
+        own, state = taken.recompute(self._state(connection, run.id, taken, len(people.agents), last))
+        flows = settle(
+            run.liability, to_micro(own.reward), taken.held, queries.standing(connection, run, len(people.agents))
+        )
         seq = journal.next_seq(connection)
         paid = taken.payment_columns(seq, people.agents, own, flows.cut)
-        journal.append(connection, "round", {"rounds": [taken.row(run.id)]}, lines(flows, accounts), paid)
+        rows = {"rounds": [taken.row(run.id, people.names)]}
+        journal.append(connection, "round", rows, lines(flows, Accounts(tables.TREASURY, **people.accounts)), paid)
         journal.save_checkpoint(connection, run.id, checkpoints.parts(data or b""))
-        if remembers(taken.mechanism):
-            self._states[run.id] = (taken.number, state)
-        return seq
+        return seq, state
 
     def _roster(self, connection: Connection, run: int) -> queries.Roster:
         """Return the agents of a run; read again only when somebody has joined."""
@@ -374,20 +378,11 @@ class Ledger:
             known = self._rosters[run] = queries.roster(connection, run)
         return known
 
-    def _state(self, connection: Connection, run: int, taken: Round, num_agents: int) -> Any:
+    def _state(self, connection: Connection, run: int, taken: Round, num_agents: int, last: AnyRow) -> Any:
         """Return the mechanism's state before the round: remembered, or replayed from what is recorded."""
         if not remembers(taken.mechanism):
             return taken.mechanism.init(num_agents)
-        number, state = self._states.get(run, (None, None))
-        if number != taken.number - 1:
+        record, state = self._states.get(run, (None, None))
+        if last is None or record != last.record:
             state = replay_state(connection, run)
         return padded(taken.mechanism.init(num_agents), state)
-
-
-def _next(connection: Connection, column: Any) -> int:
-    return (connection.execute(select(func.max(column))).scalar() or 0) + 1
-
-
-def _members(connection: Connection, run: int, names: Sequence[str], start: int) -> list[dict[str, Any]]:
-    known = queries.known_agents(connection, list(names))
-    return [{"run": run, "position": start + i, "agent": known[name].id} for i, name in enumerate(names)]

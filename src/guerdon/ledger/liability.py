@@ -4,6 +4,8 @@
     deposit  a negative reward is charged: to the balance, then to the deposit; what neither covers is cut
     floor    limited liability: a negative reward is cut at zero
 
+A payout nets what an agent carries against his balance.
+
 A cut is recorded with the payment. `carry` and a large enough deposit leave the expected pay what the rule makes it;
 every cut raises it.
 """
@@ -11,6 +13,8 @@ every cut raises it.
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from guerdon.ledger.tables import BANK, PAYABLE
 
 
 class Standing(NamedTuple):
@@ -83,3 +87,21 @@ def lines(flows: Flows, accounts: Accounts) -> Any:
             piece[:, 2] = amount[where]
             pieces.append(piece)
     return np.concatenate(pieces) if pieces else np.empty((0, 3), dtype=np.int64)
+
+
+def freeze(accounts: Any, balances: Any, carried_accounts: Any, carried: Any, minimum: int) -> Any:
+    """Return the entries of a payout: losses netted first, then what is left of each balance of at least `minimum`."""
+    left = balances + carried
+    chosen = left >= minimum
+    owing = chosen & (carried < 0)
+    netted = np.stack([accounts[owing], carried_accounts[owing], -carried[owing]], axis=1)
+    frozen = np.stack([accounts[chosen], np.full(chosen.sum(), PAYABLE), left[chosen]], axis=1)
+    return np.concatenate([netted, frozen]).astype(np.int64)
+
+
+def thaw(entries: Any, outcome: str) -> Any:
+    """Return the entries that settle a payout: all of it to the bank, or each share back to where it came from."""
+    frozen = entries[entries[:, 1] == PAYABLE]
+    if outcome == "cancelled":
+        return frozen[:, [1, 0, 2]]
+    return np.array([[PAYABLE, BANK, frozen[:, 2].sum()]], dtype=np.int64)

@@ -1,6 +1,8 @@
 """Money: signed integers of a millionth of a unit. Here, and only here, a number becomes money.
 
-The one rounding rule: a reward is multiplied by a million in double precision and rounded half to even.
+The one rounding rule: a reward is multiplied by a million in double precision and rounded half to even. No single
+amount is larger than a billion units: a greater reward is refused, a greater loss recorded as that, so that nobody can
+keep the others from being paid by sending something enormous.
 """
 
 from decimal import Decimal
@@ -11,20 +13,22 @@ import numpy as np
 from guerdon.ledger.errors import RefusedError
 
 MICRO = 1_000_000
-LARGEST = 2**53  # micro-units: beyond this a double does not hold every integer
+LARGEST = 10**15  # micro-units of one amount: thousands of them still add up within 64 bits
 
 
 def to_micro(values: Any) -> Any:
-    """Return rewards as micro-units (int64), rounded half to even.
+    """Return rewards as micro-units (int64), rounded half to even; a loss is a billion units at the most.
 
-    >>> to_micro([9.0, -0.0000005, 1.0000015])
-    array([9000000,       0, 1000002])
+    >>> to_micro([9.0, -0.0000005, 1.0000015, -1e300])
+    array([         9000000,                0,          1000002, -1000000000000000])
     """
-    scaled = np.rint(np.asarray(values, dtype=np.float64) * MICRO)
-    if not np.all(np.abs(scaled) <= LARGEST):
+    with np.errstate(over="ignore"):
+        scaled = np.maximum(np.rint(np.asarray(values, dtype=np.float64) * MICRO), -float(LARGEST))
+    if not np.all(scaled <= LARGEST):  # NaN is not
         raise RefusedError(
-            f"a reward must be a finite number of at most {LARGEST // MICRO:,} units either way, got "
-            f"{np.asarray(values)[~(np.abs(scaled) <= LARGEST)][0]:g}"
+            f"an amount must be a number of at most {LARGEST // MICRO:,} units, got "
+            f"{np.asarray(values)[~(scaled <= LARGEST)][0]:g}; check the cost, or gather again without whoever sent "
+            "something enormous"
         )
     return scaled.astype(np.int64)
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, case, func, select
 from guerdon.ledger import tables
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.liability import LOOKED_AT, Standing
-from guerdon.ledger.rounds import Round
+from guerdon.ledger.rounds import Round, clean
 from guerdon.ledger.tables import AnyRow
 
 MANY = 500  # names asked for in one query
@@ -95,11 +95,12 @@ def need_run(connection: Connection, name: str) -> AnyRow:
     return found
 
 
-def member_names(connection: Connection, run: int) -> list[str]:
-    """Return the names of a run's agents in their order."""
+def first_members(connection: Connection, run: AnyRow) -> list[str]:
+    """Return the names of the agents with whom a run began, in their order."""
     member = tables.members.c
     query = select(agents.c.name).join(tables.members, member.agent == agents.c.id)
-    return list(connection.execute(query.where(member.run == run).order_by(member.position)).scalars())
+    began = (member.run == run.id) & (member.record == run.record)
+    return list(connection.execute(query.where(began).order_by(member.position)).scalars())
 
 
 def count_members(connection: Connection, run: int) -> int:
@@ -110,10 +111,19 @@ def count_members(connection: Connection, run: int) -> int:
 
 def roster(connection: Connection, run: int) -> Roster:
     """Return a run's agents in their order, with the numbers of their accounts."""
-    rows = _per_member(connection, run, [agents.c.id, agents.c.name, agents.c.public_key], "id", tables.PERSONAL)
-    people, names, keys, *numbers = rows
+    people, names, *numbers = _per_member(connection, run, [agents.c.id, agents.c.name], "id", tables.PERSONAL)
+    known = public_keys(connection, people)
     own = {kind: np.array(column) for kind, column in zip(tables.PERSONAL, numbers, strict=True)}
-    return Roster(list(people), list(names), list(keys), own)
+    return Roster(list(people), list(names), [known.get(agent) for agent in people], own)
+
+
+def public_keys(connection: Connection, people: Sequence[int]) -> dict[int, bytes]:
+    """Return the public keys of those agents who have one."""
+    key, found = tables.keys, dict[int, bytes]()
+    for start in range(0, len(people), MANY):
+        query = select(key.c.agent, key.c.public_key).where(key.c.agent.in_(people[start : start + MANY]))
+        found |= {row.agent: row.public_key for row in connection.execute(query)}
+    return found
 
 
 def standing(connection: Connection, run: AnyRow, num_agents: int) -> Standing:
@@ -142,30 +152,34 @@ def last_round(connection: Connection, run: int) -> AnyRow | None:
     return connection.execute(query).one_or_none()
 
 
+def names_in_round(connection: Connection, run: int, number: int) -> list[str]:
+    """Return the agents of a recorded round in their order; none where it is not recorded."""
+    query = select(agents.c.name).select_from(
+        payments.join(rounds_, payments.c.record == rounds_.c.record).join(agents, payments.c.agent == agents.c.id)
+    )
+    where = (rounds_.c.run == run) & (rounds_.c.number == number)
+    return list(connection.execute(query.where(where).order_by(payments.c.position)).scalars())
+
+
 def check_same(connection: Connection, run: AnyRow, taken: Round, roster: Sequence[str]) -> int:
     """Return the record of a round that is recorded already, if it is the same; refuse it if it is not."""
     where = (rounds_.c.run == run.id) & (rounds_.c.number == taken.number)
-    stored = connection.execute(select(rounds_).where(where)).mappings().one_or_none()
-    if stored is None:
-        raise RefusedError(f"round {taken.number} of run {run.name!r} comes before the first that is recorded")
-    told = taken.row(run.id)
-    old: dict[str, Any] = {name: stored[name] for name in told}
-    told |= {"agents": list(roster)} | taken.columns()
-    query = select(agents.c.name.label("agents"), payments).join(agents, payments.c.agent == agents.c.id)
-    rows = connection.execute(query.where(payments.c.record == stored["record"]).order_by(payments.c.position))
-    kept = dict(zip(rows.keys(), map(list, zip(*rows, strict=True)), strict=True))
-    old |= {name: kept[name] for name in told if name in kept}
-    different = [name for name, value in told.items() if old[name] != value]
-    if not different and taken.pays_differently(kept["amount"]):
-        different = ["reward"]
-    if different:
-        name = different[0]
-        shown = f" ({_short(old[name])}, now {_short(told[name])})" if name in stored else ""
-        raise RefusedError(
-            f"round {taken.number} of run {run.name!r} is recorded already, with another {name}{shown}; nothing was "
-            "changed"
-        )
-    return stored["record"]
+    stored = connection.execute(select(rounds_).where(where)).mappings().one()
+    told = taken.row(run.id, roster)
+    if stored["payload"] == told["payload"]:
+        return stored["record"]
+    rows = connection.execute(
+        select(payments).where(payments.c.record == stored["record"]).order_by(payments.c.position)
+    )
+    kept: dict[str, Any] = dict(zip(rows.keys(), map(list, zip(*rows, strict=True)), strict=True)) | dict(stored)
+    told |= taken.columns()
+    name = next(
+        (name for name, value in told.items() if name != "payload" and kept[name] != value), "reward or distance"
+    )
+    shown = f" ({_short(kept[name])}, now {_short(told[name])})" if name in stored else ""
+    raise RefusedError(
+        f"round {taken.number} of run {run.name!r} is recorded already, with another {name}{shown}; nothing was changed"
+    )
 
 
 def known_agents(connection: Connection, names: Sequence[str]) -> dict[str, AnyRow]:
@@ -179,6 +193,7 @@ def known_agents(connection: Connection, names: Sequence[str]) -> dict[str, AnyR
 
 def find_agent(connection: Connection, name: str) -> AnyRow:
     """Return the agent of that name, or the only one whose name begins so."""
+    name = clean(name)
     exact = connection.execute(select(agents).where(agents.c.name == name)).one_or_none()
     if exact is not None:
         return exact
@@ -193,8 +208,10 @@ def find_agent(connection: Connection, name: str) -> AnyRow:
 
 
 def accounts_of(connection: Connection, name: str) -> dict[str, AnyRow]:
-    """Return an agent's accounts by kind."""
+    """Return an agent's accounts by kind; where money moves, only his whole name will do."""
     owner = find_agent(connection, name)
+    if owner.name != name:
+        raise RefusedError(f"there is no agent {_short(name)!r}; is {owner.name!r} meant?")
     return {row.kind: row for row in connection.execute(select(accounts).where(accounts.c.owner == owner.id))}
 
 
@@ -265,17 +282,29 @@ def payouts(connection: Connection) -> list[Payout]:
     return [find_payout(connection, number) for number in numbers]
 
 
+def owed(connection: Connection) -> tuple[Any, Any, Any, Any]:
+    """Return, for each agent, his account, its balance, his account of losses carried, and its balance."""
+    own, losses = accounts.alias("own"), accounts.alias("losses")
+    query = select(own.c.id, own.c.balance, losses.c.id, losses.c.balance).select_from(
+        own.join(losses, (losses.c.owner == own.c.owner) & (losses.c.kind == "carried"))
+    )
+    rows = connection.execute(query.where(own.c.kind == "agent", own.c.balance > 0).order_by(own.c.id)).all()
+    columns = np.array([tuple(row) for row in rows], dtype=np.int64).reshape(-1, 4).T
+    return columns[0], columns[1], columns[2], columns[3]
+
+
 def find_payout(connection: Connection, number: int) -> Payout:
     """Return one payout batch, or raise."""
     table, settled = tables.payouts, tables.settlements
     query = select(table.c.record, records.c.created_at, records.c.memo).join(records, records.c.seq == table.c.record)
-    row = connection.execute(query.where(table.c.number == number)).one_or_none()
+    row = connection.execute(query.where(table.c.number == number)).one_or_none() if 0 < number < 2**62 else None
     if row is None:
         raise RefusedError(f"there is no payout {number}; `guerdon ledger payout list` lists them")
     items = select(agents.c.name, entries.c.amount).select_from(
         entries.join(accounts, entries.c.source == accounts.c.id).join(agents, accounts.c.owner == agents.c.id)
     )
-    paid = connection.execute(items.where(entries.c.record == row.record).order_by(agents.c.name)).all()
+    frozen = (entries.c.record == row.record) & (entries.c.target == tables.PAYABLE)
+    paid = connection.execute(items.where(frozen).order_by(agents.c.name)).all()
     end = select(settled.c.outcome, records.c.created_at).join(records, records.c.seq == settled.c.record)
     outcome, settled_at = connection.execute(end.where(settled.c.payout == row.record)).one_or_none() or ("open", None)
     shares = [(name, amount) for name, amount in paid]

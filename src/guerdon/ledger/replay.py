@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 from guerdon.evidence import Evidence
 from guerdon.ledger import chain, tables
 from guerdon.ledger.money import MICRO, to_micro
-from guerdon.ledger.rules import remembers, restore
+from guerdon.ledger.rules import largest_term, remembers, restore
 from guerdon.mechanisms import Mechanism, Payments, Status
 
 TOLERANCE = 1e-9  # relative: what another machine's last digit may change in a recomputed number
@@ -55,10 +55,7 @@ def read_payments(connection: Connection, first: int, last: int) -> Block:
 
 def first_difference(mechanism: Mechanism, own: Payments, recorded: Any, request: Any) -> int | None:
     """Return the (flat) index of the first payment that differs from its recomputation, or None."""
-    cost: Any = getattr(mechanism, "cost")  # noqa: B009 - every rule that can be recorded has one
-    nu = np.asarray(request, dtype=np.float64)
-    term = cost.slope(nu) * nu**2 / own.variance * (own.expected_distance + own.distance)
-    slack = 1 + TOLERANCE * MICRO * (cost(nu) + np.nan_to_num(term))
+    slack = 1 + TOLERANCE * MICRO * largest_term(mechanism, own, request)
     same = (recorded["status"] == own.status) & (np.abs(recorded["amount"] - to_micro(own.reward)) <= slack)
     for name in ("distance", "expected_distance", "variance"):
         same &= np.isclose(recorded[name], getattr(own, name), rtol=TOLERANCE, atol=0.0, equal_nan=True)

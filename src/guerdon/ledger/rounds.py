@@ -1,22 +1,25 @@
 """One round as the ledger keeps it: what came in checked, every reward recomputed, every row ready to be written."""
 
+import hashlib
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from guerdon.arrays import check_positive_integer
+from guerdon.arrays import check_positive_integer, to_numpy
 from guerdon.evidence import Evidence
 from guerdon.ledger import chain
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.money import to_micro
-from guerdon.ledger.rules import describe
-from guerdon.mechanisms import Mechanism, Payments, Status
+from guerdon.ledger.rules import describe, largest_term, remembers
+from guerdon.mechanisms import RESOLUTION, Mechanism, Payments, Status
 
 # What single precision may put between a reward as it was paid and as it is recomputed, relative to its largest term.
-ROUNDING = 1e-4
+ROUNDING, REMEMBERED = 1e-4, 0.2
+LATEST = 2**62  # no round has a greater number: databases hold 64 bits
 LONGEST_NOTE = 500
 LABELS = {status.value: status.label for status in Status}
 NUMBERS = ("deviation", "length", "alignment", "distance", "expected_distance", "variance")
@@ -49,19 +52,29 @@ class Round:
             own, following = self.mechanism.pay(state, self.evidence, self.participating, self.request)
         except (ValueError, TypeError) as error:
             raise RefusedError(f"round {self.number} cannot be recomputed: {error}") from error
-        wrong = (own.status != self.payments.status) | ~(
-            np.abs(own.reward - self.payments.reward) <= ROUNDING * self._largest_term(own) + 1e-6
-        )
+        slack = self._slack() * largest_term(self.mechanism, own, self.request) + 1e-6
+        wrong = (own.status != self.payments.status) | ~(np.abs(own.reward - self.payments.reward) <= slack)
         if wrong.any():
             k = int(np.argmax(wrong))
             raise RefusedError(
                 f"`payments` must be what the run's rule makes of `evidence`: agent {k} has "
-                f"{self.payments.reward[k]:g} ({Status(int(self.payments.status[k])).label}), the rule gives "
-                f"{own.reward[k]:g} ({Status(int(own.status[k])).label}); pass the `mechanism` that was used"
+                f"{self.payments.reward[k]:g} ({LABELS[int(self.payments.status[k])]}), the rule gives "
+                f"{own.reward[k]:g} ({LABELS[int(own.status[k])]}); pass the `mechanism` that was used"
             )
         return own, following
 
-    def row(self, run: int) -> dict[str, Any]:
+    def payload(self, agents: Sequence[str]) -> bytes:
+        """Return a hash of the whole round as it was handed in: the same call has the same one."""
+        texts = [describe(self.mechanism), self.request, self.metrics, list(agents), list(self.notes)]
+        blobs = [
+            [None if part is None else part.hex() for part in parts] for parts in (self.gradients, self.signatures)
+        ]
+        head = chain.canonical([*texts, *blobs, None if self.checkpoint is None else self.checkpoint.hex()])
+        numbers = np.array([*self.payments, *self.evidence, self.held], dtype="<f8") + 0.0
+        numbers[np.isnan(numbers)] = np.nan  # there are many
+        return hashlib.sha256(head.encode() + numbers.tobytes()).digest()
+
+    def row(self, run: int, agents: Sequence[str]) -> dict[str, Any]:
         """Return the row of the round itself."""
         rule, cost = describe(self.mechanism)
         return {
@@ -72,6 +85,7 @@ class Round:
             "cost": cost,
             "metrics": self.metrics,
             "checkpoint": self.checkpoint,
+            "payload": self.payload(agents),
         }
 
     def payment_columns(self, record: int, agents: Sequence[int], own: Payments, cut: Any) -> dict[str, Sequence[Any]]:
@@ -101,15 +115,18 @@ class Round:
             "held": self.held.tolist(),
         }
 
-    def pays_differently(self, amounts: Sequence[int]) -> bool:
-        """Tell whether the rewards handed in are not those recorded for the same evidence, up to single precision."""
-        old, new = np.array(amounts), to_micro(self.payments.reward)
-        return bool((np.abs(old - new) > 2 + ROUNDING * (np.abs(old).max() + np.abs(new))).any())
+    def _slack(self) -> Any:
+        """Return what single precision may have changed in each reward, relative to its largest term.
 
-    def _largest_term(self, own: Payments) -> Any:
-        cost: Any = getattr(self.mechanism, "cost")  # noqa: B009
-        term = cost.slope(self.request) * self.request**2 / own.variance * (own.expected_distance + own.distance)
-        return cost(self.request) + np.nan_to_num(term)
+        The others' squares are everybody's less his own: where he is most of it, digits are lost. A rule that remembers
+        carries such losses on; what the ledger recomputes in double precision is what counts.
+        """
+        if remembers(self.mechanism):
+            return REMEMBERED
+        deviation, count = self.evidence.deviation, max(2, int(self.evidence.counted.sum()))
+        squares = deviation.sum()
+        of_others = np.maximum(squares - count / (count - 1) * deviation, RESOLUTION * squares)
+        return ROUNDING + 1e-6 * squares / np.where(of_others > 0, of_others, 1.0)
 
 
 def take_in(
@@ -122,21 +139,13 @@ def take_in(
     extras: Mapping[str, Any],
 ) -> Round:
     """Return a round in plain NumPy, or raise if its parts are not of one size or make no sense."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise TypeError(f"`round` must be an integer of at least 0, got {number!r}")
     check_positive_integer("request", request)
     plain = Payments(*(as_numpy(part, np.float64) for part in payments[:4]), status=as_numpy(payments.status, np.int64))
     numbers = [as_numpy(part, np.float64) for part in evidence[:3]]
     seen = Evidence(*numbers, counted=as_numpy(evidence.counted, np.bool_))
-    for name, part in [*plain._asdict().items(), *seen._asdict().items()]:
-        if part.shape != (len(agents),):
-            raise RefusedError(
-                f"`{name}` must have one entry for each of the {len(agents)} agents, got shape {part.shape}"
-            )
-    if not all(np.isfinite(part).all() for part in seen[:3]):
-        raise RefusedError("`evidence` must hold finite numbers only, got NaN or infinity")
-    held = to_micro(as_numpy(extras["held"] if extras["held"] is not None else np.zeros(len(agents)), np.float64))
-    if held.shape != (len(agents),) or (held < 0).any():
+    _check_arrays(plain, seen, len(agents))
+    held = as_numpy(extras["held"] if extras["held"] is not None else np.zeros(len(agents)), np.float64)
+    if held.shape != (len(agents),) or not (held >= 0).all():
         raise RefusedError(f"`held` must be {len(agents)} amounts of at least 0")
     metrics: Mapping[str, Any] = extras["metrics"] or {}
     return Round(
@@ -148,10 +157,30 @@ def take_in(
         gradients=_bytes("gradients", extras["gradients"], len(agents), length=32),
         signatures=_bytes("signatures", extras["signatures"], len(agents)),
         notes=_notes(extras["notes"], len(agents)),
-        held=held,
-        metrics=chain.canonical({str(name): _finite_or_none(value) for name, value in metrics.items()}),
+        held=to_micro(held),
+        metrics=chain.canonical({clean(str(name)): _finite_or_none(value) for name, value in metrics.items()}),
         checkpoint=extras["checkpoint"],
     )
+
+
+def as_round(number: Any) -> int:
+    """Return a round's number as an integer, or raise."""
+    whole = None if isinstance(number, bool) or not hasattr(number, "__index__") else operator.index(number)
+    if whole is None or not 0 <= whole < LATEST:
+        raise TypeError(f"`round` must be an integer of at least 0, got {number!r}")
+    return whole
+
+
+def _check_arrays(payments: Payments, evidence: Evidence, count: int) -> None:
+    for name, part in [*payments._asdict().items(), *evidence._asdict().items()]:
+        if part.shape != (count,):
+            raise RefusedError(f"`{name}` must have one entry for each of the {count} agents, got shape {part.shape}")
+    if not all(np.isfinite(part).all() for part in evidence[:3]):
+        raise RefusedError("`evidence` must hold finite numbers only, got NaN or infinity")
+    if (evidence.deviation < 0).any() or (evidence.length < 0).any():
+        raise RefusedError("`evidence` must come from `gather`: no deviation and no length is negative")
+    if not set(payments.status.tolist()) <= set(LABELS):
+        raise RefusedError(f"`status` must hold values of `Status`, got {payments.status.tolist()}")
 
 
 def _finite_or_none(value: Any) -> float | None:
@@ -161,7 +190,7 @@ def _finite_or_none(value: Any) -> float | None:
 
 def as_numpy(array: Any, dtype: Any) -> Any:
     """Return an array of any library as NumPy's."""
-    return np.asarray(array.detach().cpu() if hasattr(array, "detach") else array).astype(dtype)
+    return to_numpy(array).astype(dtype)
 
 
 def _bytes(name: str, values: Any, count: int, length: int | None = None) -> list[bytes | None]:

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import numpy as np
+
 from guerdon.costs import AffineCost, Cost, ExpressionCost, PowerCost
 from guerdon.ledger.chain import canonical
 from guerdon.ledger.errors import RefusedError
@@ -13,6 +15,7 @@ from guerdon.mechanisms import (
     KnownVariance,
     Mechanism,
     OutputAgreement,
+    Payments,
 )
 
 
@@ -58,6 +61,14 @@ def restore(rule: str, cost: str) -> Mechanism:
     except (ValueError, TypeError, KeyError) as error:
         raise RefusedError(f"a recorded payment rule cannot be read: {rule[:200]} ({error})") from error
     raise RefusedError(f"a recorded payment rule is not known to this version: {rule[:200]}")
+
+
+def largest_term(mechanism: Any, payments: Payments, request: Any) -> Any:
+    """Return, per payment, the largest number that went into the reward: its rounding is relative to this."""
+    nu = np.asarray(request, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        slope = mechanism.cost.slope(nu) * nu**2 / payments.variance
+        return mechanism.cost(nu) + np.nan_to_num(slope * (payments.expected_distance + payments.distance))
 
 
 def remembers(mechanism: Mechanism) -> bool:

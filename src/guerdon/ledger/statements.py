@@ -21,6 +21,8 @@ _MOVED = {
     "hold": "moved from the balance into escrow",
     "release": "released from escrow to the balance",
     "forfeit": "forfeited from escrow",
+    "repay": "of a carried loss repaid",
+    "waive": "of a carried loss waived",
     "payout": "frozen to be paid out",
 }
 

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
+from guerdon.arrays import to_numpy
 from guerdon.ledger.chain import canonical
 from guerdon.ledger.errors import RefusedError
 
@@ -25,7 +26,7 @@ def gradient_hash(layers: Iterable[Any]) -> bytes:
     """Return the SHA-256 of a gradient: each layer's type and shape, and its numbers row by row, little-endian."""
     total = hashlib.sha256()
     for layer in layers:
-        array = np.asarray(layer.detach().cpu() if hasattr(layer, "detach") else layer)
+        array = to_numpy(layer)
         plain = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
         total.update(f"{plain.dtype.str}{list(array.shape)}\n".encode())
         total.update(plain.tobytes())

@@ -5,8 +5,8 @@ tables that name that record. Money moves in `entries`, each from one account to
 sum to zero by construction (the view `legs` shows them signed). Amounts are integers of a millionth of a unit.
 
 Tables are STRICT on SQLite, which then keeps to the declared types as PostgreSQL does; the large ones lie in the order
-of their records. A time is a `timestamptz` on
-PostgreSQL and the number of microseconds since 1970, UTC, on SQLite, which has no such type.
+of their records. A time is a `timestamptz` on PostgreSQL and the number of microseconds since 1970, UTC, on SQLite,
+which has no such type.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -42,9 +42,12 @@ MOVES = {
     "hold": ("agent", "escrow"),
     "release": ("escrow", "agent"),
     "forfeit": ("escrow", "treasury"),
+    "repay": ("bank", "carried"),
+    "waive": ("treasury", "carried"),
 }
 KINDS = ("open", "enrol", "run", "join", "round", *MOVES, "payout", "settle", "sign")
 COMMON = ("treasury", "bank", "payable")  # accounts that there is one of, numbered from 1
+TREASURY, BANK, PAYABLE = 1, 2, 3
 PERSONAL = ("agent", "deposit", "escrow", "carried")  # accounts that each agent has one of
 LIABILITIES = ("carry", "deposit", "floor")
 OUTCOMES = ("paid", "cancelled")
@@ -109,11 +112,13 @@ ledger = Table(
     Column("id", Whole, primary_key=True, autoincrement=False),
     Column("name", Text, nullable=False),  # random: no record fits into another ledger's chain
     Column("unit", Text, nullable=False),
+    Column("schema", LargeBinary, nullable=False),  # hash of the tables' own definitions, when they were made
     Column("head", Whole, ForeignKey("records.seq"), nullable=False),
     Column("hash", LargeBinary, nullable=False),
     CheckConstraint("id = 1", name="single"),
     CheckConstraint("length(name) = 32", name="name"),
     CheckConstraint("length(unit) BETWEEN 2 AND 12", name="unit"),
+    CheckConstraint("length(schema) = 32", name="schema"),
     CheckConstraint("length(hash) = 32", name="hash"),
     sqlite_strict=True,
 )
@@ -142,9 +147,17 @@ agents = Table(
     Column("id", Whole, primary_key=True, autoincrement=False),
     _record(primary_key=False),
     Column("name", Text, nullable=False, unique=True),
-    Column("public_key", LargeBinary),  # DER; none where the agent signs nothing
     CheckConstraint("id >= 1", name="id"),
     CheckConstraint("length(name) BETWEEN 1 AND 200", name="name"),
+    sqlite_strict=True,
+)
+
+keys = Table(  # of agents who sign what they send; an agent gets one once
+    "keys",
+    metadata,
+    Column("agent", Whole, ForeignKey("agents.id"), primary_key=True, autoincrement=False),
+    _record(primary_key=False),
+    Column("public_key", LargeBinary, nullable=False),  # DER
     sqlite_strict=True,
 )
 
@@ -213,9 +226,11 @@ rounds = Table(
     Column("rule", Text, nullable=False),
     Column("cost", Text, nullable=False),
     Column("metrics", Text, nullable=False),
+    Column("payload", LargeBinary, nullable=False),  # hash of the whole call, to know it again
     Column("checkpoint", LargeBinary),  # hash of the arrays saved with the round, where there are any
     CheckConstraint("number >= 0", name="number"),
     CheckConstraint("request >= 1", name="request"),
+    CheckConstraint("length(payload) = 32", name="payload"),
     CheckConstraint("length(checkpoint) = 32", name="checkpoint"),
     UniqueConstraint("run", "number"),
     sqlite_strict=True,
@@ -243,9 +258,15 @@ payments = Table(
     Column("hash", LargeBinary, nullable=False),
     CheckConstraint("position >= 0", name="position"),
     _choice("status", tuple(status.label for status in Status)),
-    CheckConstraint("deviation >= 0 AND length >= 0", name="evidence"),
+    # Below 1e308: PostgreSQL would take NaN and infinity for numbers.
     CheckConstraint(
-        "(distance IS NULL) = (variance IS NULL) AND (expected_distance IS NULL) = (variance IS NULL)", name="applied"
+        "deviation >= 0 AND deviation < 1e308 AND length >= 0 AND length < 1e308 AND abs(alignment) < 1e308",
+        name="evidence",
+    ),
+    CheckConstraint(
+        "(distance IS NULL) = (variance IS NULL) AND (expected_distance IS NULL) = (variance IS NULL) AND "
+        "(variance IS NULL OR (variance > 0 AND variance < 1e308 AND distance < 1e308 AND expected_distance < 1e308))",
+        name="applied",
     ),
     CheckConstraint("status = 'paid' OR (amount = 0 AND variance IS NULL)", name="unpaid"),
     CheckConstraint("cut >= 0 AND (cut = 0 OR cut <= -amount)", name="cut"),

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection, Table, func, select, text
+from sqlalchemy.exc import DBAPIError
 
 from guerdon.ledger import chain, tables
+from guerdon.ledger.database import schema_digest
 from guerdon.ledger.journal import DETAILS, fingerprint, load_checkpoint
 from guerdon.ledger.money import format_amount
 from guerdon.ledger.replay import Block, first_difference, read_payments, restored
@@ -23,6 +25,7 @@ from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.walk import Book, MismatchError, Walk, check_record, payment_named
 
 BLOCK = 50_000  # payments checked at a time
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, DBAPIError)  # what no writer writes
 
 
 class Verification(NamedTuple):
@@ -65,6 +68,8 @@ def verify(
             _check_receipt(connection, book, receipt)
     except MismatchError as bad:
         problem = str(bad)
+    except UNREADABLE as error:
+        problem = f"the ledger cannot be read: {error!r}"
     return Verification(walk.seq, walk.payments, walk.entries, walk.sealed, problem)
 
 
@@ -85,7 +90,7 @@ def _walked(connection: Connection, book: Book, walk: Walk, last: int) -> Walk:
     following = copy.deepcopy(walk)
     try:
         _check_block(connection, book, following, last)
-    except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+    except UNREADABLE as error:
         raise MismatchError(f"records: the contents of record {last} cannot be read: {error}") from error
     return following
 
@@ -194,6 +199,9 @@ def _check_storage(connection: Connection) -> None:
         found = connection.execute(text("PRAGMA integrity_check(1)")).scalar()
         if found != "ok":
             raise MismatchError(f"the database file is damaged: {found}")
+    recorded = connection.execute(select(tables.ledger.c.schema)).scalars().first()
+    if recorded != schema_digest(connection):
+        raise MismatchError("the tables, constraints or triggers are not those with which the ledger was made")
     versions = connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all()
     if list(versions) != [tables.REVISION]:
         raise MismatchError(
@@ -211,8 +219,12 @@ def _open_book(connection: Connection) -> tuple[Book, int]:
         table = tables.metadata.tables[name]
         for row in connection.execute(select(table).order_by(*table.primary_key.columns)).mappings():
             details.setdefault(row["record"], {}).setdefault(name, []).append(dict(row))
-    details.setdefault(1, {})["ledger"] = [{"name": heads[0].name, "unit": heads[0].unit}]
+    details.setdefault(1, {})["ledger"] = [{name: getattr(heads[0], name) for name in ("name", "unit", "schema")}]
     agents, runs, accounts = (_by_id(connection, table) for table in (tables.agents, tables.runs, tables.accounts))
+    for name, numbers in (("agents", agents), ("runs", runs), ("accounts", accounts)):
+        if sorted(numbers) != list(range(1, len(numbers) + 1)):
+            raise MismatchError(f"{name}: must be numbered from 1 without gaps, there is {max(numbers)}")
+    keys = {row.agent: row.public_key for row in connection.execute(select(tables.keys))}
     owned = {kind: np.zeros(max(agents, default=0) + 1, dtype=np.int64) for kind in tables.PERSONAL}
     for account in accounts.values():
         if account.owner in agents:
@@ -223,7 +235,7 @@ def _open_book(connection: Connection) -> tuple[Book, int]:
             f"accounts: there must be one each of {', '.join(tables.COMMON)}, not {', '.join(sorted(common))}"
         )
     last = connection.execute(select(func.max(tables.records.c.seq))).scalar() or 0
-    return Book(heads[0].name, details, agents, runs, accounts, owned, common), max(last, heads[0].head)
+    return Book(heads[0].name, details, agents, keys, runs, accounts, owned, common), max(last, heads[0].head)
 
 
 def _by_id(connection: Connection, table: Table) -> dict[int, AnyRow]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from guerdon.ledger import chain, tables
 from guerdon.ledger.journal import NO_ENTRIES, detail
-from guerdon.ledger.liability import Accounts, Standing, lines, settle
+from guerdon.ledger.liability import Accounts, Standing, freeze, lines, settle, thaw
 from guerdon.ledger.money import format_amount
 from guerdon.ledger.replay import Block, first_difference, replay_round, restored
 from guerdon.ledger.rules import remembers
@@ -31,6 +31,7 @@ class Book:
     name: str
     details: Mapping[int, Rows]  # by record
     agents: Mapping[int, Any]
+    keys: Mapping[int, bytes]
     runs: Mapping[int, Any]
     accounts: Mapping[int, Any]
     owned: Mapping[str, Any]  # kind → array: agent → account
@@ -77,9 +78,20 @@ def check_record(book: Book, walk: Walk, row: AnyRow, block: Block, here: slice,
         raise MismatchError(wrong.format(_record_named(book, row, rows)))
     np.subtract.at(walk.balances, entries[:, 2], entries[:, 4])
     np.add.at(walk.balances, entries[:, 3], entries[:, 4])
+    _check_limits(book, walk, row, entries)
     walk.seq, walk.sealed, walk.time = row.seq, row.hash, row.created_at
     walk.payments += int(here.stop - here.start)
     walk.entries += len(entries)
+
+
+def _check_limits(book: Book, walk: Walk, row: AnyRow, entries: Any) -> None:
+    """Check that no account that a record touches is overdrawn by it (those of a round cannot be)."""
+    if row.kind == "round":
+        return
+    for number in set(entries[:, 2:4].ravel().tolist()):
+        kind, balance = book.accounts[number].kind, walk.balances[number]
+        if kind not in ("treasury", "bank") and (balance > 0 if kind == "carried" else balance < 0):
+            raise MismatchError(f"entries: record {row.seq} overdraws {book.account(number)}")
 
 
 def _broken_link(walk: Walk, row: AnyRow, contents: bytes) -> str | None:
@@ -138,11 +150,11 @@ def _expected_entries(book: Book, walk: Walk, row: AnyRow, rows: Rows, entries: 
     for member in rows.get("members", ()):
         walk.members.setdefault(member["run"], []).append(member["agent"])
     if row.kind in tables.MOVES:
-        return _of_move(book, walk, row, entries)
+        return _of_move(book, row, entries)
     if row.kind == "payout":
         return _of_payout(book, walk, row, entries)
     if row.kind == "settle":
-        return _of_settlement(book, walk, row, rows["settlements"][0])
+        return _of_settlement(walk, row, rows["settlements"][0])
     if row.kind == "sign":
         signed = rows["signatures"][0]
         if not is_head_signed(signed["public_key"], book.name, walk.seq, walk.sealed, signed["signature"]):
@@ -150,7 +162,7 @@ def _expected_entries(book: Book, walk: Walk, row: AnyRow, rows: Rows, entries: 
     return NO_ENTRIES
 
 
-def _of_move(book: Book, walk: Walk, row: AnyRow, entries: Any) -> Any:
+def _of_move(book: Book, row: AnyRow, entries: Any) -> Any:
     if len(entries) != 1:
         raise MismatchError(f"entries: record {row.seq} ({row.kind}) must have one entry, has {len(entries)}")
     source, target, amount = entries[0].tolist()
@@ -158,30 +170,26 @@ def _of_move(book: Book, walk: Walk, row: AnyRow, entries: Any) -> Any:
     taken, given = (
         book.common[kind] if kind in tables.COMMON else int(book.owned[kind][owner]) for kind in tables.MOVES[row.kind]
     )
-    if taken not in book.common.values() and walk.balances[taken] < amount:
-        raise MismatchError(
-            f"entries: record {row.seq} takes {format_amount(amount)} from {book.account(taken)}, too much"
-        )
     return np.array([[taken, given, amount]], dtype=np.int64)
 
 
 def _of_payout(book: Book, walk: Walk, row: AnyRow, entries: Any) -> Any:
-    """A batch freezes whole balances; which ones, its minimum decided."""
-    sources = [source for source in entries[:, 0].tolist() if book.accounts[source].kind == "agent"]
-    frozen = [[source, book.common["payable"], walk.balances[source]] for source in sources]
-    walk.open_payouts[row.seq] = np.array(frozen, dtype=np.int64).reshape(-1, 3)
-    return walk.open_payouts[row.seq]
+    """Return what a batch must hold: whole balances, losses netted; whose, its minimum decided."""
+    sources = np.unique(entries[entries[:, 1] == book.common["payable"], 0])
+    owners = [book.accounts[source].owner for source in sources.tolist() if book.accounts[source].kind == "agent"]
+    accounts, losses = (book.owned[kind][np.array(owners, dtype=np.int64)] for kind in ("agent", "carried"))
+    frozen = freeze(accounts, walk.balances[accounts], losses, walk.balances[losses], minimum=1)
+    walk.open_payouts[row.seq] = frozen
+    return frozen
 
 
-def _of_settlement(book: Book, walk: Walk, row: AnyRow, settled: Mapping[str, Any]) -> Any:
+def _of_settlement(walk: Walk, row: AnyRow, settled: Mapping[str, Any]) -> Any:
     frozen = walk.open_payouts.pop(settled["payout"], None)
     if frozen is None:
         raise MismatchError(
             f"settlements: record {row.seq} settles record {settled['payout']}, which is no open payout"
         )
-    if settled["outcome"] == "cancelled":
-        return frozen[:, [1, 0, 2]]
-    return np.array([[book.common["payable"], book.common["bank"], frozen[:, 2].sum()]], dtype=np.int64)
+    return thaw(frozen, settled["outcome"])
 
 
 def _check_entries(book: Book, seq: int, found: Any, expected: Any) -> None:
@@ -201,7 +209,7 @@ def _check_signatures(book: Book, run: Any, played: Mapping[str, Any], block: Bl
         signature, gradient = block.signatures[index], block.gradients[index]
         if signature is None:
             continue
-        key = book.agents[int(block.numbers["agent"][index])].public_key
+        key = book.keys.get(int(block.numbers["agent"][index]))
         message = submission(run.name, played["number"], played["request"], gradient or b"")
         if key is None or not is_signed_by(key, message, signature):
             raise MismatchError(f"payments: the signature of {payment_named(book, block, index)} is not the agent's")

@@ -17,6 +17,7 @@ TIME = sa.DateTime(timezone=True).with_variant(sa.Integer(), "sqlite")  # micros
 APPEND_ONLY = (
     "records",
     "agents",
+    "keys",
     "runs",
     "members",
     "rounds",
@@ -84,7 +85,7 @@ def create_tables() -> None:
         sa.Column("previous", sa.LargeBinary(), nullable=False),
         sa.Column("hash", sa.LargeBinary(), nullable=False),
         sa.CheckConstraint(
-            "kind = 'open' OR kind = 'enrol' OR kind = 'run' OR kind = 'join' OR kind = 'round' OR kind = 'deposit' OR kind = 'withdraw' OR kind = 'hold' OR kind = 'release' OR kind = 'forfeit' OR kind = 'payout' OR kind = 'settle' OR kind = 'sign'",
+            "kind = 'open' OR kind = 'enrol' OR kind = 'run' OR kind = 'join' OR kind = 'round' OR kind = 'deposit' OR kind = 'withdraw' OR kind = 'hold' OR kind = 'release' OR kind = 'forfeit' OR kind = 'repay' OR kind = 'waive' OR kind = 'payout' OR kind = 'settle' OR kind = 'sign'",
             name=op.f("ck_records_kind"),
         ),
         sa.CheckConstraint("length(digest) = 32", name=op.f("ck_records_digest")),
@@ -101,7 +102,6 @@ def create_tables() -> None:
         sa.Column("id", WHOLE, autoincrement=False, nullable=False),
         sa.Column("record", WHOLE, autoincrement=False, nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("public_key", sa.LargeBinary(), nullable=True),
         sa.CheckConstraint("id >= 1", name=op.f("ck_agents_id")),
         sa.CheckConstraint("length(name) BETWEEN 1 AND 200", name=op.f("ck_agents_name")),
         sa.ForeignKeyConstraint(["record"], ["records.seq"], name=op.f("fk_agents_record")),
@@ -114,11 +114,13 @@ def create_tables() -> None:
         sa.Column("id", WHOLE, autoincrement=False, nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("unit", sa.Text(), nullable=False),
+        sa.Column("schema", sa.LargeBinary(), nullable=False),
         sa.Column("head", WHOLE, nullable=False),
         sa.Column("hash", sa.LargeBinary(), nullable=False),
         sa.CheckConstraint("id = 1", name=op.f("ck_ledger_single")),
         sa.CheckConstraint("length(hash) = 32", name=op.f("ck_ledger_hash")),
         sa.CheckConstraint("length(name) = 32", name=op.f("ck_ledger_name")),
+        sa.CheckConstraint("length(schema) = 32", name=op.f("ck_ledger_schema")),
         sa.CheckConstraint("length(unit) BETWEEN 2 AND 12", name=op.f("ck_ledger_unit")),
         sa.ForeignKeyConstraint(["head"], ["records.seq"], name=op.f("fk_ledger_head")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_ledger")),
@@ -172,11 +174,11 @@ def create_tables() -> None:
         sa.Column("owner", WHOLE, nullable=True),
         sa.Column("balance", WHOLE, nullable=False),
         sa.CheckConstraint(
-            "(owner IS NULL) = (kind = 'treasury' OR kind = 'bank' OR kind = 'payable')", name=op.f("ck_accounts_owner")
-        ),
-        sa.CheckConstraint(
             "(kind <> 'carried' AND balance >= 0) OR (kind = 'carried' AND balance <= 0) OR kind = 'treasury' OR kind = 'bank'",
             name=op.f("ck_accounts_balance"),
+        ),
+        sa.CheckConstraint(
+            "(owner IS NULL) = (kind = 'treasury' OR kind = 'bank' OR kind = 'payable')", name=op.f("ck_accounts_owner")
         ),
         sa.CheckConstraint(
             "kind = 'treasury' OR kind = 'bank' OR kind = 'payable' OR kind = 'agent' OR kind = 'deposit' OR kind = 'escrow' OR kind = 'carried'",
@@ -208,6 +210,16 @@ def create_tables() -> None:
         sqlite_strict=True,
     )
     op.create_table(
+        "keys",
+        sa.Column("agent", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("record", WHOLE, autoincrement=False, nullable=False),
+        sa.Column("public_key", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(["agent"], ["agents.id"], name=op.f("fk_keys_agent")),
+        sa.ForeignKeyConstraint(["record"], ["records.seq"], name=op.f("fk_keys_record")),
+        sa.PrimaryKeyConstraint("agent", name=op.f("pk_keys")),
+        sqlite_strict=True,
+    )
+    op.create_table(
         "members",
         sa.Column("run", WHOLE, autoincrement=False, nullable=False),
         sa.Column("position", WHOLE, autoincrement=False, nullable=False),
@@ -231,8 +243,10 @@ def create_tables() -> None:
         sa.Column("rule", sa.Text(), nullable=False),
         sa.Column("cost", sa.Text(), nullable=False),
         sa.Column("metrics", sa.Text(), nullable=False),
+        sa.Column("payload", sa.LargeBinary(), nullable=False),
         sa.Column("checkpoint", sa.LargeBinary(), nullable=True),
         sa.CheckConstraint("length(checkpoint) = 32", name=op.f("ck_rounds_checkpoint")),
+        sa.CheckConstraint("length(payload) = 32", name=op.f("ck_rounds_payload")),
         sa.CheckConstraint("number >= 0", name=op.f("ck_rounds_number")),
         sa.CheckConstraint("request >= 1", name=op.f("ck_rounds_request")),
         sa.ForeignKeyConstraint(["record"], ["records.seq"], name=op.f("fk_rounds_record")),
@@ -271,7 +285,7 @@ def create_tables() -> None:
         sqlite_with_rowid=False,
     )
     op.create_index(
-        op.f("ix_entries_source"),
+        "ix_entries_source",
         "entries",
         ["source"],
         unique=False,
@@ -304,11 +318,14 @@ def create_tables() -> None:
             name=op.f("ck_payments_status"),
         ),
         sa.CheckConstraint(
-            "(distance IS NULL) = (variance IS NULL) AND (expected_distance IS NULL) = (variance IS NULL)",
+            "(distance IS NULL) = (variance IS NULL) AND (expected_distance IS NULL) = (variance IS NULL) AND (variance IS NULL OR (variance > 0 AND variance < 1e308 AND distance < 1e308 AND expected_distance < 1e308))",
             name=op.f("ck_payments_applied"),
         ),
         sa.CheckConstraint("cut >= 0 AND (cut = 0 OR cut <= -amount)", name=op.f("ck_payments_cut")),
-        sa.CheckConstraint("deviation >= 0 AND length >= 0", name=op.f("ck_payments_evidence")),
+        sa.CheckConstraint(
+            "deviation >= 0 AND deviation < 1e308 AND length >= 0 AND length < 1e308 AND abs(alignment) < 1e308",
+            name=op.f("ck_payments_evidence"),
+        ),
         sa.CheckConstraint("held >= 0", name=op.f("ck_payments_held")),
         sa.CheckConstraint("length(gradient) = 32", name=op.f("ck_payments_gradient")),
         sa.CheckConstraint("length(hash) = 32", name=op.f("ck_payments_hash")),
