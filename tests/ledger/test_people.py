@@ -16,6 +16,7 @@ import pytest
 
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import MICRO
+from guerdon.ledger.queries import Balance
 from guerdon.ledger.render import statement_csv, statement_html, statement_json
 from tests.ledger.scenes import HARSH, NAMES, RULE, busy_ledger, play, record
 
@@ -213,9 +214,10 @@ def test_payouts_are_paid_once(ledger: Ledger) -> None:
 
 def test_a_payout_nets_what_is_carried_and_a_loss_can_be_repaid_or_waived(ledger: Ledger) -> None:
     ledger.start_run("run", NAMES, HARSH)
+    owing = list[Balance]()
     for one in play(25, HARSH):
         record(ledger, "run", [one])
-        owing = [row for row in ledger.balances() if 2 < -row.carried < row.balance]
+        owing = owing or [row for row in ledger.balances() if 3 < -row.carried < row.balance]
         if owing:
             break
     name, has, owes = owing[0].agent, owing[0].balance, -owing[0].carried

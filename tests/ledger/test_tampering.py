@@ -333,13 +333,13 @@ def forged(where: str) -> None:
         (["UPDATE entries SET amount = amount + 1 WHERE record = (SELECT seq FROM records WHERE kind = 'withdraw')"],
          "overdraws deposit of 'north'"),
         (["UPDATE payments SET signature = (SELECT signature FROM payments p WHERE p.signature IS NOT NULL "
-          "ORDER BY record DESC LIMIT 1) WHERE signature IS NOT NULL"], "the signature of the payment of agent 'north'"),
+          "ORDER BY record DESC LIMIT 1) WHERE signature IS NOT NULL"], "the signature of the payment of"),
         (["UPDATE entries SET source = source + 2 WHERE record = (SELECT record FROM payouts) AND line = 0"],
          "entries: record"),
         (["INSERT INTO entries SELECT record, 99, source, target, amount FROM entries WHERE line = 0 AND "
           "record = (SELECT record FROM payouts)"], "entries: the lines of record"),
         (["INSERT INTO entries SELECT e.record, (SELECT COUNT(*) FROM entries x WHERE x.record = e.record), source, "
-          "target, amount FROM entries e WHERE line = 0 AND e.record = (SELECT record FROM payouts)"], "must be nothing"),
+          "target, amount FROM entries e WHERE line = 0 AND e.record = (SELECT record FROM payouts)"], "be nothing"),
         (["UPDATE records SET created_at = (SELECT created_at FROM records WHERE seq = 1) WHERE seq = 5"],
          "does not follow the one before it"),
         (["UPDATE rounds SET number = number + 1 WHERE run = 1 AND number = 4"], "does not follow round 3"),
