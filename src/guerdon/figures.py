@@ -99,6 +99,25 @@ def legend(axes: Any, place: str, columns: int = 1) -> None:
     axes.legend(loc=place, ncols=columns, frameon=False)
 
 
+def plan_figure(report: dict[str, Any], title: str) -> "Figure":
+    """Draw the trade-off that a forecast's report shows: total reward against rounds, with 90 % intervals."""
+    figure, (axes,) = panels([title], width=7.2, height=4.6)
+    for row in report["policies"]:
+        chosen, fixed = row["policy"] == report["recommended"], row["request"] is not None
+        color = RED if chosen else GREY if fixed else BLUE
+        rounds, total = row["rounds"], row["total_reward"]
+        bars = [[[x["mean"] - x["low"]], [x["high"] - x["mean"]]] for x in (total, rounds)]
+        place = rounds["mean"], total["mean"]
+        axes.errorbar(*place, *bars, fmt="o" if fixed else "D", color=color, capsize=3, linewidth=1)
+        label = f"{row['policy']} (recommended)" if chosen else row["policy"]
+        axes.annotate(label, place, xytext=(7, 7), textcoords="offset points", color=color)
+    axes.set_xscale("log")
+    axes.set_ylim(0, None)
+    axes.set_xlabel("rounds until the target")
+    axes.set_ylabel("total reward, all agents")
+    return figure
+
+
 def _mark_best(axes: Any, best: int, utility: float) -> None:
     label = f"best response: {best}" if best else "best response: decline"
     axes.plot([best], [utility], "o", color=RED, zorder=5, clip_on=False)

@@ -24,6 +24,7 @@ from guerdon.noise_scale import CURVATURE, Filter, Recall, estimate_noise, first
 
 FIRST_REQUEST = 4
 LARGEST_REQUEST = 64
+LARGEST_POSSIBLE = 2**20  # samples that a search for the best request goes up to
 
 
 class Outcome(NamedTuple):
@@ -163,12 +164,13 @@ class NoiseScaleRequest:
     def largest(self, rounds: int) -> int:
         """Return the largest request allowed."""
         del rounds
-        return self.max_batch
+        return int(self.max_batch)
 
     def init(self, num_agents: int) -> Adaptive:
         """Return what is believed before the first round."""
         start = first_filter(num_agents)
-        return Adaptive(start, np.asarray(float(self.first)), np.asarray(float(num_agents)), np.zeros(()))
+        first = namespace(self.first).asarray(1.0 * self.first)
+        return Adaptive(start, first, np.asarray(float(num_agents)), np.zeros(()))
 
     def ask(self, state: Adaptive, round: Array) -> Array:  # noqa: A002
         """Return the request that the last round suggests."""
@@ -260,6 +262,8 @@ def noise_scale_request(
     """
     for name, value in (("max_batch", max_batch), ("min_batch", min_batch)):
         check_positive_integer(name, value)
+    if max_batch > LARGEST_POSSIBLE:
+        raise ValueError(f"`max_batch` must be at most {LARGEST_POSSIBLE}, got {max_batch}")
     if min_batch > max_batch:
         raise ValueError(f"`min_batch` must be at most `max_batch` ({max_batch}), got {min_batch}")
     first = min(max(FIRST_REQUEST, min_batch), max_batch) if first is None else first
@@ -278,7 +282,7 @@ def budget_request(
     return BudgetRequest(noise_scale_request(cost, max_batch, curvature=curvature), budget)
 
 
-def cheapest_request(cost: Cost, noise_scale: Array, num_agents: Array, max_batch: int) -> Array:
+def cheapest_request(cost: Cost, noise_scale: Array, num_agents: Array, max_batch: Array) -> Array:
     """Return the whole ν in 1…max_batch that minimises h(ν)/ln(1 + nν/B): the price of dividing the error by a factor.
 
     For h(s) = c0 + c1·s and B much larger than nν that is √(2·c0·B/(c1·n)).
@@ -298,7 +302,7 @@ def cheapest_request(cost: Cost, noise_scale: Array, num_agents: Array, max_batc
     return _first_where(xp, lambda nu: price(nu + 1) >= price(nu), max_batch)
 
 
-def dearest_request(cost: Cost, money: Array, max_batch: int) -> Array:
+def dearest_request(cost: Cost, money: Array, max_batch: Array) -> Array:
     """Return the largest ν up to max_batch whose cost h(ν) is at most `money`, 0 if there is none.
 
     >>> from guerdon import AffineCost
@@ -311,13 +315,14 @@ def dearest_request(cost: Cost, money: Array, max_batch: int) -> Array:
     return too_dear - 1
 
 
-def _first_where(xp: Namespace, holds: Callable[[Array], Array], largest: int) -> Array:
+def _first_where(xp: Namespace, holds: Callable[[Array], Array], largest: Array) -> Array:
     """Return the first whole number from 1 on at which something holds, and goes on to; `largest` if none before."""
     low, high = xp.asarray(1), xp.asarray(largest)
-    for _ in range(largest.bit_length()):
+    for _ in range(LARGEST_POSSIBLE.bit_length()):
         middle = (low + high) // 2
         found = holds(middle)
-        low, high = xp.where(found, low, xp.clip(middle + 1, None, largest)), xp.where(found, middle, high)
+        low, high = xp.where(found, low, middle + 1), xp.where(found, middle, high)
+        low = xp.where(low < high, low, high)
     return high
 
 

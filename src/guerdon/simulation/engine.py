@@ -22,7 +22,7 @@ from guerdon.arrays import Array, check_positive_integer
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, gather
 from guerdon.mechanisms import GenieAided, KnownVariance, Mechanism
-from guerdon.noise_scale import Recall, lengthen, recall
+from guerdon.noise_scale import Noise, Recall, estimate_noise, lengthen, recall
 from guerdon.problems import Problem
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Outcome, Requests, ScheduledRequest
 from guerdon.simulation.chunks import run_in_chunks
@@ -35,7 +35,7 @@ MEMORY = 2**29  # bytes that a chunk of repetitions may take
 for _policy, _data, _fixed in (
     (FixedRequest, ["batch_size", "step"], []),
     (ScheduledRequest, ["batch_sizes", "steps"], []),
-    (NoiseScaleRequest, ["curvature"], ["cost", "max_batch", "min_batch", "first"]),
+    (NoiseScaleRequest, ["max_batch", "min_batch", "first", "curvature"], ["cost"]),
     (BudgetRequest, ["rule", "budget"], []),
 ):
     jax.tree_util.register_dataclass(_policy, data_fields=_data, meta_fields=_fixed)
@@ -231,12 +231,13 @@ def _play_round(
 
     evidence, paid, states = _pay(setting, data, carry, reports, participating, request, variance)
     memories = _learn(setting, data, view, carry.memories, sizes, paid[0])
-    step, after = _observe(setting, data, carry, reports, evidence, request, paid[0])
+    step, seen, after = _observe(setting, data, carry, reports, evidence, request, paid[0])
     diverged = carry.diverged | (jnp.any(participating) & ~jnp.any(evidence.counted))
     metrics = {name: jnp.where(diverged, jnp.inf, x) for name, x in data.problem.metrics(after.model).items()}
     stopped = over | (setting.stop.reached(metrics) & ~diverged if setting.stop else False)
     asked_for = jnp.where(over, 0, request), jnp.where(over, 0.0, step)
-    record = Rounds(*asked_for, jnp.where(participating, sizes, 0), participating, paid, metrics, ~over)
+    used = jnp.where(participating, sizes, 0)
+    record = Rounds(*asked_for, used, participating, paid, metrics, ~over, seen.variance, seen.signal)
     return after._replace(states=states, memories=memories, stopped=stopped, diverged=diverged), record
 
 
@@ -248,8 +249,8 @@ def _observe(
     evidence: Evidence,
     request: Array,
     paid: Array,
-) -> tuple[Array, _Carry]:
-    """Return the step that the policy chooses, and what is carried on of models, policy and trail."""
+) -> tuple[Array, Noise, _Carry]:
+    """Return the step that the policy chooses, what the gradients say of noise and signal, and what is carried on."""
     aggregate = _mean(reports, evidence.counted)
     if _has_genie(setting):  # which had the evidence gathered around the true gradient
         evidence = gather(reports, evidence.counted)
@@ -260,7 +261,7 @@ def _observe(
     asking = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), carry.asking, asking)
     trail = lengthen(carry.trail, aggregate) if data.requests.recalls else carry.trail
     after = carry._replace(previous_model=carry.model, previous_step=step, asking=asking, trail=trail)
-    return step, after._replace(model=carry.model - step * aggregate)
+    return step, estimate_noise(evidence, request), after._replace(model=carry.model - step * aggregate)
 
 
 def _choose(setting: _Setting, data: _Data, view: View, memories: tuple[Any, ...], keys: Array) -> tuple[Array, Array]:
@@ -352,7 +353,7 @@ def _mean(reports: Array, counted: Array) -> Array:
 
 def _type_of(value: Any, model: Array) -> Any:
     """Return the type of a policy's number: whole numbers stay whole, others are as precise as the model."""
-    return jnp.int32 if np.issubdtype(np.asarray(value).dtype, np.integer) else model.dtype
+    return jnp.int32 if jnp.issubdtype(jnp.asarray(value).dtype, jnp.integer) else model.dtype
 
 
 def _in_order(setting: _Setting, parts: list[Array]) -> Array:
