@@ -106,14 +106,21 @@ def plan_figure(report: dict[str, Any], title: str) -> "Figure":
         chosen, fixed = row["policy"] == report["recommended"], row["request"] is not None
         color = RED if chosen else GREY if fixed else BLUE
         rounds, total = row["rounds"], row["total_reward"]
-        bars = [[[x["mean"] - x["low"]], [x["high"] - x["mean"]]] for x in (total, rounds)]
-        place = rounds["mean"], total["mean"]
+        bars = [[[x["median"] - x["low"]], [x["high"] - x["median"]]] for x in (total, rounds)]
+        place = rounds["median"], total["median"]
         axes.errorbar(*place, *bars, fmt="o" if fixed else "D", color=color, capsize=3, linewidth=1)
         label = f"{row['policy']} (recommended)" if chosen else row["policy"]
-        axes.annotate(label, place, xytext=(7, 7), textcoords="offset points", color=color)
+        # Fixed requests are named above their bars and the adaptive rule below, so that neighbours do not collide.
+        end, away, side = (total["high"], 5, "bottom") if fixed else (total["low"], -5, "top")
+        axes.annotate(
+            label, (place[0], end), xytext=(0, away), textcoords="offset points", color=color, ha="center", va=side
+        )
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
+    axes.margins(x=0.12)
     axes.set_ylim(0, None)
-    axes.set_xlabel("rounds until the target")
+    axes.set_xlabel("rounds until the target (logarithmic)")
     axes.set_ylabel("total reward, all agents")
     return figure
 

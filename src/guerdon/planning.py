@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,11 +28,15 @@ from guerdon.problems.quadratic import Numbers, noisy_quadratic
 from guerdon.requests import Requests, noise_scale_request
 from guerdon.simulation import Stop, simulate
 
+if TYPE_CHECKING:
+    import polars as pl
+
 SIZES = (1, 2, 4, 8, 16, 32)
+ARRIVES = 0.95  # share of trainings that must get to the goal; a pilot may leave it open how far that is
 COVERED = 0.9  # of totals lie in the interval
 MOST_ROUNDS = 2048
 BOOTSTRAPS = 40
-CURVATURES = np.geomspace(1e-4, 1e4, 801)
+CURVATURES = CURVATURE * np.geomspace(1e-3, 1e3, 601)
 WORTH = 0.02  # a fixed request must be so much cheaper to be preferred to the adaptive rule, which needs no forecast
 LEAST_ROUNDS = 8  # that a pilot must have
 SEEN = ("request", "step", "variance", "signal")
@@ -60,7 +64,7 @@ class Fit(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """What a policy is expected to need: mean, and an interval that 90 % of trainings fall into."""
+    """What a policy is expected to need: the median, and an interval that 90 % of trainings fall into."""
 
     policy: str
     request: int | None  # None: adaptive
@@ -149,18 +153,27 @@ def read_pilot(path: Path, metric: str, *, at_most: float | None = None, at_leas
     """Return the pilot in a Parquet file that `guerdon simulate --save` wrote, up to where it reached its target."""
     import polars as pl
 
-    if (at_most is None) == (at_least is None):
-        raise ValueError("a target must be given either as at most or as at least a value")
     if not path.is_file():
         raise FileNotFoundError(f"`{path}` is not a file; `guerdon simulate CONFIG.toml --save {path.name}` writes one")
     try:
         frame = pl.read_parquet(path)
     except Exception as error:
         raise ValueError(f"`{path}` cannot be read as Parquet: {error}") from error
+    return pilot_from_frame(frame, metric, at_most=at_most, at_least=at_least)
+
+
+def pilot_from_frame(
+    frame: "pl.DataFrame", metric: str, *, at_most: float | None = None, at_least: float | None = None
+) -> Pilot:
+    """Return the pilot in the frame of a history, up to where it reached its target."""
+    import polars as pl
+
+    if (at_most is None) == (at_least is None):
+        raise ValueError("a target must be given either as at most or as at least a value")
     missing = [name for name in (*COLUMNS, metric) if name not in frame.columns]
     if missing:
         others = ", ".join(name for name in frame.columns if name not in COLUMNS)
-        raise ValueError(f"`{path}` must have a column {missing[0]!r}, got a file with {others or 'no metric'}")
+        raise ValueError(f"the pilot must have a column {missing[0]!r}, got one with {others or 'no metric'}")
     goal = pl.col(metric) <= at_most if at_least is None else pl.col(metric) >= at_least
     rounds = (
         frame.filter(pl.col("rule") == pl.col("rule").first())
@@ -175,9 +188,15 @@ def read_pilot(path: Path, metric: str, *, at_most: float | None = None, at_leas
 
 def fit_pilot(pilot: Pilot, seed: int = 0, bootstraps: int = BOOTSTRAPS) -> Fit:
     """Return the stand-in that fits a pilot, with as many sets of numbers as there are bootstraps."""
-    numbers, dim = _fit(pilot)
+    found = _fit(pilot)
+    if found is None:
+        raise ValueError(
+            "the pilot must show a gradient that shrinks, got noise alone; ask for more samples in a pilot"
+        )
+    numbers, dim = found
     rng = np.random.default_rng(seed)
-    drawn = [_fit(_draw_pilot(pilot, numbers, dim, rng))[0] for _ in range(bootstraps)]
+    refits = (_fit(_draw_pilot(pilot, numbers, dim, rng), numbers.curvature) for _ in range(bootstraps))
+    drawn = [numbers, *(refit[0] for refit in refits if refit is not None)]
     return Fit(Numbers(*(np.array(column) for column in zip(*drawn, strict=True))), dim)
 
 
@@ -198,18 +217,24 @@ def _pilot(rounds: Any, metric: str) -> Pilot:
     return Pilot(start=start, reached=used["goal"].to_numpy(), **columns)
 
 
-def _fit(pilot: Pilot) -> tuple[Numbers, int]:
-    """Return the numbers that fit best, and the effective dimension of the noise."""
+def _fit(pilot: Pilot, around: float | None = None) -> tuple[Numbers, int] | None:
+    """Return the numbers that fit best, and the effective dimension of the noise; None where no curvature fits.
+
+    With `around` only curvatures within a decade of it count: a drawn pilot that suggests another is a failed fit.
+    """
+    far = np.abs(np.log10(CURVATURES / (around or 1.0))) > (1.0 if around else 9.0)
     noise = pilot.variance / (pilot.crowd * pilot.request)
     share, rest = _recursion(pilot, noise)
     signal, best, first, misfit = np.maximum(pilot.signal, 0.0), 0, 0.0, 1.0
     for _ in range(3):  # the weights depend on the curve that they are used to find
         weight = 1 / (2 * noise**2 + 4 * signal * noise)
         starts = np.sum(weight * share * (pilot.signal - rest), axis=1) / np.sum(weight * share**2, axis=1)
-        starts = np.maximum(starts, 1e-9 * np.max(np.abs(pilot.signal)))
         curves = starts[:, None] * share + rest
-        losses = np.sum(weight * (pilot.signal - curves) ** 2, axis=1)
+        impossible = far | (starts <= 0) | (curves.min(axis=1) <= 0)
+        losses = np.where(impossible, np.inf, np.sum(weight * (pilot.signal - curves) ** 2, axis=1))
         best = int(np.argmin(losses))
+        if impossible[best]:
+            return None
         signal, first, misfit = curves[best], float(starts[best]), float(losses[best])
     dim = 2 ** int(np.clip(np.round(np.log2((len(noise) - 2) / misfit)), 1, 10))  # few shapes, so few compilations
     base, slope = _line(signal, pilot.variance)
@@ -235,12 +260,15 @@ def _recursion(pilot: Pilot, noise: Any) -> tuple[Any, Any]:
 
 def _line(signal: Any, variance: Any) -> tuple[float, float]:
     """Return σ² = base + slope·‖m‖² by least squares of relative errors, neither below 0."""
-    weight = 1 / variance**2
-    total, x, y = np.sum(weight), np.sum(weight * signal), np.sum(weight * variance)
-    spread = np.sum(weight * signal**2) - x * x / total
-    slope = (np.sum(weight * signal * variance) - x * y / total) / spread if spread > 0 else 0.0
-    slope = float(np.clip(slope, 0.0, y / x if x > 0 else 0.0))
-    return float(max((y - slope * x) / total, 1e-6 * y / total)), slope
+    base, slope = float(np.mean(variance)), 0.0
+    for _ in range(5):  # weighed by the line itself: by what was seen, low values would count too much
+        weight = 1 / (base + slope * signal) ** 2
+        total, x, y = np.sum(weight), np.sum(weight * signal), np.sum(weight * variance)
+        spread = np.sum(weight * signal**2) - x * x / total
+        slope = (np.sum(weight * signal * variance) - x * y / total) / spread if spread > 0 else 0.0
+        slope = float(np.clip(slope, 0.0, y / x if x > 0 else 0.0))
+        base = float(max((y - slope * x) / total, 1e-6 * y / total))
+    return base, slope
 
 
 def _draw_pilot(pilot: Pilot, numbers: Numbers, dim: int, rng: np.random.Generator) -> Pilot:
@@ -264,15 +292,15 @@ def _draw_pilot(pilot: Pilot, numbers: Numbers, dim: int, rng: np.random.Generat
 
 def _summary(sample: Any) -> tuple[float, float, float]:
     low, high = np.quantile(sample, [(1 - COVERED) / 2, (1 + COVERED) / 2])
-    return float(np.mean(sample)), float(low), float(high)
+    return float(np.median(sample)), float(low), float(high)
 
 
 def _recommend(outlooks: list[Outlook]) -> str:
-    """Return the cheapest policy that always arrives; the adaptive one if it is nearly as cheap."""
-    arriving = [o for o in outlooks if o.reached == 1.0]
+    """Return the cheapest policy that arrives as good as always; the adaptive one if it is nearly as cheap."""
+    arriving = [o for o in outlooks if o.reached >= ARRIVES]
     if not arriving:
         raise ValueError(f"no request reaches the target within {MOST_ROUNDS} rounds; set one that is less far away")
     cheapest = min(arriving, key=lambda o: o.total[0])
     adaptive = outlooks[0]
-    near = adaptive.reached == 1.0 and adaptive.total[0] <= (1 + WORTH) * cheapest.total[0]
+    near = adaptive.reached >= ARRIVES and adaptive.total[0] <= (1 + WORTH) * cheapest.total[0]
     return adaptive.policy if near else cheapest.policy

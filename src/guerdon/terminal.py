@@ -172,7 +172,7 @@ def print_claims(experiments: Sequence["Experiment"], out: Path) -> None:
 
 def plan_report(plan: "Plan") -> dict[str, Any]:
     """Return a forecast as JSON has it."""
-    ends = ("mean", "low", "high")
+    ends = ("median", "low", "high")
     rows = [
         {"policy": o.policy, "request": o.request, "reached": o.reached,
          "rounds": dict(zip(ends, o.rounds, strict=True)), "total_reward": dict(zip(ends, o.total, strict=True))}
@@ -192,12 +192,14 @@ def print_plan(plan: "Plan", title: str, figure: Path | None) -> None:
         cells = [f"{outlook.rounds[0]:.1f}", "{:.0f} … {:.0f}".format(*outlook.rounds[1:])]
         cells += [f"{outlook.total[0]:,.0f}", "{:,.0f} … {:,.0f}".format(*outlook.total[1:])]
         chosen = outlook.policy == plan.recommended
-        late = "" if outlook.reached == 1.0 else f"only {outlook.reached:.0%} arrive"
+        late = "" if outlook.reached > 0.95 else f"only {outlook.reached:.0%} arrive"
         note = "◀ recommended" if chosen else late
         table.add_row(outlook.policy, *cells, note, style="bold green" if chosen else None)
     console = Console(emoji=False)
     console.print(table)
-    console.print("Intervals: 9 of 10 trainings fall inside. Steps are found by the rule, also where ν is fixed.")
+    console.print(
+        "Medians; 9 of 10 trainings fall into the intervals. Steps are found by the rule, also where ν is fixed."
+    )
     if figure is not None:
         console.print(f"Figure: {figure}", soft_wrap=True, highlight=False, markup=False)
 
