@@ -105,6 +105,9 @@ def test_names_from_a_file_are_shown_as_they_are(tmp_path: Path) -> None:
     assert all(name in result.stdout for name in names)
 
 
+PLAN = ["plan", "--variance", "4", "--signal", "1"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -145,23 +148,23 @@ def test_names_from_a_file_are_shown_as_they_are(tmp_path: Path) -> None:
         (["reproduce", "fig9"], "an experiment must be one of fig2, fig3, fig4, fig5, planner, got 'fig9'"),
         (["reproduce", "--repetitions", "0"], "`repetitions` must be a positive integer, got 0"),
         (["plan"], "`plan` needs a pilot and `--target`, or all of `--variance`, `--signal` and `--target`"),
-        (["plan", "--variance", "4", "--signal", "1"], "`plan` needs a pilot and `--target`, or all of"),
-        (["plan", "--variance", "4", "--signal", "1", "--target", "2"], "`target` must be below `signal` (1)"),
+        (PLAN, "`plan` needs a pilot and `--target`, or all of"),
+        ([*PLAN, "--target", "2"], "`target` must be below `signal` (1)"),
         (
             ["plan", "--variance", "-4", "--signal", "1", "--target", "0.1"],
             "`variance` must be a finite number above 0",
         ),
         (
-            ["plan", "--variance", "4", "--signal", "1", "--target", "low"],
+            [*PLAN, "--target", "low"],
             "`--target` must be a number without a pilot",
         ),
         (
-            ["plan", "--variance", "4", "--signal", "1", "--target", "0.1", "--agents", "1"],
+            [*PLAN, "--target", "0.1", "--agents", "1"],
             "`num_agents` must be at least",
         ),
-        (["plan", "--variance", "4", "--signal", "1", "--target", "0.1", "--cost", "9 - s"], "`cost` must increase"),
+        ([*PLAN, "--target", "0.1", "--cost", "9 - s"], "`cost` must increase"),
         (
-            ["plan", "--variance", "4", "--signal", "1", "--target", "0.1", "--max-batch", "99999"],
+            [*PLAN, "--target", "0.1", "--max-batch", "99999"],
             "`--max-batch` must be",
         ),
         (["plan", "gone.parquet", "--target", "error <= 1"], "`gone.parquet` is not a file"),
@@ -237,7 +240,8 @@ def test_reproduce_prints_claims_and_fails_where_one_fails(tmp_path: Path) -> No
 
 def test_plan_forecasts_from_a_pilot(tmp_path: Path) -> None:
     (tmp_path / "pilot.toml").write_text(
-        '[problem]\nkind = "linear"\ndim = 20\n[server]\nrequest = "adaptive"\nstop = { metric = "error", at_most = 2.0 }\n'
+        '[problem]\nkind = "linear"\ndim = 20\n[server]\nrequest = "adaptive"\n'
+        'stop = { metric = "error", at_most = 2.0 }\n'
         '[[agents]]\nkind = "cooperative"\ncount = 5\n[run]\nrounds = 60\nrepetitions = 6\n'
     )
     pilot, plot = tmp_path / "pilot.parquet", tmp_path / "plan.svg"

@@ -73,7 +73,8 @@ def test_impossible_numbers_are_refused(change: dict[str, float]) -> None:
 def test_a_pilot_of_many_repetitions_shows_the_truth(policy: str, tmp_path: Path) -> None:
     fit = fit_pilot(pilot_of(train(policy), tmp_path))
     for name, found, true in zip(Numbers._fields, fit.numbers, TRUE, strict=True):
-        assert np.median(found) == pytest.approx(true, rel=0.25), name
+        # A step at which little depends on the curvature says little about it.
+        assert np.median(found) == pytest.approx(true, rel=0.4 if name == "curvature" else 0.25), name
     assert fit.dim in (64, 128)
 
 

@@ -59,15 +59,18 @@ def test_commands_print_what_the_readme_shows(somewhere: Path) -> None:
         assert [line.rstrip() for line in result.stdout.splitlines()] == expected.splitlines()
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", "docs/mechanism.md", "docs/simulation.md", "benchmarks/README.md"]
-)
+DOCS = ["docs/mechanism.md", "docs/simulation.md", "docs/planner.md"]
+PAGES = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", *DOCS]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_pictures_and_links_exist(page: str) -> None:
     for link in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / page).read_text()):
         assert (ROOT / page).parent.joinpath(link).exists(), link
 
 
-def test_examples_in_the_docs() -> None:
-    result = doctest.testfile(str(ROOT / "docs/simulation.md"), module_relative=False, encoding="utf-8")
+@pytest.mark.parametrize("page", ["docs/simulation.md", "docs/planner.md"])
+def test_examples_in_the_docs(page: str) -> None:
+    result = doctest.testfile(str(ROOT / page), module_relative=False, encoding="utf-8")
     assert result.attempted >= 8
     assert result.failed == 0

@@ -268,7 +268,7 @@ def _draw(spent: Mapping[str, list[Spent]], optima: Mapping[float, Optimum], pat
 
 
 def _draw_linear(axes: Any, spent: list[Spent], optima: Mapping[float, Optimum]) -> None:
-    for target, color in zip(TARGETS, (BLUE, GREEN, ORANGE, RED), strict=True):
+    for place, (target, color) in enumerate(zip(TARGETS, (BLUE, GREEN, ORANGE, RED), strict=True)):
         optimum = optima[target].total
         means = [mean_over_repetitions(s.totals) for s in select(spent, RULE, target)]
         (adaptive,) = select(spent, ADAPTIVE, target)
@@ -276,9 +276,10 @@ def _draw_linear(axes: Any, spent: list[Spent], optima: Mapping[float, Optimum])
         values, errors = ([m[i] / optimum for m in means] for i in (0, 1))
         places = range(len(SIZES))
         axes.plot(places, values[:-1], color=color, linewidth=1.2, marker="o", markersize=3, label=f"x ≤ {target:g}")
-        axes.errorbar([len(SIZES)], values[-1:], [NORMAL_95 * errors[-1]], fmt="D", color=color, capsize=3)
+        beside = len(SIZES) + 0.15 * (place - 1.5)
+        axes.errorbar([beside], values[-1:], [NORMAL_95 * errors[-1]], fmt="D", color=color, capsize=3, markersize=4)
     axes.axhline(1, color=GREY, linewidth=0.8)
-    axes.set_xticks(range(len(SIZES) + 1), [*map(str, SIZES), "adaptive"])
+    axes.set_xticks(range(len(SIZES) + 1), [*map(str, SIZES), "\nadaptive"])
     axes.set_xlabel("request ν")
     axes.set_ylim(0.9, 2.4)
     legend(axes, "upper center")
