@@ -332,7 +332,7 @@ def plan(
             seed=seed,
             announce=lambda name: status.update(f"forecasting {name}"),
         )
-    title = f"{agents} agents, h(s) = {cost}, until {target}"
+    title = f"{agents} agents, h(s) = {cost}, until {target if pilot else f'‖m‖² ≤ {target}'}"
     if plot is not None:
         from guerdon.figures import plan_figure, save_figure
 
