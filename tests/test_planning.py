@@ -37,7 +37,7 @@ def train(policy: str = "adaptive", seed: int = 0, declining: float = 0.0) -> Hi
 
 @functools.cache
 def realised() -> Any:
-    return np.concatenate([train(seed=seed).total_reward() for seed in range(5, 10)])
+    return np.concatenate([train(seed=seed).total_reward() for seed in (5, 6, 7)])
 
 
 def pilot_of(history: History, folder: Path, repetitions: Any = range(REPETITIONS), target: float = TARGET) -> Pilot:
@@ -112,8 +112,8 @@ def coverage(pilots: int, sizes: tuple[int, ...], folder: Path) -> Any:
 
 
 def test_the_interval_covers_what_happens(tmp_path: Path) -> None:
-    """At least 85 % of realised totals, on average over pilots of a single repetition each."""
-    covered = mean(coverage(12, (), tmp_path))
+    """At least 85 % of realised totals, on average over a few single trainings as pilots; more in the slow test."""
+    covered = mean(coverage(6, (), tmp_path))
     assert covered.value > 0.85
     assert covered.error < 0.06
 
