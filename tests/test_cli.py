@@ -105,6 +105,9 @@ def test_names_from_a_file_are_shown_as_they_are(tmp_path: Path) -> None:
     assert all(name in result.stdout for name in names)
 
 
+PLAN = ["plan", "--variance", "4", "--signal", "1"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -142,8 +145,31 @@ def test_names_from_a_file_are_shown_as_they_are(tmp_path: Path) -> None:
         (["certify", "--cost", "2 - s"], "`cost` must"),
         (["simulate"], "CONFIG.toml is missing; `guerdon simulate --example` prints one"),
         (["simulate", "gone.toml"], "No such file or directory"),
-        (["reproduce", "fig9"], "an experiment must be one of fig2, fig3, fig4, fig5, got 'fig9'"),
+        (["reproduce", "fig9"], "an experiment must be one of fig2, fig3, fig4, fig5, planner, got 'fig9'"),
         (["reproduce", "--repetitions", "0"], "`repetitions` must be a positive integer, got 0"),
+        (["plan"], "`plan` needs a pilot and `--target`, or all of `--variance`, `--signal` and `--target`"),
+        (PLAN, "`plan` needs a pilot and `--target`, or all of"),
+        ([*PLAN, "--target", "2"], "`target` must be below `signal` (1)"),
+        (
+            ["plan", "--variance", "-4", "--signal", "1", "--target", "0.1"],
+            "`variance` must be a finite number above 0",
+        ),
+        (
+            [*PLAN, "--target", "low"],
+            "`--target` must be a number without a pilot",
+        ),
+        (
+            [*PLAN, "--target", "0.1", "--agents", "1"],
+            "`num_agents` must be at least",
+        ),
+        ([*PLAN, "--target", "0.1", "--cost", "9 - s"], "`cost` must increase"),
+        (
+            [*PLAN, "--target", "0.1", "--max-batch", "99999"],
+            "`--max-batch` must be",
+        ),
+        (["plan", "gone.parquet", "--target", "error <= 1"], "`gone.parquet` is not a file"),
+        (["plan", "FILE", "--target", "error <= 1"], "cannot be read as Parquet"),
+        (["plan", "FILE", "--target", "error"], "`--target` must be a metric and a value"),
         (["nonsense"], "No such command 'nonsense'"),
     ],
 )
@@ -212,9 +238,31 @@ def test_reproduce_prints_claims_and_fails_where_one_fails(tmp_path: Path) -> No
     assert "✗ fails" in result.stdout
 
 
+def test_plan_forecasts_from_a_pilot(tmp_path: Path) -> None:
+    (tmp_path / "pilot.toml").write_text(
+        '[problem]\nkind = "linear"\ndim = 20\n[server]\nrequest = "adaptive"\n'
+        'stop = { metric = "error", at_most = 2.0 }\n'
+        '[[agents]]\nkind = "cooperative"\ncount = 5\n[run]\nrounds = 60\nrepetitions = 6\n'
+    )
+    pilot, plot = tmp_path / "pilot.parquet", tmp_path / "plan.svg"
+    assert run("simulate", str(tmp_path / "pilot.toml"), "--save", str(pilot)).returncode == 0
+    arguments = ("plan", str(pilot), "--target", "error <= 2", "--agents", "5", "--repetitions", "40")
+    result = run(*arguments, "--plot", str(plot))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "◀ recommended" in result.stdout
+    assert "recommended" in plot.read_text()
+    report = run_json(*arguments)
+    assert [row["request"] for row in report["policies"]] == [None, 1, 2, 4, 8, 16, 32]
+    assert report["recommended"] in [row["policy"] for row in report["policies"]]
+    for row in report["policies"]:
+        for part in (row["rounds"], row["total_reward"]):
+            assert part["low"] <= part["median"] <= part["high"]
+
+
 def test_help_has_examples() -> None:
     for command in ("equilibrium", "pay", "certify", "simulate", "reproduce"):
         result = run(command, "--help")
         assert result.returncode == 0
         assert f"Example: guerdon {command}" in result.stdout
+    assert "Examples: guerdon plan" in run("plan", "--help").stdout
     assert run("--version").stdout.startswith("guerdon 0.")

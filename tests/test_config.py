@@ -8,6 +8,8 @@ import pytest
 
 from guerdon.agents import Cooperative, Fixed
 from guerdon.config import EXAMPLE, KINDS, parse_config, read_config
+from guerdon.costs import ExpressionCost
+from guerdon.requests import budget_request, noise_scale_request
 from guerdon.simulation import Stop
 
 SMALL: dict[str, Any] = {
@@ -63,8 +65,14 @@ def test_schedules_and_stops() -> None:
     content = change("server", value={"request": [8, 4], "step": 0.1, "stop": {"metric": "error", "at_most": 2}})
     config = parse_config(content)
     assert config.stop == Stop("error", at_most=2.0)
-    assert config.requests.ask(1).batch_size == 4
-    assert config.requests.ask(9).batch_size == 4
+    assert [config.requests.ask((), turn) for turn in (0, 1, 9)] == [8, 4, 4]
+
+
+def test_the_request_may_be_found_by_itself() -> None:
+    adaptive = parse_config(change("server", "request", value="adaptive")).requests
+    assert adaptive == noise_scale_request(ExpressionCost("1 + s"), max_batch=16)
+    limited = parse_config(change("server", "request", value={"budget": 500})).requests
+    assert limited == budget_request(ExpressionCost("1 + s"), 500.0, max_batch=16)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +90,10 @@ def test_schedules_and_stops() -> None:
         (change("problem", "dim", value="many"), "`problem.dim` must be a whole number, got 'many'"),
         (change("problem", "dim", value=0), "`dim` must be a positive integer, got 0"),
         (change("problem", "dim", value=True), "`problem.dim` must be a whole number, got True"),
-        (change("server", "request", value=2.5), "`server.request` must be a whole number or list, got 2.5"),
+        (
+            change("server", "request", value=2.5),
+            "`server.request` must be a whole number or list or text or dict, got 2.5",
+        ),
         (change("server", "request", value=0), "`batch_size` must be a positive integer, got 0"),
         (change("server", "step", value="big"), '`server.step` must be a number, or "optimal"'),
         (change("server", "cost", value="9 - s"), "`cost` must increase strictly"),

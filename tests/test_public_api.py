@@ -24,13 +24,20 @@ def test_public_names_are_pinned() -> None:
         "KnownVariance",
         "Mechanism",
         "MinibatchGame",
+        "Outcome",
         "OutputAgreement",
         "Payments",
         "PowerCost",
+        "Requests",
         "Status",
+        "budget_request",
         "check_cost",
+        "estimate_noise",
         "explain",
+        "fixed_request",
         "gather",
+        "noise_scale_request",
+        "scheduled_request",
     ]
     assert all(hasattr(guerdon, name) for name in guerdon.__all__)
 

@@ -59,14 +59,8 @@ def test_commands_print_what_the_readme_shows(somewhere: Path) -> None:
         assert [line.rstrip() for line in result.stdout.splitlines()] == expected.splitlines()
 
 
-PAGES = [
-    "README.md",
-    "CONTRIBUTING.md",
-    "docs/ledger.md",
-    "docs/mechanism.md",
-    "docs/simulation.md",
-    "benchmarks/README.md",
-]
+DOCS = ["docs/ledger.md", "docs/mechanism.md", "docs/planner.md", "docs/simulation.md"]
+PAGES = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", *DOCS]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -76,7 +70,9 @@ def test_pictures_and_links_exist(page: str) -> None:
 
 
 @pytest.mark.usefixtures("somewhere")
-@pytest.mark.parametrize(("page", "examples"), [("docs/simulation.md", 8), ("docs/ledger.md", 9)])
+@pytest.mark.parametrize(
+    ("page", "examples"), [("docs/simulation.md", 8), ("docs/planner.md", 8), ("docs/ledger.md", 9)]
+)
 def test_examples_in_the_docs(page: str, examples: int) -> None:
     result = doctest.testfile(str(ROOT / page), module_relative=False, encoding="utf-8")
     assert result.attempted >= examples

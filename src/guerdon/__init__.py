@@ -15,6 +15,15 @@ from guerdon.mechanisms import (
     Status,
     explain,
 )
+from guerdon.noise_scale import estimate_noise
+from guerdon.requests import (
+    Outcome,
+    Requests,
+    budget_request,
+    fixed_request,
+    noise_scale_request,
+    scheduled_request,
+)
 
 __version__ = "0.1.0"
 
@@ -31,11 +40,18 @@ __all__ = [
     "KnownVariance",
     "Mechanism",
     "MinibatchGame",
+    "Outcome",
     "OutputAgreement",
     "Payments",
     "PowerCost",
+    "Requests",
     "Status",
+    "budget_request",
     "check_cost",
+    "estimate_noise",
     "explain",
+    "fixed_request",
     "gather",
+    "noise_scale_request",
+    "scheduled_request",
 ]

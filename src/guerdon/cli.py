@@ -30,11 +30,13 @@ from guerdon.terminal import (
     certificate_report,
     equilibrium_report,
     payment_rows,
+    plan_report,
     print_certificate,
     print_claims,
     print_equilibrium,
     print_json,
     print_payments,
+    print_plan,
     print_simulation,
     simulation_rows,
 )
@@ -223,12 +225,17 @@ def certify(
 
 @app.command(epilog="Example: [bold]guerdon reproduce fig3 fig4 --repetitions 250 --out results/[/]")
 def reproduce(
-    figures: Annotated[list[str] | None, typer.Argument(help="fig2, fig3, fig4, fig5 (default: all).")] = None,
+    figures: Annotated[
+        list[str] | None, typer.Argument(help="fig2, fig3, fig4, fig5 (default: these), planner.")
+    ] = None,
     repetitions: Annotated[int, typer.Option(help="Repetitions of each setting.")] = 250,
     out: Annotated[Path, typer.Option(help="Folder for figures, data, claims.json and report.html.")] = Path("results"),
     seed: SeedOption = 0,
 ) -> None:
     """Reproduce the paper's figures, check its claims (exit status 1 if one fails), and write a report.
+
+    `planner` measures what the adaptive request pays, against the best fixed choice in hindsight and the exact optimum;
+    it takes some minutes.
 
     The heart-disease survey is read from the file that the environment variable GUERDON_HEART_DATA names; without it a
     synthetic survey takes its place, and every table and figure says so.
@@ -283,6 +290,59 @@ def simulate(
         print_json({"problem": read.label, "repetitions": history.repetitions, "agents": rows})
     else:
         print_simulation(history, rows, f"{config.name}: {read.label}, {read.rounds} rounds")
+
+
+@app.command(
+    epilog="Examples: [bold]guerdon plan --variance 400 --signal 4 --target 0.2[/], "
+    '[bold]guerdon plan pilot.parquet --target "error <= 0.5" --plot plan.svg[/]'
+)
+def plan(
+    pilot: Annotated[
+        Path | None, typer.Argument(help="A pilot that reached its target, as `guerdon simulate --save` writes it.")
+    ] = None,
+    target: Annotated[
+        str,
+        typer.Option(metavar="VALUE|TEXT", help='With a pilot a metric: "error <= 0.5"; otherwise a ‖m‖².'),
+    ] = "",
+    variance: Annotated[float | None, typer.Option(help="σ², the variance of a single-sample gradient.")] = None,
+    signal: Annotated[float | None, typer.Option(help="‖m‖², the squared length of the first true gradient.")] = None,
+    agents: Annotated[int, typer.Option(help="Number of agents.")] = 10,
+    cost: CostOption = "1 + s",
+    max_batch: Annotated[int, typer.Option(help="The most that may be asked for.")] = 64,
+    repetitions: Annotated[int, typer.Option(help="Trainings that each forecast rests on.")] = 200,
+    seed: SeedOption = 0,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: .svg, .png or .pdf.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Forecast rounds and total reward of each request and of the adaptive rule, and recommend one.
+
+    The forecast rests on a pilot run, or on σ² and ‖m‖² and how far ‖m‖² is to fall.
+    """
+    _need_sim("plan")
+    from guerdon.planning import forecast, parse_goal
+
+    _check_limit("--agents", agents, 1000)
+    _check_limit("--max-batch", max_batch, LARGEST_BATCH)
+    fit = parse_goal(pilot, target, variance, signal, seed)
+    with Console(stderr=True).status("forecasting") as status:
+        found = forecast(
+            ExpressionCost(cost),
+            agents,
+            fit,
+            max_batch=max_batch,
+            repetitions=repetitions,
+            seed=seed,
+            announce=lambda name: status.update(f"forecasting {name}"),
+        )
+    title = f"{agents} agents, h(s) = {cost}, until {target if pilot else f'‖m‖² ≤ {target}'}"
+    if plot is not None:
+        from guerdon.figures import plan_figure, save_figure
+
+        save_figure(plan_figure(plan_report(found), title), plot)
+    if as_json:
+        print_json(plan_report(found))
+    else:
+        print_plan(found, title, plot)
 
 
 def _check_limit(option: str, value: int, largest: int) -> None:

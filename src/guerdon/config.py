@@ -16,7 +16,7 @@ from guerdon.costs import Cost, ExpressionCost, check_cost
 from guerdon.mechanisms import BalancedVariance, EstimatedVariance, FlatPay, GenieAided, Mechanism, OutputAgreement
 from guerdon.problems import Problem, linear_regression, logistic_regression
 from guerdon.problems.linear_regression import optimal_step
-from guerdon.requests import Requests, fixed_request, scheduled_request
+from guerdon.requests import Requests, budget_request, fixed_request, noise_scale_request, scheduled_request
 from guerdon.simulation import Stop, TrueVariance
 
 EXAMPLE = """\
@@ -29,7 +29,8 @@ kind = "linear"            # "linear" regression, or "heart": logistic regressio
 # max_batch = 64           # the largest batch anybody can use
 
 [server]
-request = 8                # samples asked for each round; or a list, one entry per round
+request = 8                # samples asked for each round; or a list, one entry per round; or "adaptive", which finds
+                           # request and step by itself; or { budget = 1000.0 }, the same and spends at most so much
 # step = "optimal"         # a number, a list like `request`, or "optimal" (linear with one request only)
 # cost = "1 + s"           # what s samples cost: numbers, s, + - * / ** and parentheses
 rules = ["known", "balanced"]  # known, estimated, balanced, flat, genie; the first pays the agents, all are computed
@@ -176,12 +177,21 @@ def _server(
         rule.known |= {"at_most", "at_least"}
         stop = Stop(rule.get("metric", str), **bounds)
         rule.finish()
-    return {name: RULES[name](cost, crowd) for name in names}, _requests(table, problem, num_agents), stop
+    return {name: RULES[name](cost, crowd) for name in names}, _requests(table, cost, problem, num_agents), stop
 
 
-def _requests(table: Table, problem: Problem, num_agents: int) -> Requests:
-    request, step = table.get("request", (int, list)), table.get("step", (float, list, str), "optimal")
+def _requests(table: Table, cost: Cost, problem: Problem, num_agents: int) -> Requests:
+    request = table.get("request", (int, list, str, dict))
     table.known.add("stop")
+    if isinstance(request, str):
+        table.choice("request", ("adaptive",))
+        return noise_scale_request(cost, problem.max_batch)
+    if isinstance(request, dict):
+        limit = Table("server.request", request)
+        policy = budget_request(cost, float(limit.get("budget", float)), problem.max_batch)
+        limit.finish()
+        return policy
+    step = table.get("step", (float, list, str), "optimal")
     if isinstance(step, str):
         target = getattr(problem, "target", None)
         if step != "optimal" or target is None or isinstance(request, list):

@@ -99,6 +99,32 @@ def legend(axes: Any, place: str, columns: int = 1) -> None:
     axes.legend(loc=place, ncols=columns, frameon=False)
 
 
+def plan_figure(report: dict[str, Any], title: str) -> "Figure":
+    """Draw the trade-off that a forecast's report shows: total reward against rounds, with 90 % intervals."""
+    figure, (axes,) = panels([title], width=7.2, height=4.6)
+    for row in report["policies"]:
+        chosen, fixed = row["policy"] == report["recommended"], row["request"] is not None
+        color = RED if chosen else GREY if fixed else BLUE
+        rounds, total = row["rounds"], row["total_reward"]
+        bars = [[[x["median"] - x["low"]], [x["high"] - x["median"]]] for x in (total, rounds)]
+        place = rounds["median"], total["median"]
+        axes.errorbar(*place, *bars, fmt="o" if fixed else "D", color=color, capsize=3, linewidth=1)
+        label = f"{row['policy']} (recommended)" if chosen else row["policy"]
+        # Fixed requests are named above their bars and the adaptive rule below, so that neighbours do not collide.
+        end, away, side = (total["high"], 5, "bottom") if fixed else (total["low"], -5, "top")
+        axes.annotate(
+            label, (place[0], end), xytext=(0, away), textcoords="offset points", color=color, ha="center", va=side
+        )
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
+    axes.margins(x=0.12)
+    axes.set_ylim(0, None)
+    axes.set_xlabel("rounds until the target (logarithmic)")
+    axes.set_ylabel("total reward, all agents")
+    return figure
+
+
 def _mark_best(axes: Any, best: int, utility: float) -> None:
     label = f"best response: {best}" if best else "best response: decline"
     axes.plot([best], [utility], "o", color=RED, zorder=5, clip_on=False)

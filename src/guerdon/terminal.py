@@ -17,6 +17,7 @@ from guerdon.mechanisms import Payments, Status
 if TYPE_CHECKING:
     from guerdon.certificate import Certificate
     from guerdon.experiments.claims import Experiment
+    from guerdon.planning import Plan
     from guerdon.simulation import History
 
 ROWS_SHOWN = 48
@@ -167,6 +168,40 @@ def print_claims(experiments: Sequence["Experiment"], out: Path) -> None:
     parts = ", ".join(f"{experiment.name} {experiment.seconds:.1f} s" for experiment in experiments)
     console.print(f"Time: {parts} (compilation included).")
     console.print(f"Report: {out / 'report.html'}", soft_wrap=True, highlight=False, markup=False)
+
+
+def plan_report(plan: "Plan") -> dict[str, Any]:
+    """Return a forecast as JSON has it."""
+    ends = ("median", "low", "high")
+    rows = [
+        {"policy": o.policy, "request": o.request, "reached": o.reached,
+         "rounds": dict(zip(ends, o.rounds, strict=True)), "total_reward": dict(zip(ends, o.total, strict=True))}
+        for o in plan.outlooks
+    ]  # fmt: skip
+    return {"recommended": plan.recommended, "interval": 0.9, "policies": rows}
+
+
+def print_plan(plan: "Plan", title: str, figure: Path | None) -> None:
+    """Print what each policy is expected to need, and which one to choose."""
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("request")
+    for heading in ("rounds", "90 %", "total reward", "90 %"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    for outlook in plan.outlooks:
+        cells = [f"{outlook.rounds[0]:.1f}", "{:.0f} … {:.0f}".format(*outlook.rounds[1:])]
+        cells += [f"{outlook.total[0]:,.0f}", "{:,.0f} … {:,.0f}".format(*outlook.total[1:])]
+        chosen = outlook.policy == plan.recommended
+        late = "" if outlook.reached > 0.95 else f"only {outlook.reached:.0%} arrive"
+        note = "◀ recommended" if chosen else late
+        table.add_row(outlook.policy, *cells, note, style="bold green" if chosen else None)
+    console = Console(emoji=False)
+    console.print(table)
+    console.print(
+        "Medians; 9 of 10 trainings fall into the intervals. Steps are found by the rule, also where ν is fixed."
+    )
+    if figure is not None:
+        console.print(f"Figure: {figure}", soft_wrap=True, highlight=False, markup=False)
 
 
 def simulation_rows(history: "History", names: Sequence[str]) -> list[dict[str, Any]]:

@@ -22,6 +22,8 @@ PROBLEMS: dict[str, Problem] = {
     "linear": linear_regression(dim=5, distance=3.0, max_batch=LARGEST),
     "linear-many": linear_regression(dim=5, distance=3.0, max_batch=MANY),
     "linear-literal": linear_regression(dim=5, distance=3.0, max_batch=LARGEST, literal=True),
+    "linear-uneven": linear_regression(dim=5, distance=3.0, max_batch=LARGEST, condition=30.0),
+    "linear-uneven-literal": linear_regression(dim=5, distance=3.0, max_batch=LARGEST, literal=True, condition=30.0),
     "logistic": logistic_regression(*TRAIN, *VALIDATION, max_batch=LARGEST),
     "network": from_loss(network_loss, CORNERS, start_network, max_batch=LARGEST),
 }

@@ -12,7 +12,7 @@ import pytest
 
 from guerdon.experiments import fig2, fig4
 from guerdon.experiments.claims import Claim, equals, exceeds
-from guerdon.experiments.reproduce import EXPERIMENTS, reproduce
+from guerdon.experiments.reproduce import FIGURES, reproduce
 from guerdon.problems.heart import VARIABLE
 
 
@@ -72,7 +72,7 @@ def test_claims_can_fail() -> None:
 
 
 def test_wrong_names_and_numbers_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="an experiment must be one of fig2, fig3, fig4, fig5, got 'fig9'"):
+    with pytest.raises(ValueError, match="an experiment must be one of fig2, fig3, fig4, fig5, planner, got 'fig9'"):
         reproduce(["fig9"], 10, tmp_path)
     with pytest.raises(ValueError, match="`repetitions` must be at least 2"):
         reproduce(["fig2"], 1, tmp_path)
@@ -82,7 +82,7 @@ def test_wrong_names_and_numbers_are_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get(VARIABLE), reason=f"the real survey is not here; set {VARIABLE} to its path")
 def test_every_claim_holds_at_full_size(tmp_path: Path) -> None:
-    assert failures(EXPERIMENTS, tmp_path) == []
+    assert failures(FIGURES, tmp_path) == []
     assert "synthetic" not in (tmp_path / "report.html").read_text()
 
 

@@ -173,3 +173,18 @@ def test_no_step_contracts_a_large_error_faster() -> None:
 def test_bad_input_is_refused(change: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         linear_regression(**change)
+
+
+def test_uneven_features_have_the_ratio_and_mean_given() -> None:
+    problem = linear_regression(dim=50, condition=100.0)
+    variances = np.asarray(problem.scales, dtype=np.float64) ** 2
+    assert variances.max() / variances.min() == pytest.approx(100, rel=1e-5)
+    assert variances.mean() == pytest.approx(1, rel=1e-5)
+    assert problem.metrics(problem.init(jax.random.key(0)))["error"] == pytest.approx(100, rel=1e-5)
+    np.testing.assert_array_equal(linear_regression(dim=50).scales, 1.0)
+
+
+@pytest.mark.parametrize("condition", [0.5, -1, float("nan"), float("inf")])
+def test_an_impossible_condition_is_refused(condition: float) -> None:
+    with pytest.raises(ValueError, match="`condition` must be a finite number of at least 1"):
+        linear_regression(condition=condition)

@@ -27,6 +27,8 @@ def rounds(seed: int = 0) -> Rounds:
         tuple(rng.normal(size=sizes.shape) * (sizes > 0) for _ in range(2)),
         {"error": np.array([[9.0, 5.0, 3.0, 2.0, 1.0], [9.0, 4.0, 1.0, 1.0, 1.0]])},
         ACTIVE,
+        rng.exponential(size=ACTIVE.shape) * ACTIVE,
+        rng.normal(size=ACTIVE.shape) * ACTIVE,
     )
 
 
@@ -43,6 +45,8 @@ def test_arrays_are_what_was_recorded(history: History) -> None:
     np.testing.assert_array_equal(history.batch_sizes, recorded.sizes)
     np.testing.assert_array_equal(history.participating, recorded.participating)
     np.testing.assert_array_equal(history.rewards["flat"], recorded.rewards[1])
+    np.testing.assert_array_equal(history.variance, recorded.variance)
+    np.testing.assert_array_equal(history.signal, recorded.signal)
     np.testing.assert_array_equal(history.metrics["error"], recorded.metrics["error"])
 
 
@@ -87,7 +91,7 @@ def test_diverged_is_a_last_metric_that_is_not_finite(end: float) -> None:
 
 def test_frame_has_a_row_per_repetition_round_agent_and_rule_that_was_played(history: History) -> None:
     frame = history.to_frame()
-    assert frame.shape == (6 * AGENTS * 2, 11)
+    assert frame.shape == (6 * AGENTS * 2, 13)
     assert frame.select("repetition", "round", "agent", "rule").is_unique().all()
     assert frame.filter(repetition=1)["round"].unique().to_list() == [1, 2]
     assert frame.filter(repetition=0)["round"].unique().to_list() == [1, 2, 3, 4]
@@ -132,6 +136,8 @@ def played(length: int) -> Rounds:
         (np.full((2, length, 3), 9.0),),
         {"error": np.arange(1.0, 2 * length + 1).reshape(2, length)},
         np.full((2, length), True),
+        np.full((2, length), 4.0),
+        np.full((2, length), 2.0),
     )
 
 

@@ -45,6 +45,7 @@ this page as Parquet and CSV, all claims in claims.json.</footer>
 
 def _section(experiment: Experiment) -> str:
     rows = "\n".join(_row(claim) for claim in experiment.claims)
+    notes = "\n".join(f"<p>{escape(note)}</p>" for note in experiment.notes)
     return f"""<section id="{escape(experiment.name)}">
 <h2>{escape(experiment.title)}</h2>
 <figure><div class="drawing" role="img" aria-label="{escape(experiment.title)}">{_inline_svg(experiment)}</div>
@@ -52,6 +53,7 @@ def _section(experiment: Experiment) -> str:
 <div class="scroll"><table>
 <thead><tr><th>claim</th><th>expected</th><th>measured</th><th>s.e.</th><th>verdict</th></tr></thead>
 <tbody>{rows}</tbody></table></div>
+{notes}
 </section>"""
 
 

@@ -6,15 +6,18 @@ from guerdon.arrays import Array
 from guerdon.problems.from_loss import FromLoss, from_loss
 from guerdon.problems.linear_regression import LinearRegression, linear_regression
 from guerdon.problems.logistic_regression import LogisticRegression, logistic_regression
+from guerdon.problems.quadratic import NoisyQuadratic, noisy_quadratic
 
 __all__ = [
     "FromLoss",
     "LinearRegression",
     "LogisticRegression",
+    "NoisyQuadratic",
     "Problem",
     "from_loss",
     "linear_regression",
     "logistic_regression",
+    "noisy_quadratic",
 ]
 
 

@@ -2,6 +2,10 @@
 
 Everything is known in closed form (THEORY §5). With δ = θ − θ* and x = ‖δ‖²: m = 2δ, σ² = 4((d + 1)x + d), and one
 step with mean over K agents of batch size S takes E[x] to x(1 − 2η)² + 4η²((d + 1)x + d)/(K·S), exactly.
+
+Beyond the paper the features may have unequal variances λ_i, with mean 1: then the loss is curved unequally, by 2λ_i.
+In the coordinates √λ_i·θ_i it is the paper's problem again, which is how gradients are drawn; x is the excess loss
+Σ λ_i·δ_i².
 """
 
 # JAX's transformations forget the types of what they are given.
@@ -28,6 +32,7 @@ class LinearRegression:
     """
 
     target: Array
+    scales: Array  # √λ_i
     max_batch: int = field(metadata={"static": True})
     literal: bool = field(default=False, metadata={"static": True})
 
@@ -39,26 +44,33 @@ class LinearRegression:
     def gradient(self, model: Array, batch_size: Array, key: Array) -> Array:
         """Return the mean of the gradients 2(Y·θ − V)Y over `batch_size` samples."""
         draw = _draw_literally if self.literal else _draw_at_once
-        return draw(model - self.target, batch_size, self.max_batch, key)
+        return self.scales * draw(self._error(model), batch_size, self.max_batch, key)
 
     def population_gradient(self, model: Array) -> Array:
-        """Return m = 2(θ − θ*)."""
-        return 2 * (model - self.target)
+        """Return m = 2λ_i(θ_i − θ*_i)."""
+        return 2 * self.scales * self._error(model)
 
     def variance(self, model: Array) -> Array:
-        """Return σ² = 4((d + 1)‖θ − θ*‖² + d)."""
-        dim = self.target.shape[0]
-        return 4 * ((dim + 1) * self.metrics(model)["error"] + dim)
+        """Return σ² = 4(d(x + 1) + Σ λ_i²δ_i²), which is 4((d + 1)x + d) where all λ_i are 1."""
+        error = self._error(model)
+        return 4 * (self.target.shape[0] * (jnp.sum(error**2) + 1) + jnp.sum((self.scales * error) ** 2))
 
     def metrics(self, model: Array) -> dict[str, Array]:
-        """Return the error x = ‖θ − θ*‖²."""
-        return {"error": jnp.sum((model - self.target) ** 2)}
+        """Return the error x = Σ λ_i(θ_i − θ*_i)²."""
+        return {"error": jnp.sum(self._error(model) ** 2)}
+
+    def _error(self, model: Array) -> Array:
+        """Return √λ_i(θ_i − θ*_i)."""
+        return self.scales * (model - self.target)
 
 
 def linear_regression(
-    dim: int = 100, distance: float = 100.0, max_batch: int = 64, literal: bool = False
+    dim: int = 100, distance: float = 100.0, max_batch: int = 64, literal: bool = False, condition: float = 1.0
 ) -> LinearRegression:
     """Return linear regression in `dim` dimensions whose squared error is `distance` before training.
+
+    `condition` is the ratio of the largest to the smallest variance of a feature; those between are evenly spaced on a
+    logarithmic scale.
 
     >>> linear_regression(dim=100).target[:3]
     Array([1., 1., 1.], dtype=float32)
@@ -66,7 +78,11 @@ def linear_regression(
     check_positive_integer("dim", dim)
     check_positive_integer("max_batch", max_batch)
     check_number("distance", distance, minimum=0)
-    return LinearRegression(jnp.asarray(np.full(dim, (distance / dim) ** 0.5)), max_batch, literal)
+    check_number("condition", condition, minimum=1)
+    variances = np.geomspace(1.0, condition, dim)
+    scales = np.sqrt(variances / np.mean(variances))
+    target = np.full(dim, (distance / dim) ** 0.5)
+    return LinearRegression(jnp.asarray(target), jnp.asarray(scales, jnp.float32), max_batch, literal)
 
 
 def expected_errors(dim: int, num_agents: int, batch_size: int, step: float, start: float, rounds: int) -> list[float]:

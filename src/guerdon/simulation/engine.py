@@ -22,13 +22,23 @@ from guerdon.arrays import Array, check_positive_integer
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, gather
 from guerdon.mechanisms import GenieAided, KnownVariance, Mechanism
+from guerdon.noise_scale import Noise, Recall, estimate_noise, lengthen, recall
 from guerdon.problems import Problem
-from guerdon.requests import Request, Requests
+from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Outcome, Requests, ScheduledRequest
 from guerdon.simulation.chunks import run_in_chunks
 from guerdon.simulation.history import History, Rounds, pad_rounds
 
 SEGMENT = 32  # rounds compiled as one scan where a stopping rule may end a run early
 MEMORY = 2**29  # bytes that a chunk of repetitions may take
+
+# The numbers of a policy are data to the compiled function. `requests` itself does without JAX, for servers.
+for _policy, _data, _fixed in (
+    (FixedRequest, ["batch_size", "step"], []),
+    (ScheduledRequest, ["batch_sizes", "steps"], []),
+    (NoiseScaleRequest, ["max_batch", "min_batch", "first", "curvature"], ["cost"]),
+    (BudgetRequest, ["rule", "budget"], []),
+):
+    jax.tree_util.register_dataclass(_policy, data_fields=_data, meta_fields=_fixed)
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,8 @@ class _Carry(NamedTuple):
     previous_model: Array
     previous_step: Array
     states: tuple[Any, ...]  # one per mechanism
+    asking: Any  # the state of the policy
+    trail: Array  # of the mean gradients; all zeros where the policy does not look at it
     memories: tuple[Any, ...]  # one per kind of agent
     stopped: Array
     diverged: Array
@@ -175,7 +187,10 @@ def _begin(setting: _Setting, data: _Data, keys: Array) -> tuple[_Carry, dict[st
         memories = tuple(_by_kind(setting, data, lambda agent, *_: agent.init(), data.kinds, jnp.arange(num_agents)))
         metrics = data.problem.metrics(model)
         stopped = setting.stop.reached(metrics) if setting.stop else jnp.asarray(False)
-        carry = _Carry(model, model, jnp.zeros((), model.dtype), states, memories, stopped, jnp.asarray(False))
+        asking = jax.tree.map(lambda x: jnp.asarray(x, _type_of(x, model)), data.requests.init(num_agents))
+        still = jnp.zeros((), model.dtype)
+        never = jnp.asarray(False)
+        carry = _Carry(model, model, still, states, asking, jnp.zeros_like(model), memories, stopped, never)
         return carry, metrics
 
     return jax.vmap(begin)(keys)
@@ -203,26 +218,50 @@ def _play_round(
     """Play one round, in the paper's order: ask, choose, draw, report, pay, step."""
     num_agents = sum(map(len, setting.positions))
     choose_keys, draw_keys, report_keys = round_keys(key, round, num_agents)
-    asked = data.requests.ask(round)
-    asked = Request(jnp.asarray(asked.batch_size, jnp.int32), jnp.asarray(asked.step, carry.model.dtype))
+    asked = jnp.asarray(data.requests.ask(carry.asking, round), jnp.int32)
+    over = carry.stopped | (asked < 1)  # a request of 0 ends the training
+    request = jnp.maximum(asked, 1)
     variance = data.problem.variance(carry.model)
-    view = View(round, asked.batch_size, carry.model, carry.previous_model, carry.previous_step, variance, ())
+    view = View(round, request, carry.model, carry.previous_model, carry.previous_step, variance, ())
     sizes, sends = _choose(setting, data, view, carry.memories, choose_keys)
     sizes = jnp.clip(sizes, 0, data.problem.max_batch)
-    participating = ((sizes > 0) | sends) & ~(carry.stopped | carry.diverged)
+    participating = ((sizes > 0) | sends) & ~(over | carry.diverged)
     gradients = jax.vmap(partial(data.problem.gradient, carry.model))(jnp.maximum(sizes, 1), draw_keys)
     reports = _report(setting, data, view, carry.memories, sizes, gradients, report_keys)
 
-    evidence, paid, states = _pay(setting, data, carry, reports, participating, asked.batch_size, variance)
+    evidence, paid, states = _pay(setting, data, carry, reports, participating, request, variance)
     memories = _learn(setting, data, view, carry.memories, sizes, paid[0])
-    model = _step(carry.model, reports, evidence.counted, asked.step)
+    step, seen, after = _observe(setting, data, carry, reports, evidence, request, paid[0])
     diverged = carry.diverged | (jnp.any(participating) & ~jnp.any(evidence.counted))
-    metrics = {name: jnp.where(diverged, jnp.inf, x) for name, x in data.problem.metrics(model).items()}
-    stopped = carry.stopped | (setting.stop.reached(metrics) & ~diverged if setting.stop else False)
-    active = ~carry.stopped
-    asked_for = jnp.where(active, asked.batch_size, 0), jnp.where(active, asked.step, 0.0)
-    record = Rounds(*asked_for, jnp.where(participating, sizes, 0), participating, paid, metrics, active)
-    return _Carry(model, carry.model, asked.step, states, memories, stopped, diverged), record
+    metrics = {name: jnp.where(diverged, jnp.inf, x) for name, x in data.problem.metrics(after.model).items()}
+    stopped = over | (setting.stop.reached(metrics) & ~diverged if setting.stop else False)
+    asked_for = jnp.where(over, 0, request), jnp.where(over, 0.0, step)
+    used = jnp.where(participating, sizes, 0)
+    record = Rounds(*asked_for, used, participating, paid, metrics, ~over, seen.variance, seen.signal)
+    return after._replace(states=states, memories=memories, stopped=stopped, diverged=diverged), record
+
+
+def _observe(
+    setting: _Setting,
+    data: _Data,
+    carry: _Carry,
+    reports: Array,
+    evidence: Evidence,
+    request: Array,
+    paid: Array,
+) -> tuple[Array, Noise, _Carry]:
+    """Return the step that the policy chooses, what the gradients say of noise and signal, and what is carried on."""
+    aggregate = _mean(reports, evidence.counted)
+    if _has_genie(setting):  # which had the evidence gathered around the true gradient
+        evidence = gather(reports, evidence.counted)
+    nothing = jnp.zeros((), carry.model.dtype)
+    looked = recall(carry.trail, aggregate) if data.requests.recalls else Recall(nothing, nothing)
+    step, asking = data.requests.observe(carry.asking, Outcome(request, evidence, looked, jnp.sum(paid)))
+    step = jnp.asarray(step, carry.model.dtype)
+    asking = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), carry.asking, asking)
+    trail = lengthen(carry.trail, aggregate) if data.requests.recalls else carry.trail
+    after = carry._replace(previous_model=carry.model, previous_step=step, asking=asking, trail=trail)
+    return step, estimate_noise(evidence, request), after._replace(model=carry.model - step * aggregate)
 
 
 def _choose(setting: _Setting, data: _Data, view: View, memories: tuple[Any, ...], keys: Array) -> tuple[Array, Array]:
@@ -286,8 +325,7 @@ def _pay(
     setting: _Setting, data: _Data, carry: _Carry, reports: Array, participating: Array, request: Array, variance: Array
 ) -> tuple[Evidence, tuple[Array, ...], tuple[Any, ...]]:
     """Return the evidence, and the rewards and next state under every rule."""
-    genie = any(isinstance(rule, GenieAided) for rule in setting.mechanisms)
-    truth = data.problem.population_gradient(carry.model) if genie else None
+    truth = data.problem.population_gradient(carry.model) if _has_genie(setting) else None
     evidence = gather(reports, participating, truth)
     rewards: list[Array] = []
     states: list[Any] = []
@@ -303,10 +341,19 @@ def _with_true_variance(rule: Any, variance: Array) -> Mechanism:
     return replace(rule, variance=KnownVariance(variance)) if known else rule
 
 
-def _step(model: Array, reports: Array, counted: Array, step: Array) -> Array:
-    """Return θ − η · mean of the counted reports; θ itself where there are none."""
+def _has_genie(setting: _Setting) -> bool:
+    return any(isinstance(rule, GenieAided) for rule in setting.mechanisms)
+
+
+def _mean(reports: Array, counted: Array) -> Array:
+    """Return the mean of the counted reports; zero where there are none."""
     total = jnp.sum(jnp.where(counted[:, None], reports, 0.0), axis=0)
-    return model - step * total / jnp.maximum(jnp.sum(counted), 1)
+    return total / jnp.maximum(jnp.sum(counted), 1)
+
+
+def _type_of(value: Any, model: Array) -> Any:
+    """Return the type of a policy's number: whole numbers stay whole, others are as precise as the model."""
+    return jnp.int32 if jnp.issubdtype(jnp.asarray(value).dtype, jnp.integer) else model.dtype
 
 
 def _in_order(setting: _Setting, parts: list[Array]) -> Array:
@@ -369,7 +416,7 @@ def _check(
         raise ValueError(
             f"`sizes` of a learning agent must be at most `max_batch` ({problem.max_batch}), got {max(tried)}"
         )
-    largest = int(jnp.max(jax.vmap(requests.ask)(jnp.arange(counts["rounds"])).batch_size))
+    largest = requests.largest(counts["rounds"])
     if largest > problem.max_batch:
         raise ValueError(
             f"`requests` must ask for at most the problem's `max_batch` ({problem.max_batch}), got {largest}"

@@ -28,6 +28,8 @@ class Rounds(NamedTuple):
     rewards: tuple[Array, ...]  # (…, agents) for each payment rule
     metrics: dict[str, Array]  # of the model after the round; with one column more, in front, for before the first
     active: Array  # whether the run was still going
+    variance: Array  # σ² as the gradients of the round have it, without bias
+    signal: Array  # ‖m‖², likewise
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class History:
     """Everything that happened: arrays over (repetitions, rounds) or (repetitions, rounds, agents).
 
     `metrics` have one column more than there are rounds: the first is before training. `rewards` and `utilities` are by
-    payment rule. A run that stopped early has nothing but zeros from then on, and its metrics stay as they were.
+    payment rule. `variance` and `signal` are what each round's gradients say of σ² and ‖m‖², without bias. A run that
+    stopped early has nothing but zeros from then on, and its metrics stay as they were.
     """
 
     request: Array
@@ -46,6 +49,8 @@ class History:
     rewards: Mapping[str, Array]
     metrics: Mapping[str, Array]
     active: Array
+    variance: Array
+    signal: Array
     interrupted: bool = False
 
     @classmethod
@@ -64,6 +69,8 @@ class History:
             rewards,
             played.metrics,
             played.active,
+            played.variance,
+            played.signal,
             interrupted,
         )
 
@@ -99,7 +106,8 @@ class History:
         index = np.broadcast_to(self.active[:, :, None], (reps, rounds, agents)).ravel()
         repetition, turn, agent = (axis.ravel()[index] for axis in np.indices((reps, rounds, agents)))
         common: dict[str, Any] = {"repetition": repetition, "round": turn + 1, "agent": agent}
-        common |= {name: _per_agent(x, agents)[index] for name, x in (("request", self.request), ("step", self.step))}
+        per_round = {"request": self.request, "step": self.step, "variance": self.variance, "signal": self.signal}
+        common |= {name: _per_agent(x, agents)[index] for name, x in per_round.items()}
         for name, values in (("batch_size", self.batch_sizes), ("sent", self.participating), ("cost", self.costs)):
             common[name] = values.ravel()[index]
         common |= {name: _per_agent(values[:, 1:], agents)[index] for name, values in self.metrics.items()}

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guerdon.costs import Cost
+from guerdon.evidence import Evidence
+from guerdon.noise_scale import TRAIL, Recall
+from guerdon.requests import Outcome, Requests
 
 Draw = Callable[[Any, int, int, int], Any]  # (model, batch size, round, agent) → mean gradient over fresh samples
 Variance = Callable[[Any], float] | str  # σ² at a model, "estimated" or "balanced"
@@ -45,6 +48,60 @@ def reference(
         # She steps along the mean of what she was sent, if anything.
         models.append(model - step * _mean(list(gradients.values())) if gradients else model)
     return Run(np.array(models), np.array(rewards))
+
+
+class Planned(NamedTuple):
+    """One training under a policy: the models, the rewards (rounds, agents), and what was asked and stepped."""
+
+    models: Any
+    rewards: Any
+    requests: Any
+    steps: Any
+
+
+def reference_policy(
+    draw: Draw,
+    start: Any,
+    policy: Requests,
+    present: Sequence[Sequence[bool]],
+    cost: Cost,
+    variance: Variance,
+) -> Planned:
+    """Train once with agents who use what the policy asks for, those of `present[t]`, until it asks for 0."""
+    run: list[list[Any]] = [[np.asarray(start, dtype=np.float64)], [], [], []]
+    models, rewards, requests, steps = run
+    num_agents, state, past = len(present[0]), policy.init(len(present[0])), list[Any]()
+    for t, here in enumerate(present):
+        model, request = models[-1], int(policy.ask(state, t))
+        if request == 0:
+            break
+        gradients = {k: np.asarray(draw(model, request, t, k), dtype=np.float64) for k in range(num_agents) if here[k]}
+        aggregate = _mean(list(gradients.values())) if gradients else np.zeros_like(model)
+        rewards.append([_reward(k, gradients, request, cost, variance, model) for k in range(num_agents)])
+        outcome = Outcome(request, _evidence(gradients, num_agents), _recall(past, aggregate), sum(rewards[-1]))
+        step, state = policy.observe(state, outcome)
+        past.append(aggregate)
+        models.append(model - float(step) * aggregate)
+        requests.append(request)
+        steps.append(float(step))
+    return Planned(*map(np.array, run))
+
+
+def _evidence(gradients: dict[int, Any], num_agents: int) -> Evidence:
+    """Return the three numbers per agent by their definitions."""
+    numbers = np.zeros((3, num_agents))
+    vectors = list(gradients.values())
+    for k, x in gradients.items():
+        numbers[:, k] = np.sum((x - _mean(vectors)) ** 2), x @ x, sum(float(x @ other) for other in vectors)
+    return Evidence(*numbers, counted=np.array([k in gradients for k in range(num_agents)]))
+
+
+def _recall(past: list[Any], aggregate: Any) -> Recall:
+    """Return how a mean gradient lies to those before it, by definition."""
+    trail: Any = np.zeros_like(aggregate)
+    for age, old in enumerate(reversed(past)):
+        trail = trail + TRAIL**age * old
+    return Recall(trail @ aggregate, trail @ trail)
 
 
 def minibatches(target: Any, rng: np.random.Generator) -> Draw:

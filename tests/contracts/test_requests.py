@@ -1,0 +1,150 @@
+"""What every policy promises: one contract, the same on every array library, compiled, and in a server."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load, save
+
+from guerdon import AffineCost, PowerCost, gather
+from guerdon.noise_scale import Recall, lengthen, recall
+from guerdon.requests import (
+    Outcome,
+    Requests,
+    budget_request,
+    fixed_request,
+    noise_scale_request,
+    scheduled_request,
+)
+from guerdon.simulation import simulate
+from tests.libraries import Library, every_library
+
+AGENTS, DIM, ROUNDS = 6, 12, 12
+POLICIES: dict[str, Requests] = {
+    "fixed": fixed_request(8, 0.25),
+    "scheduled": scheduled_request([8, 4, 2], [0.5, 0.25, 0.125]),
+    "noise scale": noise_scale_request(AffineCost(1, 1), 32),
+    "noise scale, convex": noise_scale_request(PowerCost(0.1, 2, 3), 32),
+    "budget": budget_request(AffineCost(1, 1), 2000.0, 32),
+}
+every_policy = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+
+
+def rounds() -> list[tuple[Any, Any]]:
+    """Return gradients that shrink, and who took part: everybody, then some, then one."""
+    rng = np.random.default_rng(0)
+    played: list[tuple[Any, Any]] = []
+    for t in range(ROUNDS):
+        here = np.ones(AGENTS, dtype=bool) if t < 4 else rng.uniform(size=AGENTS) < 0.7
+        here = np.arange(AGENTS) < 1 if t == 8 else here
+        played.append((0.8**t + rng.normal(size=(AGENTS, DIM)), here))
+    return played
+
+
+def play(policy: Requests, library: Library | None = None, step: Any = None, state: Any = None) -> list[Any]:
+    """Return what is asked and stepped in every round."""
+    observe, found = (step or (lambda f: f))(policy.observe), list[Any]()
+    state = policy.init(AGENTS) if state is None else state
+    trail: Any = np.zeros(DIM)
+    for turn, (gradients, here) in enumerate(rounds()):
+        mean = gradients[here].mean(axis=0)
+        look, trail = recall(trail, mean), lengthen(trail, mean)
+        request = policy.ask(state, turn)
+        if library is not None:
+            gradients, here, look = library.array(gradients), library.mask(here), Recall(*map(library.array, look))
+        size, state = observe(state, Outcome(int(request), gather(gradients, here), look, 30.0))
+        found.append((int(request), float(size)))
+    return found
+
+
+@every_policy
+@every_library
+def test_array_libraries_agree(policy: Requests, library: Library) -> None:
+    expected = play(policy)
+    with library.precision():
+        found = play(policy, library)
+    assert [a for a, _ in found] == [a for a, _ in expected]
+    np.testing.assert_allclose(found, expected, rtol=1e-9 if library.dtype == "float64" else 1e-4)
+
+
+@every_policy
+def test_compiled_it_is_the_same(policy: Requests) -> None:
+    """In one `scan`, as in a simulation, also where the request is traced."""
+    played = rounds()
+    gradients, masks = jnp.asarray([g for g, _ in played]), jnp.asarray([m for _, m in played])
+
+    def turn(carry: Any, x: Any) -> Any:
+        state, trail = carry
+        drawn, here, number = x
+        mean = jnp.sum(jnp.where(here[:, None], drawn, 0.0), axis=0) / jnp.sum(here)
+        request = jnp.asarray(policy.ask(state, number), jnp.int32)
+        outcome = Outcome(jnp.maximum(request, 1), gather(drawn, here), recall(trail, mean), jnp.asarray(30.0))
+        step, after = policy.observe(state, outcome)
+        after = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), state, after)
+        return (after, lengthen(trail, mean)), (request, jnp.asarray(step))
+
+    def begin(x: Any) -> Any:
+        whole = np.issubdtype(np.asarray(x).dtype, np.integer)
+        return jnp.asarray(x, jnp.int32 if whole else jnp.float32)
+
+    start = jax.tree.map(begin, policy.init(AGENTS)), jnp.zeros(DIM)
+    _, (asked, steps) = jax.lax.scan(turn, start, (gradients, masks, jnp.arange(ROUNDS)))
+    expected = play(policy)
+    assert asked.tolist() == [a for a, _ in expected]
+    np.testing.assert_allclose(steps, [s for _, s in expected], rtol=1e-4)
+
+
+@every_policy
+def test_it_asks_for_whole_samples_within_its_limit(policy: Requests) -> None:
+    state = policy.init(AGENTS)
+    request = np.asarray(policy.ask(state, 0))
+    assert request.shape == ()
+    assert np.issubdtype(request.dtype, np.integer)
+    assert all(0 <= asked <= policy.largest(ROUNDS) for asked, _ in play(policy))
+    assert all(np.isfinite(step) and step >= 0 for _, step in play(policy))
+
+
+@every_policy
+def test_its_state_can_be_stored_and_read_again(policy: Requests) -> None:
+    """As safetensors, in the middle of a training; nothing of what follows changes."""
+    state, seen = policy.init(AGENTS), Recall(0.0, 0.0)
+    for gradients, here in rounds()[:3]:
+        _, state = policy.observe(state, Outcome(8, gather(gradients, here), seen, 30.0))
+    leaves, structure = jax.tree.flatten(state)
+    content = save({str(i): np.asarray(leaf) for i, leaf in enumerate(leaves)})
+    assert len(content) < 10_000
+    read = load(content)
+    restored = jax.tree.unflatten(structure, [read[str(i)] for i in range(len(leaves))])
+    assert play(policy, state=restored) == play(policy, state=state)
+
+
+@every_policy
+def test_nothing_is_changed_in_place(policy: Requests) -> None:
+    state = policy.init(AGENTS)
+    before = [np.array(leaf) for leaf in jax.tree.leaves(state)]
+    gradients, here = rounds()[0]
+    outcome = Outcome(8, gather(gradients, here), Recall(0.0, 0.0), 30.0)
+    kept = [np.array(part) for part in outcome.evidence]
+    one, other = policy.observe(state, outcome), policy.observe(state, outcome)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip([*jax.tree.leaves(state), *outcome.evidence], before + kept, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@every_policy
+@pytest.mark.parametrize("num_agents", [0, -1, 2.0, None, "3"])
+def test_the_number_of_agents_is_checked(policy: Requests, num_agents: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="`num_agents` must be a positive integer"):
+        policy.init(num_agents)
+
+
+@every_policy
+def test_its_numbers_are_data(policy: Requests) -> None:
+    """To a compiled simulation, once `guerdon.simulation` is there: another step or budget needs no new compilation."""
+    assert simulate  # its module registers the policies with JAX
+    leaves, structure = jax.tree.flatten(policy)
+    assert leaves
+    assert jax.tree.structure(jax.tree.unflatten(structure, [2 * leaf for leaf in leaves])) == structure

@@ -1,0 +1,76 @@
+"""The planner's experiment: its parts, small; at full size, on the real survey, in the slow test."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from guerdon.experiments import planner, steering
+from guerdon.experiments.planner import ADAPTIVE, RULE, STEP, Setting, Spent, best, select
+from guerdon.experiments.reproduce import reproduce
+from guerdon.problems import linear_regression
+from guerdon.problems.heart import VARIABLE
+
+SMALL = Setting("small", linear_regression(10, 10.0, 16), "error", (1.0, 0.2), (2, 8), (0.05, 5.0), 60, 10, 0)
+
+
+def test_a_sweep_tries_every_policy_up_to_every_target() -> None:
+    spent = planner._sweep(SMALL)
+    assert len(spent) == 2 * (1 + 2 * (1 + 2))
+    for target in (1.0, 0.2):
+        assert len(select(spent, ADAPTIVE, target)) == 1
+        assert [s.request for s in select(spent, RULE, target)] == [2, 8]
+        assert [s.step for s in select(spent, STEP, target)] == [0.05, 5.0] * 2
+    (near,), (far,) = (select(spent, ADAPTIVE, target) for target in (1.0, 0.2))
+    assert (near.rounds <= far.rounds).all()
+    assert (near.totals < far.totals).any()
+    assert near.reached == far.reached == 1.0
+
+
+def test_a_choice_that_does_not_arrive_is_no_rival() -> None:
+    spent = planner._sweep(SMALL)
+    assert all(s.reached == 0.0 for s in select(spent, STEP, 0.2) if s.step == 5.0)  # it diverges
+    assert best(spent, (STEP,), 0.2).step == 0.05
+
+
+def test_totals_are_those_up_to_the_target() -> None:
+    """Under the balanced rule a round pays exactly n·h(ν)."""
+    for s in select(planner._sweep(SMALL), RULE, 1.0):
+        np.testing.assert_allclose(s.totals, s.rounds * 10 * (1 + s.request), rtol=1e-5)
+
+
+def spent(policy: str, total: float, request: int = 4, reached: float = 1.0) -> Spent:
+    return Spent(policy, request, 0.1, 1.0, np.array([total - 1, total, total + 1]), np.ones(3), reached)
+
+
+@pytest.mark.parametrize(("paid", "reached", "holds"), [(115.0, 1.0, True), (116.0, 1.0, False), (100.0, 0.9, False)])
+def test_a_claim_of_cheapness_can_fail(paid: float, reached: float, holds: bool) -> None:
+    claim = planner._at_most("c", spent(ADAPTIVE, paid, reached=reached), 100.0, 0.0, 1.15)
+    assert claim.holds == holds
+    assert claim.measured == pytest.approx(paid / 100)
+    assert claim.standard_error == pytest.approx(1 / np.sqrt(3) / 100)
+
+
+def test_in_the_round_itself_the_request_is_the_best_size() -> None:
+    assert all(claim.holds for claim in steering.incentive_claims(250, seed=1))
+
+
+@pytest.mark.slow
+def test_steering_is_worth_next_to_nothing() -> None:
+    """At most a tenth of a sample's cost a round, whatever the deviation and the agent's own cost."""
+    for gain in steering.steering(250, seed=2):
+        assert gain.steering.value - 3 * gain.steering.error < 0.1, gain
+        assert gain.steering.error < 0.2
+
+
+@pytest.mark.slow
+def test_the_planner_at_full_size(tmp_path: Path) -> None:
+    """All claims on the linear and heart problems and the network; the uneven regression may miss by a twentieth."""
+    if not os.environ.get(VARIABLE):
+        pytest.skip(f"the CDC survey is absent: set {VARIABLE}")
+    (experiment,) = reproduce(["planner"], 250, tmp_path)
+    failed: list[Any] = [claim for claim in experiment.claims if not claim.holds]
+    assert all("condition 100" in claim.claim for claim in failed)
+    assert all(claim.measured < 1.25 for claim in failed)

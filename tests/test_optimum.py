@@ -1,0 +1,95 @@
+"""The exact optimum: the numbers known, brute force on a small case, and nothing beats it."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from guerdon import AffineCost, PowerCost
+from guerdon.costs import Cost
+from guerdon.optimum import next_error, optimal_requests
+from guerdon.problems.linear_regression import expected_errors
+
+COST = AffineCost(1, 1)
+
+
+@pytest.mark.parametrize(("target", "total"), [(1.0, 790), (0.5, 991), (0.1, 2030), (0.05, 3138)])
+def test_the_papers_setting(target: float, total: float) -> None:
+    found = optimal_requests(100, 10, COST, 100.0, target)
+    assert found.total == pytest.approx(total, rel=2e-3)
+    assert found.accuracy <= 1e-3
+
+
+@pytest.mark.parametrize("cost", [COST, AffineCost(20, 1), PowerCost(0.5, 2, 1)])
+@pytest.mark.parametrize("target", [3.0, 0.5, 0.02])
+def test_its_plan_does_what_it_says(cost: Cost, target: float) -> None:
+    plan = optimal_requests(20, 5, cost, 10.0, target, max_batch=40)
+    error = 10.0
+    for nu, before in zip(plan.requests, plan.errors, strict=False):
+        assert error == pytest.approx(before)
+        assert 1 <= nu <= 40
+        error = float(next_error(np.asarray(error), 20, np.asarray(5 * nu)))
+    assert error <= target * (1 + 1e-9)
+    assert plan.errors[-1] == pytest.approx(error)
+    assert plan.total == pytest.approx(sum(5 * cost(nu) for nu in plan.requests))
+
+
+def test_one_round_is_the_exact_recursion_at_the_best_step() -> None:
+    for error, nu in ((100.0, 3), (1.0, 8), (0.05, 20)):
+        found = float(next_error(np.asarray(error), 100, np.asarray(10 * nu)))
+        steps = np.linspace(0.001, 0.5, 2000)
+        after = min(expected_errors(100, 10, nu, float(step), error, 1)[1] for step in steps)
+        assert found == pytest.approx(after, rel=1e-4)
+        assert found <= after
+
+
+def brute_force(dim: int, agents: int, cost: Cost, start: float, target: float, largest: int, rounds: int) -> float:
+    """Return the least total over all sequences of so many rounds at most."""
+    best = np.inf
+    for count in range(1, rounds + 1):
+        for plan in itertools.product(range(1, largest + 1), repeat=count):
+            error: Any = np.asarray(start)
+            for nu in plan:
+                error = next_error(error, dim, np.asarray(agents * nu))
+            if error <= target:
+                best = min(best, sum(agents * cost(nu) for nu in plan))
+    return float(best)
+
+
+@pytest.mark.parametrize("cost", [COST, AffineCost(5, 1), PowerCost(0.5, 2, 1)])
+@pytest.mark.parametrize("target", [1.0, 0.4])
+def test_it_is_what_brute_force_finds(cost: Cost, target: float) -> None:
+    found = optimal_requests(4, 6, cost, 5.0, target, max_batch=6)
+    assert found.total == pytest.approx(brute_force(4, 6, cost, 5.0, target, 6, rounds=5), rel=1e-3)
+
+
+@pytest.mark.parametrize("target", [1.0, 0.05])
+def test_no_fixed_request_beats_it(target: float) -> None:
+    best = optimal_requests(100, 10, COST, 100.0, target).total
+    for nu in range(1, 65):
+        error, paid = np.asarray(100.0), 0.0
+        while error > target:
+            error, paid = next_error(error, 100, np.asarray(10 * nu)), paid + 10 * COST(nu)
+        assert paid >= best * (1 - 1e-3)
+
+
+def test_at_the_target_there_is_nothing_to_pay() -> None:
+    assert optimal_requests(100, 10, COST, 1.0, 1.0) == (0.0, 0.0, (), (1.0,))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"target": 0.0}, "`target` must be a finite number above 0, got 0.0"),
+        ({"target": float("nan")}, "`target` must be a finite number above 0, got nan"),
+        ({"start": -1.0}, "`start` must be a finite number of at least 0, got -1.0"),
+        ({"dim": 0}, "`dim` must be a positive integer, got 0"),
+        ({"num_agents": 2.5}, "`num_agents` must be a positive integer, got 2.5"),
+        ({"max_batch": 0}, "`max_batch` must be a positive integer, got 0"),
+    ],
+)
+def test_bad_input_is_refused(change: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"dim": 10, "num_agents": 4, "cost": COST, "start": 10.0, "target": 1.0}
+    with pytest.raises((ValueError, TypeError), match=message):
+        optimal_requests(**(arguments | change))
