@@ -8,16 +8,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
 from guerdon.ledger import Ledger, Recorded, RefusedError, UnavailableError, journal
+from tests.ledger.conftest import new_database
 from tests.ledger.scenes import NAMES, REMEMBERING, RULE, dump, play, record
 
 WEIGHTS = np.arange(4.0)
@@ -389,3 +392,25 @@ def test_a_clock_set_back_does_not_reorder(ledger: Ledger, monkeypatch: pytest.M
     monkeypatch.setattr(journal, "datetime", type("Clock", (), {"now": staticmethod(lambda _: late)}))
     ledger.enrol({"south": None})
     assert ledger.verify().problem is None
+
+
+def test_a_backup_verifies(filled: str, tmp_path: Path) -> None:
+    with Ledger(filled) as ledger:
+        receipt = ledger.sign(Ed25519PrivateKey.generate())
+    with ExitStack() as stack:
+        if "://" not in filled:
+            copy = str(tmp_path / "copy.db")
+            with closing(sqlite3.connect(filled)) as source, closing(sqlite3.connect(copy)) as destination:
+                source.backup(destination)
+        elif shutil.which("pg_dump") is None:
+            pytest.skip("no pg_dump here")
+        else:
+            copy = stack.enter_context(new_database())
+            dumped = subprocess.run([str(shutil.which("pg_dump")), filled], capture_output=True, check=True)
+            subprocess.run(
+                [str(shutil.which("psql")), "-q", copy], input=dumped.stdout, capture_output=True, check=True
+            )
+        with Ledger(copy) as ledger:
+            assert ledger.verify(receipt).problem is None
+            record(ledger, "heart", play(4)[3:])
+            assert ledger.verify(receipt).problem is None

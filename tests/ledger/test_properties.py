@@ -43,6 +43,7 @@ class Books(RuleBasedStateMachine):
         self.calls: list[dict[str, Any]] = []  # all rounds ever recorded
         self.last: Counter[str] = Counter()
         self.states: dict[str, Any] = {}
+        self.rosters: dict[str, list[str]] = {}
         self.earned: Counter[str] = Counter()  # rewards of all rounds
         self.in_and_out: Counter[str] = Counter()  # deposits less withdrawals, payouts, forfeits
         self.open: list[int] = []
@@ -52,6 +53,7 @@ class Books(RuleBasedStateMachine):
         for (name, mechanism), liability in zip(RULES.items(), policies, strict=True):
             self.ledger.start_run(name, NAMES, mechanism, liability=liability)
             self.states[name] = mechanism.init(len(NAMES))
+            self.rosters[name] = list(NAMES)
 
     @rule(
         run=st.sampled_from(list(RULES)),
@@ -61,16 +63,24 @@ class Books(RuleBasedStateMachine):
     )
     def play_round(self, run: str, seed: int, request: int, held: bool) -> None:
         rng = np.random.default_rng(seed)
-        gradients, taking = rng.normal(size=(len(NAMES), 3)), rng.random(len(NAMES)) < 0.8
+        roster = list(self.rosters[run])
+        gradients, taking = rng.normal(size=(len(roster), 3)), rng.random(len(roster)) < 0.8
         evidence = gather(gradients, taking)
         payments, self.states[run] = RULES[run].pay(self.states[run], evidence, taking, request)
         call: dict[str, Any] = {"run": run, "round": self.last[run] + 1, "request": request, "payments": payments,
-                                "evidence": evidence, "held": [0.5] * len(NAMES) if held else None,
+                                "evidence": evidence, "held": [0.5] * len(roster) if held else None, "agents": roster,
                                 "checkpoint": {"model": {"w": gradients}}}  # fmt: skip
         assert self.ledger.record_round(**call).new
         self.last[run] += 1
         self.calls.append(call)
-        self.earned.update(dict(zip(NAMES, to_micro(payments.reward).tolist(), strict=True)))
+        self.earned.update(dict(zip(roster, to_micro(payments.reward).tolist(), strict=True)))
+
+    @precondition(lambda self: sum(map(len, self.rosters.values())) < 3 * len(NAMES) + 3)
+    @rule(run=st.sampled_from(list(RULES)))
+    def let_somebody_join(self, run: str) -> None:
+        """He is there from the next round of the run on, without a past."""
+        self.rosters[run].append(f"newcomer {sum(map(len, self.rosters.values()))}")
+        self.states[run] = type(self.states[run])(*(np.append(part, 0.0) for part in self.states[run]))
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data())
@@ -135,7 +145,7 @@ class Books(RuleBasedStateMachine):
     def verifies(self) -> None:
         found = self.ledger.verify()
         assert found.problem is None
-        assert found.payments == len(self.calls) * len(NAMES)
+        assert found.payments == sum(len(call["agents"]) for call in self.calls)
 
     @invariant()
     def nobodys_money_is_lost(self) -> None:
