@@ -181,6 +181,7 @@ def verify(
     Somebody who can write to the database and rewrites all of it consistently is found only with a receipt that was
     signed before, and kept where he cannot write.
     """
+    _need_ledger()
     from guerdon.ledger import Receipt
 
     kept = None if receipt is None else Receipt.from_json(receipt.read_text(encoding="utf-8"))
@@ -248,6 +249,9 @@ def enrol(
     agent: Annotated[str, typer.Argument(help="The new agent's name.")],
     db: DbOption = DEFAULT,
     public_key: Annotated[Path | None, typer.Option(metavar="FILE", help="His public key (PEM).")] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="What a new ledger counts in, such as EUR (default: CREDIT).")
+    ] = None,
 ) -> None:
     """Open accounts for an agent before his first run, so that he can pay a deposit."""
     _need_ledger()
@@ -256,7 +260,7 @@ def enrol(
 
     check_name("an agent's name", agent)
     der = None if public_key is None else read_public_key(public_key)
-    with _open(db, write=True, create=True) as ledger:
+    with _open(db, write=True, create=True, unit=unit) as ledger:
         recorded = ledger.enrol({agent: der})
     typer.echo(f"{agent} is enrolled" if recorded.new else f"{agent} was enrolled already")
 
@@ -355,14 +359,14 @@ def _settle(db: str, number: int, outcome: str, memo: str) -> None:
     typer.echo(f"payout {number} is {outcome}, record {recorded.record}")
 
 
-def _open(db: str, *, write: bool = False, create: bool = False) -> "Ledger":
+def _open(db: str, *, write: bool = False, create: bool = False, unit: str | None = None) -> "Ledger":
     """Open a ledger that exists; a command that looks opens it for reading only, and none creates one by accident."""
     _need_ledger()
     from guerdon.ledger import Ledger
 
     if write and not create:
         Ledger(db, read_only=True).close()  # says so if there is none
-    return Ledger(db, read_only=not write)
+    return Ledger(db, read_only=not write, unit=unit)
 
 
 def _need_ledger() -> None:

@@ -56,13 +56,15 @@ def test_json_is_exact_and_complete(folder: Path) -> None:
 
 
 def test_a_day_of_an_operator(tmp_path: Path) -> None:
-    assert run("enrol", "north", cwd=tmp_path).strip() == "north is enrolled"
+    assert run("enrol", "north", "--unit", "EUR", cwd=tmp_path).strip() == "north is enrolled"
+    assert "counts in EUR, not in USD" in run("enrol", "north", "--unit", "USD", cwd=tmp_path, code=2)
     assert run("enrol", "north", cwd=tmp_path).strip() == "north was enrolled already"
     run("move", "deposit", "north", "100", "--memo", "transfer 1", cwd=tmp_path)
     with Ledger(tmp_path / "guerdon.db") as ledger:
         ledger.start_run("run", NAMES, RULE)
         record(ledger, "run", play(3))
     run("move", "hold", "north", "1.5", cwd=tmp_path)
+    assert "Balances in EUR" in run("balances", cwd=tmp_path)
     assert "Payout 1" in run("payout", "create", "--minimum", "0.01", cwd=tmp_path)
     assert "payout 1 is paid" in run("payout", "paid", "1", "--memo", "SEPA 7", cwd=tmp_path)
     assert "payout 1 was paid" in run("payout", "paid", "1", cwd=tmp_path, code=2)
