@@ -37,9 +37,11 @@ def signed(one: Played, run: str, keys: dict[str, Any]) -> list[bytes | None]:
 @pytest.mark.parametrize("kind", KEYS)
 def test_signed_submissions_are_checked_and_kept(ledger: Ledger, kind: str) -> None:
     keys = {"north": KEYS[kind]}
-    ledger.enrol({"north": der(KEYS[kind])})
     ledger.start_run("run", NAMES, RULE)
-    for one in play(2):
+    first, *later = play(3)
+    ledger.record_round("run", *first.arguments(), gradients=first.gradients)
+    ledger.enrol({"north": der(KEYS[kind])})  # he begins to sign
+    for one in later:
         ledger.record_round("run", *one.arguments(), gradients=one.gradients, signatures=signed(one, "run", keys))
     assert ledger.verify().holds
     with ledger._database.reading() as connection:

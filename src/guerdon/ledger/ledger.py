@@ -359,7 +359,9 @@ class Ledger:
         data: bytes | None,
         last: AnyRow,
     ) -> tuple[int, Any]:
-        check_signatures(run.name, taken, people.names, people.public_keys)
+        if any(signature is not None for signature in taken.signatures):
+            keys = queries.public_keys(connection, people.agents)
+            check_signatures(run.name, taken, people.names, [keys.get(agent) for agent in people.agents])
         own, state = taken.recompute(self._state(connection, run.id, taken, len(people.agents), last))
         flows = settle(
             run.liability, to_micro(own.reward), taken.held, queries.standing(connection, run, len(people.agents))

@@ -36,7 +36,6 @@ class Roster(NamedTuple):
 
     agents: list[int]
     names: list[str]
-    public_keys: list[bytes | None]
     accounts: dict[str, Any]
 
 
@@ -112,9 +111,8 @@ def count_members(connection: Connection, run: int) -> int:
 def roster(connection: Connection, run: int) -> Roster:
     """Return a run's agents in their order, with the numbers of their accounts."""
     people, names, *numbers = _per_member(connection, run, [agents.c.id, agents.c.name], "id", tables.PERSONAL)
-    known = public_keys(connection, people)
     own = {kind: np.array(column) for kind, column in zip(tables.PERSONAL, numbers, strict=True)}
-    return Roster(list(people), list(names), [known.get(agent) for agent in people], own)
+    return Roster(list(people), list(names), own)
 
 
 def public_keys(connection: Connection, people: Sequence[int]) -> dict[int, bytes]:
