@@ -31,7 +31,7 @@ imports: $(STAMP)  ## import-linter: who may import whom
 	$(BIN)/lint-imports
 
 unit: $(STAMP)  ## pytest: tests, doctests, README examples
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 test-slow: $(STAMP)  ## the full-size tests that `make test` leaves out
 	$(BIN)/pytest -m slow
