@@ -1,20 +1,17 @@
 """The command line of the ledger: `guerdon ledger COMMAND`. The ledger itself is imported inside each command."""
 
-import json
 import sys
-from collections.abc import Sequence
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import Progress
-from rich.table import Table
 
 from guerdon.terminal import print_json
+from guerdon.terminal_ledger import json_row, money, plain, print_table, print_verification
 
 if TYPE_CHECKING:
     from guerdon.ledger import Ledger
@@ -86,15 +83,15 @@ def balances(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
     with _open(db) as ledger:
         rows, common, unit = ledger.balances(), ledger.common_balances(), ledger.unit
     if as_json:
-        agents = [{"agent": row.agent, **{k: _plain(v) for k, v in row._asdict().items() if k != "agent"}} for row in rows]  # noqa: E501  # fmt: skip
-        print_json({"unit": unit, "agents": agents, "common": {kind: _plain(value) for kind, value in common.items()}})
+        agents = [{"agent": row.agent, **{k: plain(v) for k, v in row._asdict().items() if k != "agent"}} for row in rows]  # noqa: E501  # fmt: skip
+        print_json({"unit": unit, "agents": agents, "common": {kind: plain(value) for kind, value in common.items()}})
         return
     headings = ("agent", "balance", "deposit", "escrow", "carried")
-    cells = [[row.agent, *(_money(value) for value in row[1:])] for row in rows]
-    _print_table(f"Balances in {unit}", headings, cells, text=("agent",), empty="Nobody is enrolled yet.")
+    cells = [[row.agent, *(money(value) for value in row[1:])] for row in rows]
+    print_table(f"Balances in {unit}", headings, cells, text=("agent",), empty="Nobody is enrolled yet.")
     Console().print(
-        f"Rewards so far {_money(-common['treasury'])}, waiting in payouts {_money(common['payable'])}, "
-        f"through the bank {_money(common['bank'])}.",
+        f"Rewards so far {money(-common['treasury'])}, waiting in payouts {money(common['payable'])}, "
+        f"through the bank {money(common['bank'])}.",
         highlight=False,
     )
 
@@ -115,13 +112,13 @@ def statement(
         if out is not None:
             raise ValueError("`--out` goes with --format json, csv or html")
         cells = [
-            [f"{line.at:%Y-%m-%d}", line.what, str(line.request or ""), _money(line.reward), _money(line.balance),
+            [f"{line.at:%Y-%m-%d}", line.what, str(line.request or ""), money(line.reward), money(line.balance),
              line.why]
             for line in shown.lines
         ]  # fmt: skip
         headings = ("when", "what", "asked", "reward", "balance", "why")
         title = f"Statement of {shown.agent}, in {shown.unit}"
-        _print_table(title, headings, cells, text=("when", "what", "why"), empty="Nothing has happened yet.")
+        print_table(title, headings, cells, text=("when", "what", "why"), empty="Nothing has happened yet.")
         return
     renderers = {"json": render.statement_json, "csv": render.statement_csv, "html": render.statement_html}
     _write(renderers[form.value](shown), out)
@@ -133,15 +130,15 @@ def runs(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
     with _open(db) as ledger:
         rows, unit = ledger.runs(), ledger.unit
     if as_json:
-        print_json({"unit": unit, "runs": [_json_row(row._asdict(), money=("rewards",)) for row in rows]})
+        print_json({"unit": unit, "runs": [json_row(row._asdict(), money=("rewards",)) for row in rows]})
         return
     cells = [
-        [row.name, str(row.agents), str(row.rounds), _money(row.rewards), row.cost, row.liability,
+        [row.name, str(row.agents), str(row.rounds), money(row.rewards), row.cost, row.liability,
          f"{row.last_activity:%Y-%m-%d}"]
         for row in rows
     ]  # fmt: skip
     headings = ("run", "agents", "rounds", f"rewards ({unit})", "cost of s samples", "liability", "last activity")
-    _print_table("Runs", headings, cells, text=("run", "liability", headings[4]), empty="No run has begun yet.")
+    print_table("Runs", headings, cells, text=("run", "liability", headings[4]), empty="No run has begun yet.")
 
 
 @app.command(epilog="Example: [bold]guerdon ledger rounds heart --json[/]")
@@ -152,17 +149,17 @@ def rounds(
     with _open(db) as ledger:
         rows, unit = ledger.rounds(run), ledger.unit
     if as_json:
-        shown = [_json_row(row._asdict(), money=("rewards",)) for row in rows]
+        shown = [json_row(row._asdict(), money=("rewards",)) for row in rows]
         print_json({"run": run, "unit": unit, "rounds": shown})
         return
     cells = [
-        [str(row.round), f"{row.recorded_at:%m-%d %H:%M}", str(row.request), _money(row.rewards),
+        [str(row.round), f"{row.recorded_at:%m-%d %H:%M}", str(row.request), money(row.rewards),
          ", ".join(f"{count} {status}" for status, count in sorted(row.statuses.items(), key=lambda x: -x[1])),
          ", ".join(f"{name} {'-' if value is None else format(value, '.4g')}" for name, value in row.metrics.items())]
         for row in rows
     ]  # fmt: skip
     headings = ("round", "when (UTC)", "asked", f"rewards ({unit})", "agents", "metrics")
-    _print_table(f"Run {run}", headings, cells, text=("agents", "metrics"), empty="No round is recorded yet.")
+    print_table(f"Run {run}", headings, cells, text=("agents", "metrics"), empty="No round is recorded yet.")
 
 
 @app.command(epilog="Example: [bold]guerdon ledger verify --receipt head.json[/]")
@@ -192,9 +189,9 @@ def verify(
         task = bar.add_task("checking", total=1.0)
         found = ledger.verify(kept, lambda done: bar.update(task, completed=done))
     if as_json:
-        print_json(_json_row(found._asdict()) | {"holds": found.holds})
+        print_json(json_row(found._asdict()) | {"holds": found.holds})
     else:
-        _print_verification(found)
+        print_verification(found)
     if not found.holds:
         raise typer.Exit(1)
 
@@ -241,7 +238,7 @@ def move(
     micro = parse_amount(amount)
     with _open(db, write=True) as ledger:
         recorded = ledger.move(kind.value, agent, micro, memo)
-    typer.echo(f"{kind.value} of {_money(micro)} for {agent} recorded as record {recorded.record}")
+    typer.echo(f"{kind.value} of {money(micro)} for {agent} recorded as record {recorded.record}")
 
 
 @app.command(epilog="Example: [bold]guerdon ledger enrol north --public-key north.pem[/]")
@@ -312,10 +309,10 @@ def payout_create(
         number = ledger.payout(least, memo)
         (batch,) = (batch for batch in ledger.payouts() if batch.number == number)
         unit = ledger.unit
-    cells = [[name, _money(amount)] for name, amount in batch.items]
-    _print_table(f"Payout {number}, in {unit}", ("agent", "amount"), cells, text=("agent",), empty="")
+    cells = [[name, money(amount)] for name, amount in batch.items]
+    print_table(f"Payout {number}, in {unit}", ("agent", "amount"), cells, text=("agent",), empty="")
     Console().print(
-        f"Total {_money(batch.total)}. When it is paid: guerdon ledger payout paid {number}", highlight=False
+        f"Total {money(batch.total)}. When it is paid: guerdon ledger payout paid {number}", highlight=False
     )
 
 
@@ -326,19 +323,19 @@ def payout_list(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
         batches, unit = ledger.payouts(), ledger.unit
     if as_json:
         shown = [
-            _json_row(batch._asdict(), money=("total",))
-            | {"items": [{"agent": name, "amount": _plain(amount)} for name, amount in batch.items]}
+            json_row(batch._asdict(), money=("total",))
+            | {"items": [{"agent": name, "amount": plain(amount)} for name, amount in batch.items]}
             for batch in batches
         ]
         print_json({"unit": unit, "payouts": shown})
         return
     cells = [
-        [str(batch.number), f"{batch.created_at:%Y-%m-%d %H:%M}", str(len(batch.items)), _money(batch.total),
+        [str(batch.number), f"{batch.created_at:%Y-%m-%d %H:%M}", str(len(batch.items)), money(batch.total),
          batch.outcome if batch.settled_at is None else f"{batch.outcome} {batch.settled_at:%Y-%m-%d}", batch.memo]
         for batch in batches
     ]  # fmt: skip
     headings = ("payout", "created (UTC)", "agents", f"total ({unit})", "state", "memo")
-    _print_table("Payouts", headings, cells, text=("state", "memo"), empty="Nothing was paid out yet.")
+    print_table("Payouts", headings, cells, text=("state", "memo"), empty="Nothing was paid out yet.")
 
 
 @payout_app.command("paid", epilog='Example: [bold]guerdon ledger payout paid 1 --memo "SEPA 2026-11-15"[/]')
@@ -377,59 +374,8 @@ def _need_ledger() -> None:
             )
 
 
-def _print_table(
-    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[str], empty: str
-) -> None:
-    from guerdon.ledger.checks import UNPRINTABLE
-
-    console = Console(emoji=False)
-    if not rows:
-        console.print(empty)
-        return
-    table = Table(title=escape(title), title_justify="left")
-    for heading in headings:
-        wide = heading in text and heading != "when"
-        table.add_column(heading, justify="left" if heading in text else "right", overflow="fold", no_wrap=not wide)
-    for row in rows:
-        table.add_row(*(escape(UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", cell)) for cell in row))
-    console.print(table)
-
-
-def _print_verification(found: Any) -> None:
-    console = Console(emoji=False, soft_wrap=True, highlight=False)
-    checked = f"{found.records:,} records, {found.payments:,} payments, {found.entries:,} entries"
-    if found.holds:
-        console.print(f"[green]✓ holds:[/] {checked}; head {found.head.hex()[:16]}…")
-    else:
-        console.print(f"[bold red]✗ {escape(found.problem)}[/]")
-        console.print(f"Before it {checked} hold.")
-
-
 def _write(content: str, out: Path | None) -> None:
     if out is None:
         typer.echo(content, nl=not content.endswith("\n"))
     else:
         out.write_text(content, encoding="utf-8", newline="")
-
-
-def _money(micro: int | None) -> str:
-    from guerdon.ledger.money import format_amount
-
-    return "" if micro is None else format_amount(micro)
-
-
-def _plain(micro: int) -> str:
-    from guerdon.ledger.money import plain_amount
-
-    return plain_amount(micro)
-
-
-def _json_row(row: dict[str, Any], money: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a row as JSON has it: exact decimal text for money, hexadecimal for hashes, ISO for times."""
-    return {name: _plain(value) if name in money else _json_value(value) for name, value in row.items()}
-
-
-def _json_value(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.hex()
-    return value.isoformat() if hasattr(value, "isoformat") else json.loads(json.dumps(value))

@@ -9,7 +9,7 @@ and policies are data to the compiled function; only what they are, and how many
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from guerdon.problems import Problem
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Outcome, Requests, ScheduledRequest
 from guerdon.simulation.chunks import run_in_chunks
 from guerdon.simulation.history import History, Rounds, pad_rounds
+from guerdon.simulation.terms import Stop, TrueVariance
 
 SEGMENT = 32  # rounds compiled as one scan where a stopping rule may end a run early
 MEMORY = 2**29  # bytes that a chunk of repetitions may take
@@ -39,45 +40,6 @@ for _policy, _data, _fixed in (
     (BudgetRequest, ["rule", "budget"], []),
 ):
     jax.tree_util.register_dataclass(_policy, data_fields=_data, meta_fields=_fixed)
-
-
-@dataclass(frozen=True)
-class TrueVariance:
-    """Stands for `KnownVariance(σ²)` with the problem's own σ² at the model of each round."""
-
-    least_participants = 2
-
-    def variances(self, history: Any, spread: Any) -> Any:
-        """Raise: only the simulator knows σ²."""
-        del history, spread
-        raise TypeError(
-            "`TrueVariance` must be used in `simulate`, which knows the problem; elsewhere use KnownVariance"
-        )
-
-    remember = variances
-
-    @property
-    def variance(self) -> Any:
-        """Raise likewise."""
-        return self.variances(None, None)
-
-
-@dataclass(frozen=True)
-class Stop:
-    """When a run has reached its goal: `metric` at most or at least a value. From then on nothing is done or paid."""
-
-    metric: str
-    at_most: float | None = None
-    at_least: float | None = None
-
-    def __post_init__(self) -> None:
-        if (self.at_most is None) == (self.at_least is None):
-            raise ValueError("`Stop` must have either `at_most` or `at_least`, got " + repr(self))
-
-    def reached(self, metrics: Mapping[str, Array]) -> Array:
-        """Tell whether the goal is reached."""
-        value = metrics[self.metric]
-        return value <= self.at_most if self.at_least is None else value >= self.at_least
 
 
 class _Setting(NamedTuple):

@@ -1,0 +1,67 @@
+"""What the ledger's command line prints: tables for people, plain values for programs."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from guerdon.ledger import Verification
+
+
+def print_table(
+    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[str], empty: str
+) -> None:
+    """Print a table, or what to say where it is empty; nothing recorded can move the terminal."""
+    from guerdon.ledger.checks import UNPRINTABLE
+
+    console = Console(emoji=False)
+    if not rows:
+        console.print(empty)
+        return
+    table = Table(title=escape(title), title_justify="left")
+    for heading in headings:
+        wide = heading in text and heading != "when"
+        table.add_column(heading, justify="left" if heading in text else "right", overflow="fold", no_wrap=not wide)
+    for row in rows:
+        table.add_row(*(escape(UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", cell)) for cell in row))
+    console.print(table)
+
+
+def print_verification(found: "Verification") -> None:
+    """Print what was checked, and the first bad row if there is one."""
+    console = Console(emoji=False, soft_wrap=True, highlight=False)
+    checked = f"{found.records:,} records, {found.payments:,} payments, {found.entries:,} entries"
+    if found.holds:
+        console.print(f"[green]✓ holds:[/] {checked}; head {found.head.hex()[:16]}…")
+    else:
+        console.print(f"[bold red]✗ {escape(str(found.problem))}[/]")
+        console.print(f"Before it {checked} hold.")
+
+
+def money(micro: int | None) -> str:
+    """Return an amount for people; nothing where there is none."""
+    from guerdon.ledger.money import format_amount
+
+    return "" if micro is None else format_amount(micro)
+
+
+def plain(micro: int) -> str:
+    """Return an amount for programs."""
+    from guerdon.ledger.money import plain_amount
+
+    return plain_amount(micro)
+
+
+def json_row(row: dict[str, Any], money: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a row as JSON has it: exact decimal text for money, hexadecimal for hashes, ISO for times."""
+    return {name: plain(value) if name in money else _json_value(value) for name, value in row.items()}
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    return value.isoformat() if hasattr(value, "isoformat") else json.loads(json.dumps(value))
