@@ -269,3 +269,10 @@ def test_runs_and_rounds_are_summed_up(ledger: Ledger) -> None:
     np.testing.assert_allclose(rounds[0].rewards / MICRO, float(play(1)[0].payments.reward.sum()), atol=1e-5)
     with pytest.raises(RefusedError, match="there is no run 'other'; there is 'run'"):
         ledger.rounds("other")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("table", ["journal", "payments"])
+def test_an_empty_table_is_not_exported(ledger: Ledger, tmp_path: Path, form: str, table: str) -> None:
+    with pytest.raises(ValueError, match=f"there is nothing to export yet: no {table}"):
+        ledger.export(form, io.StringIO() if form == "csv" else tmp_path / "x.parquet", table)

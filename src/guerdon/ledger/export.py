@@ -133,6 +133,7 @@ def payment_rows(connection: Connection) -> Iterator[dict[str, Any]]:
         yield dict(row) | exact | hexed
 
 
+NOTHING = "there is nothing to export yet: no {}"
 ROWS = {"journal": journal_rows, "payments": payment_rows}
 JOURNALS = {"beancount": write_beancount, "hledger": write_hledger}
 
@@ -145,6 +146,8 @@ def write_csv(connection: Connection, table: str, out: TextIO) -> None:
             writer = csv.DictWriter(out, fieldnames=list(row), lineterminator="\n")
             writer.writeheader()
         writer.writerow({name: as_cell(_text(value)) for name, value in row.items()})
+    if writer is None:
+        raise ValueError(NOTHING.format(table))
 
 
 def write_parquet(connection: Connection, table: str, path: Any) -> None:
@@ -154,7 +157,7 @@ def write_parquet(connection: Connection, table: str, path: Any) -> None:
     money = dict.fromkeys(("amount", "reward", "cut", "held"), pl.Decimal(38, 6))
     rows = list(ROWS[table](connection))
     if not rows:
-        raise ValueError(f"there is nothing to export yet: no {table}")
+        raise ValueError(NOTHING.format(table))
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     texts = ("run", "memo", "agent", "note", "gradient", "signature")
     types: dict[str, Any] = dict(money) | dict.fromkeys(texts, pl.String) | {"round": pl.Int64}

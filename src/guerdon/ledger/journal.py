@@ -35,9 +35,7 @@ def append(
     seq += 1
     contents = chain.digest(detail(rows), payments["hash"] if payments else [], entries)
     created_at = max(datetime.now(UTC), latest)  # a clock set back does not reorder the records
-    sealed = chain.link(seq, kind, created_at, memo, contents, previous)
-    record = {"seq": seq, "kind": kind, "created_at": created_at, "memo": memo}
-    connection.execute(insert(tables.records), record | {"digest": contents, "previous": previous, "hash": sealed})
+    sealed = _seal(connection, seq, kind, created_at, memo, contents, previous)
     for name in DETAILS:
         if rows.get(name):
             connection.execute(insert(tables.metadata.tables[name]), [{**row, "record": seq} for row in rows[name]])
@@ -65,10 +63,7 @@ def open_ledger(connection: Connection, name: str, unit: str, schema: bytes) -> 
         {"id": index + 1, "kind": kind, "owner": None, "balance": 0} for index, kind in enumerate(tables.COMMON)
     ]
     contents = chain.digest(detail({"ledger": [head], "accounts": accounts}), [], NO_ENTRIES)
-    created_at = datetime.now(UTC)
-    sealed = chain.link(1, "open", created_at, "", contents, chain.START)
-    record = {"seq": 1, "kind": "open", "created_at": created_at, "memo": "", "digest": contents}
-    connection.execute(insert(tables.records), record | {"previous": chain.START, "hash": sealed})
+    sealed = _seal(connection, 1, "open", datetime.now(UTC), "", contents, chain.START)
     connection.execute(insert(tables.accounts), [{**row, "record": 1} for row in accounts])
     connection.execute(insert(tables.ledger), head | {"id": 1, "head": 1, "hash": sealed})
 
@@ -91,6 +86,16 @@ def load_checkpoint(connection: Connection, run: int) -> bytes:
 def fingerprint(data: bytes) -> bytes:
     """Return the hash under which a checkpoint is recorded."""
     return hashlib.sha256(data).digest()
+
+
+def _seal(
+    connection: Connection, seq: int, kind: str, created_at: datetime, memo: str, contents: bytes, previous: bytes
+) -> bytes:
+    """Write the row of a record itself, and return its hash."""
+    sealed = chain.link(seq, kind, created_at, memo, contents, previous)
+    record = {"seq": seq, "kind": kind, "created_at": created_at, "memo": memo}
+    connection.execute(insert(tables.records), record | {"digest": contents, "previous": previous, "hash": sealed})
+    return sealed
 
 
 def _hashed(row: Mapping[str, Any]) -> dict[str, Any]:

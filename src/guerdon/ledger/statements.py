@@ -133,7 +133,7 @@ def _moves(connection: Connection, agent: int) -> dict[int, dict[str, int]]:
     moves: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     query = select(entry.record, entry.source, entry.target, entry.amount)
     for record, source, target, amount in connection.execute(
-        query.where(or_((entry.source != 1) & entry.source.in_(owned), entry.target.in_(owned)))
+        query.where(or_((entry.source != tables.TREASURY) & entry.source.in_(owned), entry.target.in_(owned)))
     ):
         for number, change in ((source, -amount), (target, amount)):
             if number in owned:
