@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.ledger.money import MICRO
+from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.queries import Balance
 from guerdon.ledger.render import statement_csv, statement_html, statement_json
 from tests.ledger.scenes import HARSH, NAMES, RULE, busy_ledger, play, record
@@ -229,6 +229,9 @@ def test_a_payout_nets_what_is_carried_and_a_loss_can_be_repaid_or_waived(ledger
     assert dict(ledger.payouts()[number - 1].items)[name] == has - (owes - 3)
     after = {row.agent: row for row in ledger.balances()}
     assert (after[name].balance, after[name].carried) == (0, 0)
+    words = ledger.statement(name).lines[-1].why
+    frozen, netted = format_amount(has - (owes - 3)), format_amount(owes - 3)
+    assert words == f"{frozen} frozen to be paid out; {netted} netted against an earlier loss"
     ledger.settle_payout(number, "cancelled")
     assert next(row.balance for row in ledger.balances() if row.agent == name) == has - (owes - 3)
     assert ledger.verify().problem is None

@@ -89,8 +89,10 @@ def _line(
 ) -> Line:
     after = {"balance" if kind == "agent" else kind: amount for kind, amount in standing.items()}
     if paid is None:
-        amount = format_amount(max((abs(change) for change in moved.values()), default=0))
-        why = f"{amount} {_MOVED[record.kind]}" if record.kind in _MOVED else settled or ""
+        netted = moved.get("carried", 0) if record.kind == "payout" else 0
+        amount = max((abs(change) for change in moved.values()), default=0) - netted
+        why = f"{format_amount(amount)} {_MOVED[record.kind]}" if record.kind in _MOVED else settled or ""
+        why += f"; {format_amount(netted)} netted against an earlier loss" if netted else ""
         why += f": {record.memo}" if record.memo else ""
         nothing = dict.fromkeys(("run", "round", "request", "status", "reward", "cut", "hash"))
     else:
