@@ -5,10 +5,10 @@ STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test lint types imports unit test-slow reproduce bench clean
+.PHONY: help install test lint types imports unit test-slow reproduce demo-flower bench clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 install: $(STAMP)  ## set up .venv (done once; again when pyproject.toml changes)
 
@@ -38,6 +38,10 @@ test-slow: $(STAMP)  ## the full-size tests that `make test` leaves out
 
 reproduce: $(STAMP)  ## every experiment of the paper at full size; writes results/report.html
 	$(BIN)/guerdon reproduce --out results
+
+demo-flower: $(STAMP)  ## paid rounds on a real Flower deployment on this machine (PyTorch where installed)
+	@if $(BIN)/python -c 'import torch' 2>/dev/null; then app=paid-torch; else app=paid-numpy; fi; \
+	$(BIN)/python -m examples.demo_flower --app $$app
 
 bench: $(STAMP)  ## speed and memory, as ratios against a peer in the same run
 	$(BIN)/python -m benchmarks

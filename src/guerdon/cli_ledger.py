@@ -80,7 +80,7 @@ DEFAULT = "guerdon.db"
 @app.command(epilog="Example: [bold]guerdon ledger balances --db guerdon.db[/]")
 def balances(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
     """Show what every agent has: balance, deposit, escrow, and what is carried into later rounds."""
-    with _open(db) as ledger:
+    with open_ledger(db) as ledger:
         rows, common, unit = ledger.balances(), ledger.common_balances(), ledger.unit
     if as_json:
         agents = [{"agent": row.agent, **{k: plain(v) for k, v in row._asdict().items() if k != "agent"}} for row in rows]  # noqa: E501  # fmt: skip
@@ -104,7 +104,7 @@ def statement(
     out: OutOption = None,
 ) -> None:
     """Show what an agent was asked for, what he earned in each round and why, and where the money is."""
-    with _open(db) as ledger:
+    with open_ledger(db) as ledger:
         shown = ledger.statement(agent)
     from guerdon.ledger import render
 
@@ -127,7 +127,7 @@ def statement(
 @app.command(epilog="Example: [bold]guerdon ledger runs[/]")
 def runs(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
     """List the runs: how many rounds, agents, and how much was paid."""
-    with _open(db) as ledger:
+    with open_ledger(db) as ledger:
         rows, unit = ledger.runs(), ledger.unit
     if as_json:
         print_json({"unit": unit, "runs": [json_row(row._asdict(), money=("rewards",)) for row in rows]})
@@ -146,7 +146,7 @@ def rounds(
     run: Annotated[str, typer.Argument(help="Name of the run.")], db: DbOption = DEFAULT, as_json: JsonOption = False
 ) -> None:
     """List the rounds of a run: what was asked, who took part, what was paid."""
-    with _open(db) as ledger:
+    with open_ledger(db) as ledger:
         rows, unit = ledger.rounds(run), ledger.unit
     if as_json:
         shown = [json_row(row._asdict(), money=("rewards",)) for row in rows]
@@ -185,7 +185,7 @@ def verify(
     if signed_by is not None and (kept is None or kept.public_key.hex() != signed_by.lower()):
         raise ValueError("`--signed-by` must be the key of the `--receipt`, and is not")
     bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-    with _open(db) as ledger, bar:
+    with open_ledger(db) as ledger, bar:
         task = bar.add_task("checking", total=1.0)
         found = ledger.verify(kept, lambda done: bar.update(task, completed=done))
     if as_json:
@@ -209,7 +209,7 @@ def sign(
     from guerdon.ledger.signing import load_key
 
     loaded = load_key(key)
-    with _open(db, write=True) as ledger:
+    with open_ledger(db, write=True) as ledger:
         receipt = ledger.sign(loaded)
     _write(receipt.to_json(), out)
 
@@ -236,30 +236,37 @@ def move(
     from guerdon.ledger.money import parse_amount
 
     micro = parse_amount(amount)
-    with _open(db, write=True) as ledger:
+    with open_ledger(db, write=True) as ledger:
         recorded = ledger.move(kind.value, agent, micro, memo)
     typer.echo(f"{kind.value} of {money(micro)} for {agent} recorded as record {recorded.record}")
 
 
-@app.command(epilog="Example: [bold]guerdon ledger enrol north --public-key north.pem[/]")
+@app.command(epilog="Example: [bold]guerdon ledger enrol north --public-key north.pub[/]")
 def enrol(
-    agent: Annotated[str, typer.Argument(help="The new agent's name.")],
+    agent: Annotated[
+        str | None, typer.Argument(help="The new agent's name; by default the fingerprint of his public key.")
+    ] = None,
     db: DbOption = DEFAULT,
-    public_key: Annotated[Path | None, typer.Option(metavar="FILE", help="His public key (PEM).")] = None,
+    public_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="His public key: PEM, or OpenSSH as a SuperNode's.")
+    ] = None,
     unit: Annotated[
         str | None, typer.Option(help="What a new ledger counts in, such as EUR (default: CREDIT).")
     ] = None,
 ) -> None:
-    """Open accounts for an agent before his first run, so that he can pay a deposit."""
+    """Open accounts for an agent before his first run: his node can be paid then, and he can pay a deposit."""
     _need_ledger()
     from guerdon.ledger.checks import check_name
-    from guerdon.ledger.submissions import read_public_key
+    from guerdon.ledger.submissions import fingerprint, read_public_key
 
-    check_name("an agent's name", agent)
     der = None if public_key is None else read_public_key(public_key)
-    with _open(db, write=True, create=True, unit=unit) as ledger:
-        recorded = ledger.enrol({agent: der})
-    typer.echo(f"{agent} is enrolled" if recorded.new else f"{agent} was enrolled already")
+    if agent is None and der is None:
+        raise ValueError("an agent must have a name or a public key: give NAME, `--public-key FILE`, or both")
+    name = agent if agent is not None else fingerprint(der or b"")
+    check_name("an agent's name", name)
+    with open_ledger(db, write=True, create=True, unit=unit) as ledger:
+        recorded = ledger.enrol({name: der})
+    typer.echo(f"{name} is enrolled" if recorded.new else f"{name} was enrolled already")
 
 
 @app.command(epilog="Example: [bold]guerdon ledger export --format beancount --out guerdon.beancount[/]")
@@ -272,7 +279,7 @@ def export(
     out: OutOption = None,
 ) -> None:
     """Export the ledger for accounting programs and for analysis."""
-    with _open(db) as ledger:
+    with open_ledger(db) as ledger:
         if form is ExportForm.parquet:
             if out is None:
                 raise ValueError("`--format parquet` needs `--out FILE`")
@@ -305,7 +312,7 @@ def payout_create(
     from guerdon.ledger.money import parse_amount
 
     least = parse_amount(minimum)
-    with _open(db, write=True) as ledger:
+    with open_ledger(db, write=True) as ledger:
         number = ledger.payout(least, memo)
         (batch,) = (batch for batch in ledger.payouts() if batch.number == number)
         unit = ledger.unit
@@ -319,7 +326,7 @@ def payout_create(
 @payout_app.command("list", epilog="Example: [bold]guerdon ledger payout list --json[/]")
 def payout_list(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
     """List the payout batches and what became of them."""
-    with _open(db) as ledger:
+    with open_ledger(db) as ledger:
         batches, unit = ledger.payouts(), ledger.unit
     if as_json:
         shown = [
@@ -351,12 +358,12 @@ def payout_cancel(number: PayoutArgument, db: DbOption = DEFAULT, memo: MemoOpti
 
 
 def _settle(db: str, number: int, outcome: str, memo: str) -> None:
-    with _open(db, write=True) as ledger:
+    with open_ledger(db, write=True) as ledger:
         recorded = ledger.settle_payout(number, outcome, memo)
     typer.echo(f"payout {number} is {outcome}, record {recorded.record}")
 
 
-def _open(db: str, *, write: bool = False, create: bool = False, unit: str | None = None) -> "Ledger":
+def open_ledger(db: str, *, write: bool = False, create: bool = False, unit: str | None = None) -> "Ledger":
     """Open a ledger that exists; a command that looks opens it for reading only, and none creates one by accident."""
     _need_ledger()
     from guerdon.ledger import Ledger

@@ -290,8 +290,9 @@ def test_rounds_from_before_somebody_joined_can_be_replayed(ledger: Ledger) -> N
     record(ledger, "run", play(1), agents=NAMES)
     assert not ledger.record_round("run", *play(3, agents=5)[2].arguments()).new
     assert not ledger.start_run("run", NAMES, RULE).new
+    assert not ledger.start_run("run", [*NAMES, "new"], RULE).new
     assert ledger.verify() == before
-    for agents in (NAMES[:2], [*NAMES, "new"]):
+    for agents in (NAMES[:2], [*NAMES, "other"], [*NAMES, "new", "other"]):
         with pytest.raises(RefusedError, match="was started with another agents"):
             ledger.start_run("run", agents, RULE)
 

@@ -21,6 +21,7 @@ def enrol(connection: Connection, agents: Mapping[str, bytes | None]) -> int | N
     ids = known | {str(person["name"]): first + i for i, person in enumerate(people)}
     kept = queries.public_keys(connection, list(known.values()))
     keys = _new_keys({ids[name]: key for name, key in agents.items()}, kept)
+    _check_owners(queries.keys(connection), agents)
     if not new and not keys:
         return None
     rows: dict[str, Any] = {"agents": people, "keys": keys, "accounts": opened}
@@ -45,6 +46,14 @@ def members(connection: Connection, run: int, names: Sequence[str], start: int) 
 def next_number(connection: Connection, column: Any) -> int:
     """Return the number after the largest in a column."""
     return (connection.execute(select(func.max(column))).scalar() or 0) + 1
+
+
+def _check_owners(known: Mapping[str, bytes], told: Mapping[str, bytes | None]) -> None:
+    """Raise if a key would belong to two agents: whoever signs with it must be one of them."""
+    owners = {key: name for name, key in known.items()}
+    for name, key in told.items():
+        if key is not None and owners.setdefault(key, name) != name:
+            raise RefusedError(f"the public key of {name!r} belongs to {owners[key]!r} already")
 
 
 def _new_keys(told: Mapping[int, bytes | None], known: Mapping[int, bytes]) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from guerdon.ledger.replay import padded, replay_state
 from guerdon.ledger.rounds import Round, as_round, clean, take_in
 from guerdon.ledger.rules import describe, remembers, restore
 from guerdon.ledger.signing import Receipt, sign_head
-from guerdon.ledger.statements import Statement, statement
+from guerdon.ledger.statements import Payslip, Statement, payslips, statement
 from guerdon.ledger.submissions import load_public_key
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.verify import Verification, verify
@@ -113,7 +113,7 @@ class Ledger:
     def start_run(
         self, name: str, agents: Sequence[str], mechanism: Mechanism, *, liability: str = "carry", memo: str = ""
     ) -> Recorded:
-        """Begin a run that pays `agents` by `mechanism`; the same run again is found as it was.
+        """Begin a run that pays `agents` by `mechanism`; the same run again (all its agents, or the first) is found.
 
         `liability` says what becomes of a negative reward: "carry" nets it against later ones, "deposit" charges it to
         balance and deposit, "floor" cuts it at zero.
@@ -125,11 +125,7 @@ class Ledger:
         with self._database.writing() as connection:
             found = queries.find_run(connection, name)
             if found is not None:
-                kept = (found.rule, found.cost, found.liability, queries.first_members(connection, found))
-                told = (rule, cost, liability, list(agents))
-                for what, new, old in zip(("rule", "cost", "liability", "agents"), told, kept, strict=True):
-                    if new != old:
-                        raise RefusedError(f"run {name!r} was started with another {what}: {old}, now {new}")
+                queries.check_same_run(connection, found, (rule, cost, liability, list(agents)))
                 return Recorded(found.record, new=False)
             enrol(connection, dict.fromkeys(agents))
             number = next_number(connection, tables.runs.c.id)
@@ -280,6 +276,23 @@ class Ledger:
         """Recompute everything; the result names the first row that is not what it should be."""
         with self._database.reading() as connection:
             return verify(connection, receipt=receipt, progress=progress)
+
+    def keys(self) -> dict[str, bytes]:
+        """Return the public keys (DER) of the agents who are enrolled with one, by name."""
+        with self._database.reading() as connection:
+            return queries.keys(connection)
+
+    def roster(self, run: str) -> list[str]:
+        """Return the agents of a run in their order; none if it has not begun."""
+        with self._database.reading() as connection:
+            found = queries.find_run(connection, run)
+            return [] if found is None else list(queries.roster(connection, found.id).names)
+
+    def payslips(self, run: str) -> list[Payslip]:
+        """Return what each agent of a run was paid for its last round, and why."""
+        with self._database.reading() as connection:
+            found = queries.find_run(connection, run)
+            return [] if found is None else payslips(connection, found)
 
     def balances(self) -> list[queries.Balance]:
         """Return what each agent has, by name."""

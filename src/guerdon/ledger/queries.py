@@ -102,6 +102,15 @@ def first_members(connection: Connection, run: AnyRow) -> list[str]:
     return list(connection.execute(query.where(began).order_by(member.position)).scalars())
 
 
+def check_same_run(connection: Connection, run: AnyRow, told: tuple[str, str, str, list[str]]) -> None:
+    """Raise unless a run has the rule, the cost and the liability told, and (at first, or by now) the agents told."""
+    first, now = first_members(connection, run), roster(connection, run.id).names
+    kept = (run.rule, run.cost, run.liability, now if told[3] == now else first)
+    for what, new, old in zip(("rule", "cost", "liability", "agents"), told, kept, strict=True):
+        if new != old:
+            raise RefusedError(f"run {run.name!r} was started with another {what}: {old}, now {new}")
+
+
 def count_members(connection: Connection, run: int) -> int:
     """Return how many agents a run has; it never has fewer later."""
     query = select(func.count()).select_from(tables.members).where(tables.members.c.run == run)
@@ -122,6 +131,13 @@ def public_keys(connection: Connection, people: Sequence[int]) -> dict[int, byte
         query = select(key.c.agent, key.c.public_key).where(key.c.agent.in_(people[start : start + MANY]))
         found |= {row.agent: row.public_key for row in connection.execute(query)}
     return found
+
+
+def keys(connection: Connection) -> dict[str, bytes]:
+    """Return the public keys (DER) of all agents who have one, by name."""
+    key = tables.keys.c
+    query = select(agents.c.name, key.public_key).where(key.agent == agents.c.id).order_by(agents.c.id)
+    return {name: bytes(public_key) for name, public_key in connection.execute(query)}
 
 
 def standing(connection: Connection, run: AnyRow, num_agents: int) -> Standing:

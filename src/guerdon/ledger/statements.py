@@ -5,13 +5,13 @@ from collections import defaultdict
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, Select, or_, select
 
 from guerdon.costs import ExpressionCost
 from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
 from guerdon.ledger.money import MICRO, format_amount
-from guerdon.ledger.queries import find_agent
+from guerdon.ledger.queries import entries_of, find_agent, last_round
 from guerdon.ledger.tables import AnyRow
 from guerdon.mechanisms import Payments, explain
 
@@ -65,6 +65,45 @@ class Statement(NamedTuple):
     def earned(self) -> int:
         """The rewards of all rounds together."""
         return sum(line.reward or 0 for line in self.lines)
+
+
+class Payslip(NamedTuple):
+    """What an agent was paid for the last round of a run and why, and what he has now; amounts in micro-units."""
+
+    agent: str
+    round: int
+    request: int
+    status: str
+    reward: int
+    why: str
+    balance: int
+
+
+def payslips(connection: Connection, run: AnyRow) -> list[Payslip]:
+    """Return what each agent of a run was paid for its last round, in their order; none if no round is paid yet."""
+    last = last_round(connection, run.id)
+    if last is None:
+        return []
+    account, person = tables.accounts.c, tables.agents.c
+    owned = select(account.id, account.owner, account.kind, account.balance, person.name).where(
+        account.owner == person.id,
+        account.owner.in_(select(tables.members.c.agent).where(tables.members.c.run == run.id)),
+    )
+    owners = {row.id: row for row in connection.execute(owned)}
+    moves: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for source, target, amount in entries_of(connection, last.record).tolist():
+        for number, change in ((source, -amount), (target, amount)):
+            if number in owners:
+                moves[owners[number].owner][owners[number].kind] += change
+    people = {row.owner: row for row in owners.values() if row.kind == "agent"}
+    paid = connection.execute(
+        _paid().where(tables.payments.c.record == last.record).order_by(tables.payments.c.position)
+    )
+    return [
+        Payslip(people[row.agent].name, row.number, row.request, row.status, row.amount, _why(row, moves[row.agent]),
+                people[row.agent].balance)
+        for row in paid
+    ]  # fmt: skip
 
 
 def statement(connection: Connection, name: str) -> Statement:
@@ -145,11 +184,15 @@ def _moves(connection: Connection, agent: int) -> dict[int, dict[str, int]]:
 
 def _payments(connection: Connection, agent: int) -> dict[int, AnyRow]:
     """Return the agent's payments, each with its round, by record."""
+    return {row.record: row for row in connection.execute(_paid().where(tables.payments.c.agent == agent))}
+
+
+def _paid() -> Select[Any]:
+    """Return the query for payments, each with its round."""
     paid, played, run = tables.payments, tables.rounds, tables.runs
-    query = select(paid, played.c.number, played.c.request, played.c.cost, run.c.name.label("run")).select_from(
+    return select(paid, played.c.number, played.c.request, played.c.cost, run.c.name.label("run")).select_from(
         paid.join(played, paid.c.record == played.c.record).join(run, played.c.run == run.c.id)
     )
-    return {row.record: row for row in connection.execute(query.where(paid.c.agent == agent))}
 
 
 def _settlements(connection: Connection, agent: int) -> dict[int, str]:

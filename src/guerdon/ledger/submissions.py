@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_der_public_key,
     load_pem_public_key,
+    load_ssh_public_key,
 )
 
 from guerdon.arrays import to_numpy
@@ -29,7 +30,7 @@ def gradient_hash(layers: Iterable[Any]) -> bytes:
         array = to_numpy(layer)
         plain = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
         total.update(f"{plain.dtype.str}{list(array.shape)}\n".encode())
-        total.update(plain.tobytes())
+        total.update(plain.data if plain.size else b"")
     return total.digest()
 
 
@@ -58,12 +59,22 @@ def is_signed_by(public_key: bytes, message: bytes, signature: bytes) -> bool:
     return True
 
 
+def fingerprint(public_key: bytes) -> str:
+    """Return the name of a public key (DER): the first 40 hexadecimal digits of its SHA-256."""
+    return hashlib.sha256(public_key).hexdigest()[:40]
+
+
 def read_public_key(path: Path) -> bytes:
-    """Return the public key in a PEM file as DER, or raise."""
+    """Return the public key in a file, PEM or OpenSSH as Flower's SuperNodes have it, as DER, or raise."""
     try:
-        key = load_pem_public_key(path.read_bytes())
+        return public_key_der(path.read_bytes())
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise RefusedError(f"{path} must hold a public key (PEM): {error}") from error
+        raise RefusedError(f"{path} must hold a public key (PEM or OpenSSH): {error}") from error
+
+
+def public_key_der(text: bytes) -> bytes:
+    """Return a public key given as PEM or in OpenSSH's form as DER, or raise."""
+    key = (load_pem_public_key if text.lstrip().startswith(b"-----") else load_ssh_public_key)(text)
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     load_public_key(der)
     return der

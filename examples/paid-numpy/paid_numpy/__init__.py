@@ -1,0 +1,1 @@
+"""A Flower app with paid rounds: logistic regression in NumPy, by the paper's own protocol."""

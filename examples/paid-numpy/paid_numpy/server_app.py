@@ -1,0 +1,38 @@
+"""The server: asks for as many samples as make the cheapest progress, takes one step along the mean gradient."""
+
+from flwr.app import ArrayRecord, Context, MetricRecord
+from flwr.serverapp import Grid, ServerApp
+
+from guerdon import AffineCost, OutputAgreement, noise_scale_request
+from guerdon.flower import FedSGD, Rewarded
+from paid_numpy.task import accuracy, make_model
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Train for the rounds that are not paid yet."""
+    config = context.run_config
+    nodes, cost = int(config["min-nodes"]), AffineCost(1, 1)
+    strategy = Rewarded(
+        FedSGD(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes),
+        mechanism=OutputAgreement(cost),
+        requests=noise_scale_request(cost, max_batch=int(config["max-samples"])),
+        ledger=str(config["guerdon-db"]),
+        run=str(config["guerdon-run"]),
+        allow_anonymous=bool(config["anonymous"]),
+    )
+    strategy.start(
+        grid,
+        make_model(),
+        num_rounds=int(config["num-server-rounds"]),
+        timeout=float(config["round-timeout"]),
+        evaluate_fn=evaluate,
+    )
+
+
+def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+    """Return how good the model is; the ledger remembers it with the next round."""
+    del server_round
+    return MetricRecord({"accuracy": accuracy(arrays)})

@@ -1,0 +1,1 @@
+"""A Flower app with paid rounds: a PyTorch classifier under FedAvg."""

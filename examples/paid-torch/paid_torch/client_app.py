@@ -1,0 +1,29 @@
+"""The node: trains on as many samples as it is asked for, unless its configuration says that it cheats."""
+
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from guerdon.agents import Agent, Declining, Portion
+from guerdon.flower import batch_size, paid_work
+from paid_torch.task import make_model, train
+
+BEHAVIOURS: dict[str, Agent | None] = {"honest": None, "shirking": Portion(0.25), "declining": Declining(0.5)}
+
+
+def behaviour(context: Context) -> Agent | None:
+    """Return how this node behaves; an app in production simply writes `paid_work()`."""
+    return BEHAVIOURS[str(context.node_config.get("behaviour", "honest"))]
+
+
+app = ClientApp(mods=[paid_work(behaviour)])
+
+
+@app.train()
+def work(message: Message, context: Context) -> Message:
+    """Take one step on the samples asked for, and return the model."""
+    model = make_model()
+    model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+    samples = batch_size(message)
+    loss = train(model, samples, float(context.run_config["learning-rate"]))
+    metrics = MetricRecord({"num-examples": 1, "train-loss": loss})  # the same weight for all: all were asked the same
+    return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)

@@ -1,0 +1,82 @@
+"""The command line of the Flower part: `guerdon flower COMMAND`."""
+
+import json
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from guerdon.cli_ledger import DEFAULT, DbOption, open_ledger
+
+if TYPE_CHECKING:
+    from guerdon.ledger.queries import RunSummary
+
+app = typer.Typer(no_args_is_help=True, help="Paid rounds on Flower: continue a run that was interrupted.")
+
+RunOption = Annotated[
+    str | None, typer.Option("--run", help="The run's name in the ledger; may be left out if there is only one.")
+]
+
+
+@app.callback()
+def flower() -> None:
+    """Paid rounds on Flower."""
+
+
+@app.command(
+    epilog="Example: [bold]guerdon flower resume examples/paid-torch local --db guerdon.db --run paid-torch[/]",
+)
+def resume(
+    flower_app: Annotated[Path, typer.Argument(metavar="APP", help="Folder of the Flower app.")],
+    superlink: Annotated[str | None, typer.Argument(help="Flower's name for the SuperLink's connection.")] = None,
+    db: DbOption = DEFAULT,
+    run: RunOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say where the run stands.")] = False,
+) -> None:
+    """Continue a run after its last paid round: nobody is paid twice, and no paid round is lost.
+
+    Starts the app with `flwr run`, its settings `guerdon-db` and `guerdon-run` set to this ledger and this run. An app
+    that hands both to `Rewarded` continues by itself when it is started again in any other way, too.
+    """
+    if find_spec("flwr") is None:
+        raise ModuleNotFoundError("`guerdon flower` needs flwr; install it with: pip install 'guerdon[flower]'")
+    if not (flower_app / "pyproject.toml").is_file():
+        raise ValueError(f"`APP` must be the folder of a Flower app, with a pyproject.toml in it, got {flower_app}")
+    where = _plain_address(db)
+    with open_ledger(db) as ledger:
+        name, last = _find(ledger.runs(), run)
+    typer.echo(f"Run {name!r} goes on with round {last + 1}." if last else f"Run {name!r} has no paid round yet.")
+    if dry_run:
+        return
+    settings = {"guerdon-db": where, "guerdon-run": name}
+    program = Path(sys.executable).with_name("flwr")
+    command = [str(program) if program.exists() else shutil.which("flwr") or "flwr", "run", str(flower_app)]
+    command += [superlink] * (superlink is not None) + ["--stream"]
+    command += [part for key, value in settings.items() for part in ("--run-config", f"{key}={json.dumps(value)}")]
+    raise typer.Exit(subprocess.run(command, check=False).returncode)  # noqa: S603
+
+
+def _plain_address(db: str) -> str:
+    """Return where a ledger is as a ServerApp can be told: Flower keeps a run's settings, so no password in them."""
+    if "://" not in db:
+        return str(Path(db).resolve())
+    if ("@" in db and ":" in db.partition("://")[2].partition("@")[0]) or "password" in db.lower():
+        raise ValueError("`--db` must not hold a password, which Flower would keep: use PGPASSWORD or a .pgpass file")
+    return db
+
+
+def _find(runs: "list[RunSummary]", name: str | None) -> tuple[str, int]:
+    """Return the run of that name, or the only one, and its last paid round (0: none yet)."""
+    known = {run.name: run.last_round or 0 for run in runs}
+    if name is None and len(known) == 1:
+        return next(iter(known.items()))
+    if name is None or name not in known:
+        listed = ", ".join(repr(run) for run in known) or "none"
+        raise ValueError(
+            f"`--run` must name a run of the ledger ({listed}), got {'nothing' if name is None else repr(name)}"
+        )
+    return name, known[name]

@@ -1,0 +1,168 @@
+"""A run's page in the ledger: who belongs to it, how far it is, what a round pays, and what each was told."""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from flwr.app import MetricRecord
+
+from guerdon.evidence import Evidence
+from guerdon.flower.messages import Pay, Request
+from guerdon.flower.replies import Report
+from guerdon.ledger import Ledger
+from guerdon.ledger.errors import RefusedError, UnavailableError
+from guerdon.ledger.replay import padded
+from guerdon.mechanisms import Mechanism, Payments, Status
+
+if TYPE_CHECKING:
+    from guerdon.ledger.statements import Payslip
+
+NOT_ASKED = "was not asked this round"
+WAITS = (1, 2, 5, 10, 30, 60)  # seconds between attempts to record a round: the work is done, the pay must not be lost
+
+log = logging.getLogger("flwr.guerdon")
+
+
+class Settled(NamedTuple):
+    """What a round pays, in the order of the run's agents: not recorded yet."""
+
+    request: Request
+    accounts: list[str]
+    payments: Payments
+    evidence: Evidence
+    state: Any  # of the mechanism, after the round
+    gradients: list[bytes | None]
+    signatures: list[bytes | None]
+    notes: list[str]
+
+    @property
+    def total(self) -> float:
+        """What all get together."""
+        return float(np.sum(self.payments.reward))
+
+    @property
+    def participants(self) -> int:
+        """How many sent something that counts."""
+        return int(np.sum(self.evidence.counted))
+
+    def metrics(self, own: MetricRecord | None) -> MetricRecord:
+        """Return a strategy's metrics with the round's pay added."""
+        paid = MetricRecord({} if own is None else dict(own))
+        paid["guerdon-request"] = self.request.request
+        paid["guerdon-participants"] = self.participants
+        paid["guerdon-paid"] = self.total
+        paid["guerdon-pay"] = [float(reward) for reward in self.payments.reward]
+        return paid
+
+    def lines(self) -> list[str]:
+        """Return a line for each agent: what he gets, or why he gets nothing."""
+        statuses = [Status(int(status)) for status in self.payments.status]
+        rows = zip(self.accounts, self.payments.reward, statuses, self.notes, strict=True)
+        return [
+            f"{name}: {reward:.6f} ({status.label}{f', {note}' if note else ''})" for name, reward, status, note in rows
+        ]
+
+
+@dataclass
+class Book:
+    """The run in the ledger. `done` is the last round that is paid, `offset` how many were when this process began."""
+
+    ledger: Ledger
+    run: str
+    mechanism: Mechanism
+    liability: str
+
+    def __post_init__(self) -> None:
+        self.done, self.offset, self.unit = 0, 0, self.ledger.unit
+        self._roster: list[str] = []
+        self._state: Any = None
+        self._payslips: dict[str, Payslip] = {}
+
+    def open(self, *, resume: bool) -> dict[str, Any] | None:
+        """Take up what is recorded, and return the arrays saved with the last paid round; None if none is paid yet."""
+        self._roster = self.ledger.roster(self.run)
+        if self._roster:
+            self.ledger.start_run(
+                self.run, self._roster, self.mechanism, liability=self.liability
+            )  # as it was, or refused
+        found = self.ledger.resume(self.run)
+        if found is None:
+            return None
+        if not resume:
+            raise RefusedError(
+                f"run {self.run!r} has {found.round} paid rounds; begin with `Rewarded.start`, which continues after "
+                "them, or give another `run`"
+            )
+        if "model" not in found.arrays:
+            raise RefusedError(f"round {found.round} of run {self.run!r} was recorded without a model to continue from")
+        self.done = self.offset = found.round
+        self._state = found.state
+        self._read_payslips()
+        return found.arrays
+
+    def pay_of(self, account: str) -> Pay | None:
+        """Return what an account was paid for the last round, or None if it has no part in the run yet."""
+        slip = self._payslips.get(account)
+        if slip is None:
+            return None
+        return Pay(slip.round, slip.request, slip.status, slip.reward, slip.balance, self.unit, slip.why)
+
+    def settle(self, request: Request, reports: Sequence[Report], evidence: Evidence) -> Settled:
+        """Return what a round pays, given a report and evidence for each node that was asked."""
+        asked = {report.member.account: index for index, report in enumerate(reports)}
+        accounts = [*self._roster, *sorted(set(asked) - set(self._roster))]
+        where = [asked.get(name) for name in accounts]
+        spread = Evidence(*(_scattered(part, where) for part in evidence))
+        sent = np.array([index is not None and reports[index].sent for index in where])
+        state = padded(self.mechanism.init(len(accounts)), self._state)
+        payments, state = self.mechanism.pay(state, spread, sent, request.request)
+        found = [None if index is None else reports[index] for index in where]
+        return Settled(
+            request, accounts, payments, spread, state,
+            gradients=[None if report is None else report.gradient for report in found],
+            signatures=[None if report is None else report.signature for report in found],
+            notes=[NOT_ASKED if report is None else report.note for report in found],
+        )  # fmt: skip
+
+    def record(self, settled: Settled, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
+        """Write a round into the ledger, with all that is needed to go on after it."""
+        for wait in (*WAITS, None):
+            try:
+                self._write(settled, metrics, checkpoint)
+                break
+            except UnavailableError as error:
+                if wait is None:
+                    raise
+                log.warning("The round could not be recorded, next attempt in %d s: %s", wait, error)
+                time.sleep(wait)
+        self._roster, self._state, self.done = settled.accounts, settled.state, settled.request.round
+        self._read_payslips()
+
+    def _write(self, settled: Settled, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
+        """Record a round; doing so twice changes nothing."""
+        if not self._roster:
+            self.ledger.start_run(self.run, settled.accounts, self.mechanism, liability=self.liability)
+        self.ledger.record_round(
+            self.run,
+            settled.request.round,
+            settled.request.request,
+            settled.payments,
+            settled.evidence,
+            agents=settled.accounts,
+            gradients=settled.gradients,
+            signatures=settled.signatures,
+            notes=settled.notes,
+            metrics=metrics,
+            checkpoint=checkpoint,
+        )
+
+    def _read_payslips(self) -> None:
+        self._payslips = {slip.agent: slip for slip in self.ledger.payslips(self.run)}
+
+
+def _scattered(values: Any, where: Sequence[int | None]) -> Any:
+    """Return the values of reports as values of accounts: zero where there is no report."""
+    return np.array([0 if index is None else values[index] for index in where], dtype=values.dtype)

@@ -1,0 +1,125 @@
+"""The node's side: a mod that reads the request, chooses how much to do, signs what is sent, and tells of the pay.
+
+app = ClientApp(mods=[paid_work()])
+
+@app.train()
+def train(message, context):
+    samples = batch_size(message)
+    ...
+"""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable, Mod
+
+from guerdon.flower.messages import ANSWER, CHOSEN, PAY, REQUEST, Answer, Pay, Request, with_records
+from guerdon.flower.payload import read_arrays
+from guerdon.ledger.money import format_amount
+from guerdon.ledger.submissions import gradient_hash, sign_submission, submission
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from guerdon.agents import Agent
+
+log = logging.getLogger("flwr.guerdon")
+
+KEY = "guerdon-key"  # in a node's configuration: the file of its private key
+
+
+def paid_work(agent: "Agent | Callable[[Context], Agent | None] | None" = None, *, seed: int | None = None) -> Mod:
+    """Return the mod for a `ClientApp` that takes part in paid rounds.
+
+    The node does what it is asked, signs what it sends if its configuration names its private key (`--node-config
+    'guerdon-key="/path/to/key"'`), and logs what it was paid. For experiments, `agent` is one of `guerdon.agents` that
+    chooses and reports in its place, or a function that says which one a node has; `seed` makes its choices repeatable.
+    """
+
+    def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        content = message.content if message.has_content() else RecordDict()
+        pay, request = Pay.read(content), Request.read(content)
+        if pay is not None:
+            _tell(context, pay)
+        if request is None:
+            return call_next(message, context)
+        chosen = agent(context) if callable(agent) else agent
+        if chosen is None:
+            reply = call_next(message, context)
+        else:
+            from guerdon.flower.strategic import Strategic
+
+            reply = Strategic(chosen, seed).work(message, context, call_next)
+        return _signed(reply, request, _private_key(context))
+
+    return mod
+
+
+def batch_size(message: Message) -> int:
+    """Return how many samples to use for a message: what is asked, or what the node's agent has chosen."""
+    found = Request.read(message.content)
+    if found is None:
+        raise ValueError("the message holds no request: is the server's strategy wrapped in `guerdon.flower.Rewarded`?")
+    return int(str(message.content.config_records[REQUEST][CHOSEN]))
+
+
+def decline(message: Message, reason: str = "no reason given") -> Message:
+    """Return the reply of a node that sends nothing this round: it is paid nothing, and nobody is harmed."""
+    request = Request.read(message.content)
+    answer = Answer(0 if request is None else request.round, declined=reason or "no reason given")
+    return Message(RecordDict({ANSWER: answer.record()}), reply_to=message)
+
+
+def last_pay(message: Message) -> Pay | None:
+    """Return what the node was paid for the last round, as a message tells it, or None if it tells nothing."""
+    return Pay.read(message.content)
+
+
+def _tell(context: Context, pay: Pay) -> None:
+    """Log the pay of a round, once, and keep it in the node's state."""
+    known = context.state.config_records.get(PAY)
+    record = pay.record()
+    if known is None or dict(known) != dict(record):
+        log.info(
+            "Round %d: %s %s (%s; balance %s). %s",
+            pay.round, format_amount(pay.reward), pay.unit, pay.status, format_amount(pay.balance), pay.why,
+        )  # fmt: skip
+        context.state[PAY] = ConfigRecord(dict(record))
+
+
+def _signed(reply: Message, request: Request, key: Any) -> Message:
+    """Return a reply with an answer for this round, signed if there is a key; who declines or fails signs nothing."""
+    if not reply.has_content() or ANSWER in reply.content or len(reply.content.array_records) != 1:
+        return reply
+    signature = b""
+    if key is not None:
+        arrays = read_arrays(next(iter(reply.content.array_records.values())))
+        hashed = gradient_hash(arrays[name] for name in sorted(arrays))
+        signature = sign_submission(key, submission(request.run, request.round, request.request, hashed))
+    with_records(reply, {ANSWER: Answer(request.round, signature).record()})
+    return reply
+
+
+def _private_key(context: Context) -> Any:
+    """Return the node's private key, None if its configuration names none, or raise."""
+    where = context.node_config.get(KEY)
+    if where is None:
+        return None
+    path = Path(str(where)).expanduser()
+    try:
+        text = path.read_bytes()
+        pem = b"OPENSSH" not in text.partition(b"\n")[0]
+        key = (load_pem_private_key if pem else load_ssh_private_key)(text, None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise ValueError(
+            f"`{KEY}` must name the file of a private key (PEM or OpenSSH), got {where!r}: {error}"
+        ) from error
+    if not isinstance(key, (Ed25519PrivateKey, ec.EllipticCurvePrivateKey)):
+        raise ValueError(f"`{KEY}` must be an Ed25519 key or one on an elliptic curve, got {type(key).__name__}")
+    return key

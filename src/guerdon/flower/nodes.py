@@ -1,0 +1,112 @@
+"""Who is behind a node: only a node whose public key is enrolled in the ledger has an account.
+
+Flower proves that a node holds the private key that belongs to its public key. Whether the SuperLink lets strangers in
+(`--enable-supernode-auth` or not) cannot be seen from a ServerApp: without it every node has a key too, one it made up.
+So the list of those who may be paid is the ledger's own.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.submissions import fingerprint, public_key_der
+
+log = logging.getLogger("flwr.guerdon")
+
+REMEDY = (
+    "Enrol the members' public keys (guerdon ledger enrol NAME --public-key FILE) and start the SuperLink with "
+    "--enable-supernode-auth; for experiments without real money, give `allow_anonymous=True`"
+)
+
+
+class Member(NamedTuple):
+    """A node that may be paid: its account in the ledger, and the key (DER) it is enrolled with, if any."""
+
+    node: int
+    account: str
+    key: bytes | None
+
+
+def find_member(node: Any, keys: Mapping[bytes, str], allow_anonymous: bool) -> Member | None:
+    """Return who is behind a node, given the accounts of all enrolled keys, or None if nobody may be paid for it."""
+    key = _key_of(node)
+    if key is not None and key in keys:
+        return Member(node.node_id, keys[key], key)
+    return Member(node.node_id, f"anonymous-{node.node_id}", None) if allow_anonymous else None
+
+
+def _key_of(node: Any) -> bytes | None:
+    """Return a node's public key as DER, or None where it has none (in a simulation it is random bytes)."""
+    try:
+        return public_key_der(node.public_key)
+    except ValueError:
+        return None
+
+
+class MembersGrid(Grid):
+    """A grid on which only members can be seen: a strategy samples from them alone, and waits for them alone."""
+
+    def __init__(self, grid: Grid, keys: Mapping[str, bytes], *, allow_anonymous: bool) -> None:
+        self._grid, self._keys = grid, {key: name for name, key in keys.items()}
+        self._allow_anonymous = allow_anonymous
+        self._strangers: set[int] = set()
+        self.members: dict[int, Member] = {}
+
+    def get_nodes(self) -> list[Any]:
+        """Return the connected nodes that may be paid; raise if there are only others."""
+        nodes = list(self._grid.get_nodes())
+        found = {node.node_id: find_member(node, self._keys, self._allow_anonymous) for node in nodes}
+        self.members |= {number: member for number, member in found.items() if member is not None}
+        strangers = [node for node in nodes if found[node.node_id] is None]
+        for node in strangers:
+            if node.node_id not in self._strangers:
+                log.warning("Node %s is left out, its key is not enrolled: %s", node.node_id, _describe(node))
+        self._strangers |= {node.node_id for node in strangers}
+        if strangers and len(strangers) == len(nodes):
+            raise RefusedError(
+                f"no payment without identity: none of the {len(nodes)} connected nodes has a public key that is "
+                f"enrolled in the ledger. {REMEDY}"
+            )
+        return [node for node in nodes if found[node.node_id] is not None]
+
+    def get_node_ids(self) -> list[int]:
+        """Return the ids of the connected nodes that may be paid."""
+        return [node.node_id for node in self.get_nodes()]
+
+    # Everything else is the grid's own.
+
+    def set_run(self, run: Any) -> None:
+        """Hand on to the grid."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        """The grid's run."""
+        return self._grid.run
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Hand on to the grid."""
+        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Hand on to the grid."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Hand on to the grid."""
+        return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Hand on to the grid."""
+        return self._grid.send_and_receive(messages, timeout=timeout)
+
+
+def _describe(node: Any) -> str:
+    key = _key_of(node)
+    return "it has none" if key is None else f"fingerprint {fingerprint(key)}"

@@ -1,0 +1,137 @@
+"""The arrays in a reply: looked at without copying, checked before anything is computed with them."""
+
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from guerdon.evidence import WIDEST
+
+LONGEST_HEADER = 10_000
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class Kind(NamedTuple):
+    """The shape and type of an array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}{list(self.shape)}"
+
+
+class Template(NamedTuple):
+    """The arrays that every reply must hold: those of the model."""
+
+    kinds: dict[str, Kind]
+
+    @classmethod
+    def of(cls, arrays: ArrayRecord) -> Self:
+        """Return the template of a model, or raise if it has nothing to compare."""
+        template = cls({name: Kind(*_header(array)[:2]) for name, array in arrays.items()})
+        if not template.compared:
+            raise ValueError(
+                "`initial_arrays` must hold at least one array of floating-point numbers: pay is for how close they lie"
+            )
+        return template
+
+    @property
+    def compared(self) -> list[str]:
+        """The arrays that count: of floating-point numbers, and not empty."""
+        return [name for name, kind in self.kinds.items() if kind.dtype.kind == "f" and 0 not in kind.shape]
+
+    def view(self, record: ArrayRecord) -> dict[str, np.ndarray]:
+        """Return the arrays of a reply in the template's order, without copying, or raise if they are not as asked."""
+        missing, extra = [sorted(a - b) for a, b in _both_ways(self.kinds.keys(), record.keys())]
+        if missing or extra:
+            what = [f"lacks {_some(missing)}"] * bool(missing) + [f"has {_some(extra)} that nobody asked for"] * bool(
+                extra
+            )
+            raise ValueError(f"it {' and '.join(what)}")
+        return {name: _view(name, record[name], kind) for name, kind in self.kinds.items()}
+
+
+class Columns(Sequence[np.ndarray]):
+    """The arrays of several nodes as blocks of columns, one row per node, each put together when it is asked for."""
+
+    def __init__(self, rows: Sequence[Arrays], names: Sequence[str]) -> None:
+        self._flat = [{name: row[name].reshape(-1) for name in names} for row in rows]
+        self._blocks: list[tuple[str, int]] = [
+            (name, start) for name in names for start in range(0, rows[0][name].size, WIDEST)
+        ]
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def __getitem__(self, index: Any) -> Any:
+        name, start = self._blocks[int(index)]
+        return np.stack([flat[name][start : start + WIDEST] for flat in self._flat])
+
+
+class Blocks(Sequence[np.ndarray]):
+    """The arrays of one model, cut like `Columns`."""
+
+    def __init__(self, arrays: Arrays, names: Sequence[str]) -> None:
+        self._columns = Columns([arrays], names)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._columns[index][0]
+
+
+def mean(rows: Sequence[Arrays], name: str) -> np.ndarray:
+    """Return the mean of one array over several nodes, added up in double precision."""
+    total = rows[0][name].astype(np.float64)
+    for row in rows[1:]:
+        total += row[name]
+    total /= len(rows)
+    return total
+
+
+def read_arrays(record: ArrayRecord) -> dict[str, np.ndarray]:
+    """Return the arrays of a record that can be trusted, without copying."""
+    return {name: _view(name, array, Kind(*_header(array)[:2])) for name, array in record.items()}
+
+
+def _view(name: str, array: Array, kind: Kind) -> np.ndarray:
+    try:
+        shape, dtype, fortran, offset = _header(array)
+    except ValueError as error:
+        raise ValueError(f"its array {name!r:.60} cannot be read: {error}") from error
+    if (shape, dtype) != kind:
+        raise ValueError(f"its array {name!r:.60} is {Kind(shape, dtype)!s:.80} where {kind} was asked for")
+    count = math.prod(shape)
+    if len(array.data) != offset + count * dtype.itemsize:
+        raise ValueError(f"its array {name!r:.60} holds {len(array.data) - offset} bytes, not those of {kind}")
+    flat = np.frombuffer(array.data, dtype, count, offset)
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def _header(array: Array) -> tuple[tuple[int, ...], np.dtype[Any], bool, int]:
+    """Return shape, type, order and where the numbers begin, as the data themselves say; no number is read."""
+    if array.stype != "numpy.ndarray":
+        raise ValueError(f"it is serialised as {array.stype!r:.40}, not as numpy.ndarray")
+    buffer = io.BytesIO(array.data)
+    version = np.lib.format.read_magic(buffer)
+    if version not in _HEADERS:
+        raise ValueError(f"its format is of version {version}")
+    shape, fortran, dtype = _HEADERS[version](buffer, max_header_size=LONGEST_HEADER)
+    return tuple(shape), dtype, bool(fortran), buffer.tell()
+
+
+def _both_ways(asked: Any, got: Any) -> Iterator[tuple[set[str], set[str]]]:
+    yield set(asked), set(got)
+    yield set(got), set(asked)
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(f"{name!r:.60}" for name in names[:3])
+    return f"array {shown}" if len(names) == 1 else f"arrays {shown}{' …' if len(names) > 3 else ''}"

@@ -1,0 +1,117 @@
+"""What is saved with every paid round, so that training goes on from it as if nothing had happened.
+
+The model is not all: an adaptive request believes something, and strategies remember things between rounds (momentum,
+a clipping norm). What a strategy keeps in its attributes as numbers and arrays is saved if it has changed since the
+strategy was made, and set again; what the app itself sets, such as a learning rate, stays the app's.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from guerdon.flower.payload import Template, read_arrays
+from guerdon.ledger.errors import RefusedError
+
+BROADCAST = "current_arrays"  # Flower's name for the model last sent: `configure_train` sets it again
+INNER = "strategy"  # and for what a wrapper wraps
+
+
+def unwrap(strategy: Any) -> Iterator[Any]:
+    """Yield a strategy and those that it wraps, from the outside in."""
+    while strategy is not None:
+        yield strategy
+        strategy = getattr(strategy, INNER, None)
+
+
+def remembered(strategy: Any) -> dict[str, Any]:
+    """Return what a strategy, and those it wraps, keep as numbers and arrays, by names that `remind` understands."""
+    found: dict[str, Any] = {}
+    for depth, layer in enumerate(unwrap(strategy)):
+        for name, value in layer.__dict__.items():
+            if name not in (BROADCAST, INNER):
+                found |= {f"{depth}.{name}{rest}": array for rest, array in _parts(value)}
+    return found
+
+
+def changed(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is not as it was."""
+    return {name: value for name, value in now.items() if name not in before or not np.array_equal(before[name], value)}
+
+
+def remind(strategy: Any, saved: Mapping[str, Any]) -> None:
+    """Set what `remembered` returned, in a strategy made like the one that it came from."""
+    layers = list(unwrap(strategy))
+    fresh: set[tuple[int, str]] = set()
+    for key, value in saved.items():
+        depth, _, rest = key.partition(".")
+        name, mark, part = _split(rest)
+        layer = layers[int(depth)]
+        if mark and (int(depth), name) not in fresh:
+            setattr(layer, name, {} if mark == ":" else [])
+            fresh.add((int(depth), name))
+        if mark == ":":
+            getattr(layer, name)[part] = value
+        elif mark == "#":
+            getattr(layer, name).append(value)
+        else:
+            setattr(layer, name, value.item() if value.ndim == 0 else value)
+
+
+def flat_state(state: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the arrays in a NamedTuple of arrays and NamedTuples, by their paths."""
+    if not hasattr(state, "_asdict"):
+        return {prefix: np.asarray(state)}
+    parts = [flat_state(part, f"{prefix}.{name}" if prefix else name) for name, part in state._asdict().items()]
+    return {name: array for part in parts for name, array in part.items()}
+
+
+def full_state(like: Any, arrays: Mapping[str, Any], prefix: str = "") -> Any:
+    """Return a state of the form of `like` with the arrays that `flat_state` returned; None if they are not of it."""
+    if not prefix and set(flat_state(like)) != set(arrays):
+        return None
+    if not hasattr(like, "_asdict"):
+        return arrays[prefix]
+    parts = like._asdict().items()
+    return type(like)(*(full_state(part, arrays, f"{prefix}.{name}" if prefix else name) for name, part in parts))
+
+
+def saved_model(arrays: Mapping[str, Any], template: Template, run: str) -> ArrayRecord:
+    """Return the model of a checkpoint in the app's own order, or raise if it is not the app's model."""
+    if {name: array.shape for name, array in arrays.items()} != {k: kind.shape for k, kind in template.kinds.items()}:
+        raise RefusedError(
+            f"the model saved with run {run!r} has other arrays than the app's: {_sizes(arrays)}. Continue it with the "
+            "app that it was begun with, or begin a run of another name"
+        )
+    return ArrayRecord({name: Array(np.ascontiguousarray(arrays[name])) for name in template.kinds})
+
+
+def model_group(arrays: ArrayRecord) -> dict[str, Any]:
+    """Return a model as it is saved."""
+    return dict(read_arrays(arrays))
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the arrays in an attribute's value, each with what its name ends in; nothing if it holds anything else."""
+    if isinstance(value, (bool, int, float, np.number)):
+        yield "", np.asarray(value)
+    elif isinstance(value, np.ndarray):
+        yield "", value
+    elif isinstance(value, list) and value and all(isinstance(part, np.ndarray) for part in value):  # pyright: ignore[reportUnknownVariableType]
+        yield from ((f"#{index:06}", part) for index, part in enumerate(value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    elif isinstance(value, dict) and value and all(isinstance(part, np.ndarray) for part in value.values()):  # pyright: ignore[reportUnknownVariableType]
+        yield from ((f":{name}", part) for name, part in value.items())  # pyright: ignore[reportUnknownVariableType]
+
+
+def _split(rest: str) -> tuple[str, str, str]:
+    """Return an attribute's name, the mark of a list (#) or dictionary (:), and what follows it."""
+    ends = [place for place in (rest.find("#"), rest.find(":")) if place >= 0]
+    if not ends:
+        return rest, "", ""
+    return rest[: min(ends)], rest[min(ends)], rest[min(ends) + 1 :]
+
+
+def _sizes(arrays: Mapping[str, Any]) -> str:
+    shown = [f"{name} {list(array.shape)}" for name, array in arrays.items()]
+    return ", ".join(shown[:5]) + (" …" if len(shown) > 5 else "")

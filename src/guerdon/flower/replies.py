@@ -1,0 +1,225 @@
+"""What came back from the nodes of a round: who sent something that can be used, and what is wrong with the rest."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from flwr.app import ArrayRecord, Error, Message, Metadata, RecordDict
+
+from guerdon.flower.messages import ANSWER, Answer, Request
+from guerdon.flower.nodes import Member
+from guerdon.flower.payload import Template
+from guerdon.ledger.submissions import gradient_hash, is_signed_by, submission
+
+LATE = "no reply before the deadline"
+TWICE = "it answered twice, and not the same"
+_ERRORS = {
+    1: "its client app could not be loaded",
+    2: "its client app raised an exception",
+    3: "the message did not reach it",
+    4: "its reply was lost",
+    5: "the node was not available",
+    6: "a mod of its client app gave up",
+    7: "its client app was not accepted",
+    8: "its client app crashed",
+}
+
+Asked = Sequence[tuple[Metadata, Member]]  # the messages that were sent, and to whom
+
+
+@dataclass
+class Report:
+    """What a node made of a request: a reply whose arrays can be used, or a note that says why there is none."""
+
+    member: Member
+    note: str = ""
+    sent: bool = False  # something, usable or not
+    reply: Message | None = None
+    arrays: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+    gradient: bytes | None = None  # the hash of what was sent
+    signature: bytes | None = None  # of it, if it is his
+
+    @property
+    def usable(self) -> bool:
+        """Whether the arrays can be computed with."""
+        return self.reply is not None
+
+    def refuse(self, why: str) -> None:
+        """Take it for sent, but not usable."""
+        self.note, self.sent = why, True
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Drop what was sent."""
+        self.reply, self.arrays = None, {}
+
+
+class Rules(NamedTuple):
+    """What a reply must be."""
+
+    template: Template
+    request: Request
+    weight: str | None  # the metric by which the strategy weighs replies
+    require_signatures: bool
+
+
+def sort_replies(asked: Asked, replies: Iterable[Message], rules: Rules) -> list[Report]:
+    """Return one report for each node that was asked, in that order."""
+    answers = _attribute(asked, replies)
+    reports = [_report(member, found, rules) for member, found in answers]
+    _agree(reports)
+    return reports
+
+
+def sort_evaluations(asked: Asked, replies: Iterable[Message], weight: str | None) -> tuple[list[Message], list[str]]:
+    """Return the replies to an evaluation that can be used together, and what is wrong with the others."""
+    answers = _attribute(asked, replies)
+    reports = [_evaluation(member, found, weight) for member, found in answers]
+    _agree(reports)
+    wrong = [f"{report.member.account}: {report.note}" for report in reports if not report.usable]
+    return [report.reply for report in reports if report.reply is not None], wrong
+
+
+def _attribute(asked: Asked, replies: Iterable[Message]) -> list[tuple[Member, list[Message]]]:
+    """Return the replies to each message by its id: a failure comes from the SuperLink, not from the node."""
+    found: dict[str, list[Message]] = {metadata.message_id: [] for metadata, _ in asked}
+    senders = {metadata.message_id: member.node for metadata, member in asked}
+    for reply in replies:
+        to = reply.metadata.reply_to_message_id
+        if to in found and (reply.has_error() or reply.metadata.src_node_id == senders[to]):
+            found[to].append(reply)
+    return [(member, found[metadata.message_id]) for metadata, member in asked]
+
+
+def _report(member: Member, replies: list[Message], rules: Rules) -> Report:
+    report = Report(member)
+    reply = _only(report, replies)
+    if reply is None:
+        return report
+    try:
+        answer = Answer.read(reply.content)
+        if answer is not None and answer.declined:
+            report.note = f"it says: {answer.declined:.200}"
+            return report
+        _check_answer(answer, rules)
+        record = _only_arrays(reply.content)
+        arrays = rules.template.view(record)
+        _check_weight(reply.content, rules.weight)
+        hashed = gradient_hash(arrays[name] for name in sorted(arrays))
+        report.signature = _check_signature(member, answer, hashed, rules)
+    except ValueError as error:
+        report.refuse(str(error))
+        return report
+    reply.content = _in_order(reply.content, record, rules.template)
+    report.reply, report.sent, report.arrays, report.gradient = reply, True, arrays, hashed
+    return report
+
+
+def _evaluation(member: Member, replies: list[Message], weight: str | None) -> Report:
+    report = Report(member)
+    reply = _only(report, replies)
+    if reply is not None:
+        try:
+            _check_weight(reply.content, weight)
+            report.reply = reply
+        except ValueError as error:
+            report.refuse(str(error))
+    return report
+
+
+def _only(report: Report, replies: list[Message]) -> Message | None:
+    """Return the one reply with content, or None, and why in the report."""
+    if not replies:
+        report.note = LATE
+        return None
+    if any(reply.has_error() for reply in replies):
+        report.note = _explain_error(next(reply.error for reply in replies if reply.has_error()))
+        return None
+    if any(reply.content.object_id != replies[0].content.object_id for reply in replies[1:]):
+        report.refuse(TWICE)
+        return None
+    return replies[0]
+
+
+def _explain_error(error: Error) -> str:
+    lines = [line.strip() for line in (error.reason or "").splitlines() if line.strip()]
+    return f"failed: {_ERRORS.get(error.code, 'for an unknown reason')}" + (f" ({lines[-1]:.200})" if lines else "")
+
+
+def _check_answer(answer: Answer | None, rules: Rules) -> None:
+    if answer is not None and answer.round != rules.request.round:
+        raise ValueError(f"it answers round {answer.round}, not round {rules.request.round}")
+
+
+def _only_arrays(content: RecordDict) -> ArrayRecord:
+    records = list(content.array_records.values())
+    if len(records) != 1:
+        raise ValueError("it sent no arrays" if not records else f"it sent {len(records)} sets of arrays, not one")
+    return records[0]
+
+
+def _check_weight(content: RecordDict, weight: str | None) -> None:
+    """Raise unless the strategy can weigh the reply: FedAvg would stop the round for everybody."""
+    if weight is None:
+        return
+    records = list(content.metric_records.values())
+    if len(records) != 1:
+        raise ValueError(f"it sent {len(records) or 'no'} sets of metrics, not one")
+    value = records[0].get(weight)
+    if isinstance(value, (list, bool)) or value is None or not (math.isfinite(value) and value > 0):
+        raise ValueError(f"its metric {weight!r} must be a finite number above 0, got {value!r:.40}")
+
+
+def _check_signature(member: Member, answer: Answer | None, hashed: bytes, rules: Rules) -> bytes | None:
+    """Return the node's signature of what it sent, None if there is none to check, or raise."""
+    signature = b"" if answer is None else answer.signature
+    if not signature or member.key is None:
+        if rules.require_signatures:
+            raise ValueError("it is not signed" if not signature else "it is signed, but no key is enrolled for it")
+        return None
+    request = rules.request
+    if not is_signed_by(member.key, submission(request.run, request.round, request.request, hashed), signature):
+        raise ValueError("its signature is not that of the enrolled key for what it sent in this round")
+    return signature
+
+
+def _in_order(content: RecordDict, record: ArrayRecord, template: Template) -> RecordDict:
+    """Return a reply's content without our own record, the arrays in the model's order (some strategies go by it)."""
+    ordered = ArrayRecord({name: record[name] for name in template.kinds})
+    kept: dict[str, Any] = {name: value for name, value in content.items() if name != ANSWER}
+    return RecordDict({name: ordered if value is record else value for name, value in kept.items()})
+
+
+def _agree(reports: Sequence[Report]) -> None:
+    """Refuse the replies whose records are named otherwise than most: a strategy needs all of them alike."""
+    forms = [(report, _form(report.reply.content)) for report in reports if report.reply is not None]
+    if not forms:
+        return
+    usual = Counter(form for _, form in forms).most_common(1)[0][0]
+    for report, form in forms:
+        if form != usual:
+            report.refuse(f"its records {_told(form, usual)}")
+
+
+def _form(content: RecordDict) -> frozenset[tuple[str, str, int]]:
+    """Return the names of a reply's records and metrics; lists of metrics have a length too."""
+    arrays = {(name, "", 0) for name in content.array_records}
+    return frozenset(
+        arrays | {form for name, record in content.metric_records.items() for form in _metrics(name, record)}
+    )
+
+
+def _metrics(name: str, record: Mapping[str, Any]) -> set[tuple[str, str, int]]:
+    return {(name, key, len(value) if isinstance(value, list) else -1) for key, value in record.items()}  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _told(form: frozenset[tuple[str, str, int]], usual: frozenset[tuple[str, str, int]]) -> str:
+    less, more = (
+        [f"{'/'.join(filter(None, part[:2])):.60}" for part in sorted(parts)[:3]]
+        for parts in (usual - form, form - usual)
+    )
+    words = [f"lack {', '.join(less)}"] * bool(less) + [f"have {', '.join(more)}"] * bool(more)
+    return f"{' and '.join(words)}, unlike those of most nodes"

@@ -1,0 +1,306 @@
+"""`Rewarded`: any Flower strategy, with every round's work requested, compared, paid and recorded."""
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, Metadata, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from guerdon.arrays import check_choice
+from guerdon.evidence import LARGEST, Evidence, gather
+from guerdon.flower import recovery
+from guerdon.flower.book import Book, Settled
+from guerdon.flower.fedsgd import FedSGD
+from guerdon.flower.messages import GRADIENTS, MODELS, PAY, REQUEST, Request, with_records
+from guerdon.flower.nodes import Member, MembersGrid
+from guerdon.flower.payload import Blocks, Columns, Template, mean, read_arrays
+from guerdon.flower.replies import Report, Rules, sort_evaluations, sort_replies
+from guerdon.ledger import Ledger
+from guerdon.ledger.checks import check_name
+from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.rules import describe
+from guerdon.ledger.tables import LIABILITIES
+from guerdon.mechanisms import Mechanism
+from guerdon.noise_scale import Recall, lengthen, recall
+from guerdon.requests import Outcome, Requests
+
+log = logging.getLogger("flwr.guerdon")
+
+TOO_LARGE = f"it holds a number that is not finite, or beyond {LARGEST:.0e}"
+SHOWN = 20  # nodes whose pay is logged one by one
+
+
+class Rewarded(Strategy):
+    """Wraps a strategy so that every node is asked for ν samples, paid by how close its work lies to the others', once.
+
+        strategy = Rewarded(FedAvg(), mechanism=OutputAgreement(AffineCost(1, 1)), requests=fixed_request(16, 0.1),
+                            ledger="guerdon.db", run="heart-2026")
+        strategy.start(grid, initial_arrays, num_rounds=10)
+
+    `ledger` is a path, a URL or a `Ledger`. `run` is the name under which rounds are recorded: starting a run again
+    continues after its last paid round. `liability` says what becomes of a negative reward (see `Ledger.start_run`).
+
+    Only nodes whose public keys are enrolled in the ledger are asked and paid, unless `allow_anonymous` is true.
+    `require_signatures` refuses replies that are not signed with the enrolled key (see `guerdon.flower.paid_work`).
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        *,
+        mechanism: Mechanism,
+        requests: Requests,
+        run: str,
+        ledger: Ledger | str | os.PathLike[str] = "guerdon.db",
+        liability: str = "carry",
+        allow_anonymous: bool = False,
+        require_signatures: bool = False,
+    ) -> None:
+        if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"`strategy` must be one of flwr.serverapp.strategy, got {type(strategy).__name__}")
+        check_name("a run's name", run)
+        check_choice("liability", liability, LIABILITIES)
+        describe(mechanism)
+        layers = list(recovery.unwrap(strategy))
+        self._steps: FedSGD | None = next((layer for layer in layers if isinstance(layer, FedSGD)), None)
+        if requests.recalls and self._steps is None:
+            raise ValueError(
+                "`requests` that learn need gradients, and choose the step: wrap `FedSGD`, or ask for a fixed or "
+                "scheduled number of samples"
+            )
+        self.strategy, self.mechanism, self.requests, self.run = strategy, mechanism, requests, run
+        self.allow_anonymous, self.require_signatures = allow_anonymous, require_signatures
+        self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+        self._weight: str | None = next((w for w in (getattr(x, "weighted_by_key", None) for x in layers) if w), None)
+        self._book = Book(self.ledger, run, mechanism, liability)
+        self._before = recovery.remembered(strategy)
+        self._template: Template | None = None
+        self._policy: Any = None  # the state of `requests`
+        self._trail: dict[str, np.ndarray] = {}
+        self._model: ArrayRecord = ArrayRecord()  # the one last sent
+        self._asked: list[tuple[Metadata, Member]] = []
+        self._request: Request | None = None  # of the current round; None where nobody is asked
+        self._ended = False  # `requests` wants nothing more
+        self._evaluated: dict[str, float] = {}  # metrics of the model that the next round begins with
+
+    # Flower's interface
+
+    def summary(self) -> None:
+        """Log who is paid by which rule, then what the wrapped strategy says."""
+        rule, cost = describe(self.mechanism)
+        log.info("\t├──> Paid rounds of run %r, recorded in %s", self.run, self.ledger.where)
+        log.info("\t│\t├── Rule: %s, cost %s", rule, cost)
+        log.info("\t│\t└── Nodes: %s", "anonymous ones too" if self.allow_anonymous else "with enrolled keys only")
+        self.strategy.summary()
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run the strategy up to round `num_rounds`, going on after the last round that is paid already.
+
+        Set `timeout` to the seconds that a round may take: who has not replied by then is not paid for it.
+        """
+        arrays = self._begin(initial_arrays, resume=True)
+        done = self._book.done
+        if done:
+            log.info("Run %r continues after round %d, the last one paid", self.run, done)
+        if done >= num_rounds:
+            log.info("All %d rounds of run %r are paid: there is nothing left to do", num_rounds, self.run)
+            return Result(arrays=arrays)
+
+        def evaluate(server_round: int, model: ArrayRecord) -> MetricRecord | None:
+            found = None if evaluate_fn is None or self._ended else evaluate_fn(server_round + done, model)
+            self._evaluated |= _numbers("central-", found)
+            return found
+
+        result = super().start(
+            grid, arrays, num_rounds - done, timeout, train_config, evaluate_config, evaluate if evaluate_fn else None
+        )
+        return _renumbered(result, done, arrays)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask for this round's samples, each node in a message of its own."""
+        if self._template is None:
+            self._begin(arrays, resume=False)
+        number = self._book.done + 1
+        members = MembersGrid(grid, self.ledger.keys(), allow_anonymous=self.allow_anonymous)
+        self._asked, self._model, self._request = [], arrays, None
+        if self._ended:
+            return []
+        messages = list(self.strategy.configure_train(server_round + self._book.offset, arrays, config, members))
+        if not messages:
+            return []
+        if self._policy is None:
+            self._policy = self.requests.init(len(messages))
+        request = int(self.requests.ask(self._policy, np.asarray(number - 1)))
+        if request < 1:
+            log.info("Nothing more is asked for: run %r ends before round %d", self.run, number)
+            self._ended = True
+            return []
+        sends = MODELS if self._steps is None else GRADIENTS
+        self._request = Request(self.run, number, request, sends)
+        log.info("Round %d asks %d nodes for %d samples each", number, len(messages), request)
+        self._address(messages, members, {REQUEST: self._request.record()})
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Compare what came back, pay for it, hand what can be used to the wrapped strategy, and record it all."""
+        if self._request is None or self._template is None:
+            return None, None
+        received = list(replies)
+        rules = Rules(self._template, self._request, self._weight, self.require_signatures)
+        reports = sort_replies(self._asked, received, rules)
+        evidence = self._gather(reports)
+        settled = self._book.settle(self._request, reports, evidence)
+        self._observe(reports, evidence, settled)
+        kept = [report.reply for report in reports if report.reply is not None]
+        arrays, metrics = self.strategy.aggregate_train(server_round + self._book.offset, kept)
+        numbers = _numbers("", metrics) | self._evaluated
+        _let_go(reports, received)
+        self._book.record(settled, numbers, self._checkpoint(self._model if arrays is None else arrays))
+        self._evaluated = {}
+        self._log(settled)
+        return arrays, settled.metrics(metrics)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Send the model to be evaluated, and with it word of the round's pay."""
+        self._asked = []
+        if self._ended:
+            return []
+        members = MembersGrid(grid, self.ledger.keys(), allow_anonymous=self.allow_anonymous)
+        number = server_round + self._book.offset
+        messages = list(self.strategy.configure_evaluate(number, arrays, config, members))
+        self._address(messages, members, {})
+        return messages
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Hand the evaluations that can be used to the wrapped strategy."""
+        if not self._asked:
+            return None
+        kept, wrong = sort_evaluations(self._asked, replies, self._weight)
+        for line in wrong:
+            log.info("\t> evaluation left out: %s", line)
+        metrics = self.strategy.aggregate_evaluate(server_round + self._book.offset, kept)
+        self._evaluated |= _numbers("eval-", metrics)
+        return metrics
+
+    # Inside
+
+    def _begin(self, arrays: ArrayRecord, *, resume: bool) -> ArrayRecord:
+        """Take up the run where the ledger has it, and return the model to go on with."""
+        self._template = Template.of(arrays)
+        saved = self._book.open(resume=resume)
+        if saved is None:
+            return arrays
+        model = recovery.saved_model(saved.get("model", {}), self._template, self.run)
+        self._policy = recovery.full_state(self.requests.init(1), saved.get("requests", {}))
+        self._trail = dict(saved.get("trail", {}))
+        recovery.remind(self.strategy, saved.get("strategy", {}))
+        return model
+
+    def _address(self, messages: list[Message], members: MembersGrid, records: dict[str, ConfigRecord]) -> None:
+        """Give every message its own records, and remember to whom it goes; its id is known once it is sent."""
+        for message in messages:
+            member = members.members.get(message.metadata.dst_node_id)
+            if member is None:
+                raise RefusedError(f"the strategy addresses node {message.metadata.dst_node_id}, which cannot be paid")
+            if any(member == other for _, other in self._asked):
+                raise RefusedError(f"the strategy sends two messages to node {member.node} in a round; pay is for one")
+            pay = self._book.pay_of(member.account)
+            with_records(message, records | ({} if pay is None else {PAY: pay.record()}))
+            self._asked.append((message.metadata, member))
+
+    def _gather(self, reports: list[Report]) -> Evidence:
+        """Return the evidence of the round, one entry per report; who sent no usable numbers is refused."""
+        rows = [report for report in reports if report.usable]
+        parts = [np.zeros(len(reports)) for _ in range(3)]
+        counted = np.zeros(len(reports), dtype=bool)
+        if rows and self._template is not None:
+            names = self._template.compared
+            origin = Blocks(read_arrays(self._model), names) if self._steps is None else None
+            found = gather(Columns([row.arrays for row in rows], names), np.ones(len(rows), dtype=bool), origin)
+            where = np.array([report.usable for report in reports])
+            for part, values in zip(parts, found[:3], strict=True):
+                part[where] = values
+            counted[where] = found.counted
+        for report, counts in zip(reports, counted.tolist(), strict=True):
+            if report.usable and not counts:
+                report.refuse(TOO_LARGE)
+        return Evidence(*parts, counted=counted)
+
+    def _observe(self, reports: list[Report], evidence: Evidence, settled: Settled) -> None:
+        """Let `requests` learn from the round, and take the step it chooses where the strategy takes steps."""
+        request = settled.request.request
+        recalled = Recall(np.zeros(()), np.zeros(()))
+        rows = [report.arrays for report in reports if report.usable]
+        if self.requests.recalls and rows and self._template is not None:
+            names = self._template.compared
+            aggregate = [mean(rows, name) for name in names]
+            trail = [self._trail.get(name, np.zeros(part.shape)) for name, part in zip(names, aggregate, strict=True)]
+            recalled = recall(trail, aggregate)
+            self._trail = dict(zip(names, lengthen(trail, aggregate), strict=True))
+        paid = np.asarray(float(settled.total))
+        step, self._policy = self.requests.observe(self._policy, Outcome(request, evidence, recalled, paid))
+        if self._steps is not None:
+            self._steps.step = float(step)
+
+    def _checkpoint(self, model: ArrayRecord) -> dict[str, Any]:
+        groups = {
+            "model": recovery.model_group(model),
+            "requests": recovery.flat_state(self._policy),
+            "trail": self._trail,
+            "strategy": recovery.changed(recovery.remembered(self.strategy), self._before),
+        }
+        return {name: group for name, group in groups.items() if group}
+
+    def _log(self, settled: Settled) -> None:
+        unit = self._book.unit
+        log.info("Round %d pays %.6f %s to %d nodes", settled.request.round, settled.total, unit, settled.participants)
+        for line in settled.lines()[:SHOWN]:
+            log.info("\t> %s", line)
+
+
+def _numbers(prefix: str, metrics: MetricRecord | None) -> dict[str, float]:
+    """Return the single numbers among metrics."""
+    found = MetricRecord() if metrics is None else metrics
+    return {prefix + name: float(value) for name, value in found.items() if not isinstance(value, list)}
+
+
+def _let_go(reports: list[Report], replies: list[Message]) -> None:
+    """Drop what the replies hold: the checkpoint needs the memory, and nobody else the replies."""
+    for report in reports:
+        report.let_go()
+    for reply in replies:
+        if reply.has_content():
+            reply.content = RecordDict()
+
+
+def _renumbered(result: Result, done: int, arrays: ArrayRecord) -> Result:
+    """Return a result whose rounds count from the beginning of the run, with the model begun with if none followed."""
+    return Result(
+        arrays=result.arrays or arrays,
+        train_metrics_clientapp={number + done: found for number, found in result.train_metrics_clientapp.items()},
+        evaluate_metrics_clientapp={
+            number + done: found for number, found in result.evaluate_metrics_clientapp.items()
+        },
+        evaluate_metrics_serverapp={
+            number + done: found for number, found in result.evaluate_metrics_serverapp.items()
+        },
+    )
