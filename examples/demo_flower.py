@@ -5,7 +5,6 @@ a few paid rounds, prints what each was paid and why, and stops everything that 
 """
 
 import argparse
-import shutil
 import subprocess
 import tempfile
 import time
@@ -25,29 +24,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--app", default="paid-torch", choices=("paid-torch", "paid-numpy"), help="the app to run")
     parser.add_argument("--rounds", type=int, default=3, help="how many rounds to pay (default: 3)")
-    parser.add_argument(
-        "--ledger", type=Path, default=Path("demo.db"), help="where to leave the ledger (default: demo.db)"
-    )
+    parser.add_argument("--ledger", type=Path, default=Path("demo.db"), help="the ledger it leaves (default: demo.db)")
     options = parser.parse_args()
     if options.ledger.exists():
         parser.error(f"{options.ledger} exists already; move it away, or choose another file with --ledger")
     with tempfile.TemporaryDirectory(prefix="guerdon-demo-") as folder:
-        demonstrate(Path(folder), options.app, options.rounds, options.ledger)
+        demonstrate(Path(folder), options.app, options.rounds, options.ledger.resolve())
 
 
 def demonstrate(folder: Path, app: str, rounds: int, ledger: Path) -> None:
     """Run the app on a deployment of its own, then print the statements and check the ledger."""
-    database = folder / "guerdon.db"
-    with (
-        console.status("Starting a SuperLink and four SuperNodes, with TLS and keys …"),
-        deployed(folder, NODES) as flower,
-    ):
+    console.print("Starting a SuperLink and four SuperNodes, with TLS and keys …")
+    with deployed(folder, NODES) as flower:
         for name in NODES:
-            guerdon("ledger", "enrol", name, "--public-key", str(folder / f"{name}.pub"), "--db", str(database))
-        console.print(f"Four nodes are up on 127.0.0.1:{flower.port}, their keys registered and enrolled.")
-        run = flower.run_app(HERE / app, {"guerdon-db": str(database), "num-server-rounds": rounds})
+            guerdon("ledger", "enrol", name, "--public-key", str(folder / f"{name}.pub"), "--db", str(ledger))
+        console.print(f"Four nodes are up on 127.0.0.1:{flower.port}, their keys registered with Flower.")
+        run = flower.run_app(HERE / app, {"guerdon-db": str(ledger), "num-server-rounds": rounds})
         follow(flower, run, rounds)
-    shutil.copy(database, ledger)
     for name in NODES:
         guerdon("ledger", "statement", name, "--db", str(ledger))
     guerdon("ledger", "balances", "--db", str(ledger))

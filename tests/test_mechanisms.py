@@ -293,7 +293,7 @@ def test_explanations_are_in_plain_words() -> None:
         "9 for the 8 samples asked for, plus 0.75: at distance 2.812, closer to the others than the 3 of honest work",
         "9 for the 8 samples asked for, plus 3: at distance 2.25, closer to the others than the 3 of honest work",
         "nothing: he did not take part",
-        "nothing: his gradient holds NaN, infinity or a number too large to square; he counts as absent",
+        "nothing: what he sent cannot be computed with (NaN, infinity, too large or malformed); he counts as absent",
     ]
     flat, _ = pay(FlatPay(COST), gradients, mask)
     assert explain(flat, COST, 8)[0] == "9 for the 8 samples asked for, whatever was sent"

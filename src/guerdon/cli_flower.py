@@ -55,7 +55,8 @@ def resume(
     settings = {"guerdon-db": where, "guerdon-run": name}
     program = Path(sys.executable).with_name("flwr")
     command = [str(program) if program.exists() else shutil.which("flwr") or "flwr", "run", str(flower_app)]
-    command += [superlink] * (superlink is not None) + ["--stream"]
+    command += [] if superlink is None else [superlink]
+    command += ["--stream"]
     command += [part for key, value in settings.items() for part in ("--run-config", f"{key}={json.dumps(value)}")]
     raise typer.Exit(subprocess.run(command, check=False).returncode)  # noqa: S603
 
@@ -76,7 +77,5 @@ def _find(runs: "list[RunSummary]", name: str | None) -> tuple[str, int]:
         return next(iter(known.items()))
     if name is None or name not in known:
         listed = ", ".join(repr(run) for run in known) or "none"
-        raise ValueError(
-            f"`--run` must name a run of the ledger ({listed}), got {'nothing' if name is None else repr(name)}"
-        )
+        raise ValueError(f"`--run` must name a run of the ledger ({listed}), got {name!r}")
     return name, known[name]

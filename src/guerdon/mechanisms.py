@@ -60,7 +60,7 @@ class Status(IntEnum):
     ALONE = 2  # nobody else took part: there is nothing to compare him with
     TOO_FEW = 3  # two took part, and the variance cannot be estimated from one other agent
     NO_VARIANCE = 4  # all gradients were identical, so distances have no scale
-    INVALID = 5  # his gradient held NaN, infinity or a number too large to square: treated as absent
+    INVALID = 5  # what he sent held NaN, infinity or a number too large to square, or was malformed: treated as absent
 
     @property
     def label(self) -> str:
@@ -335,7 +335,7 @@ _REASONS = {
     Status.ALONE: "nobody else took part, so there is nothing to compare him with",
     Status.TOO_FEW: "only two took part, and one other gradient does not tell how much gradients vary",
     Status.NO_VARIANCE: "all gradients were identical, so distances have no scale",
-    Status.INVALID: "his gradient holds NaN, infinity or a number too large to square; he counts as absent",
+    Status.INVALID: "what he sent cannot be computed with (NaN, infinity, too large or malformed); he counts as absent",
 }
 
 

@@ -27,19 +27,29 @@ class Kind(NamedTuple):
 
 
 class Template(NamedTuple):
-    """The arrays that every reply must hold: those of the model."""
+    """The arrays that every reply must hold: those of the model.
+
+    Some strategies change types (FedAdam makes double precision of single), and some nodes follow, some do not: so
+    the type of the model that was just sent will do as well as that of the model it all began with.
+    """
 
     kinds: dict[str, Kind]
+    sent: dict[str, Kind]
 
     @classmethod
     def of(cls, arrays: ArrayRecord) -> Self:
         """Return the template of a model, or raise if it has nothing to compare."""
-        template = cls({name: Kind(*_header(array)[:2]) for name, array in arrays.items()})
+        kinds = {name: Kind(*_header(array)[:2]) for name, array in arrays.items()}
+        template = cls(kinds, kinds)
         if not template.compared:
             raise ValueError(
                 "`initial_arrays` must hold at least one array of floating-point numbers: pay is for how close they lie"
             )
         return template
+
+    def after(self, model: ArrayRecord) -> Self:
+        """Return the template for replies to a later model."""
+        return self._replace(sent={name: Kind(*_header(array)[:2]) for name, array in model.items()})
 
     @property
     def compared(self) -> list[str]:
@@ -54,7 +64,7 @@ class Template(NamedTuple):
                 extra
             )
             raise ValueError(f"it {' and '.join(what)}")
-        return {name: _view(name, record[name], kind) for name, kind in self.kinds.items()}
+        return {name: _view(name, record[name], (kind, self.sent.get(name, kind))) for name, kind in self.kinds.items()}
 
 
 class Columns(Sequence[np.ndarray]):
@@ -98,16 +108,17 @@ def mean(rows: Sequence[Arrays], name: str) -> np.ndarray:
 
 def read_arrays(record: ArrayRecord) -> dict[str, np.ndarray]:
     """Return the arrays of a record that can be trusted, without copying."""
-    return {name: _view(name, array, Kind(*_header(array)[:2])) for name, array in record.items()}
+    return {name: _view(name, array, (Kind(*_header(array)[:2]),)) for name, array in record.items()}
 
 
-def _view(name: str, array: Array, kind: Kind) -> np.ndarray:
+def _view(name: str, array: Array, kinds: Sequence[Kind]) -> np.ndarray:
     try:
         shape, dtype, fortran, offset = _header(array)
     except ValueError as error:
         raise ValueError(f"its array {name!r:.60} cannot be read: {error}") from error
-    if (shape, dtype) != kind:
-        raise ValueError(f"its array {name!r:.60} is {Kind(shape, dtype)!s:.80} where {kind} was asked for")
+    kind = Kind(shape, dtype)
+    if kind not in kinds:
+        raise ValueError(f"its array {name!r:.60} is {kind!s:.80} where {kinds[0]} was asked for")
     count = math.prod(shape)
     if len(array.data) != offset + count * dtype.itemsize:
         raise ValueError(f"its array {name!r:.60} holds {len(array.data) - offset} bytes, not those of {kind}")
@@ -120,10 +131,10 @@ def _header(array: Array) -> tuple[tuple[int, ...], np.dtype[Any], bool, int]:
     if array.stype != "numpy.ndarray":
         raise ValueError(f"it is serialised as {array.stype!r:.40}, not as numpy.ndarray")
     buffer = io.BytesIO(array.data)
-    version = np.lib.format.read_magic(buffer)
-    if version not in _HEADERS:
-        raise ValueError(f"its format is of version {version}")
-    shape, fortran, dtype = _HEADERS[version](buffer, max_header_size=LONGEST_HEADER)
+    try:
+        shape, fortran, dtype = _HEADERS[np.lib.format.read_magic(buffer)](buffer, max_header_size=LONGEST_HEADER)
+    except Exception as error:  # NumPy's parser stumbles in many ways over what a stranger may send
+        raise ValueError(f"it does not begin as an array does ({type(error).__name__})") from error
     return tuple(shape), dtype, bool(fortran), buffer.tell()
 
 

@@ -44,7 +44,7 @@ def remind(strategy: Any, saved: Mapping[str, Any]) -> None:
     """Set what `remembered` returned, in a strategy made like the one that it came from."""
     layers = list(unwrap(strategy))
     fresh: set[tuple[int, str]] = set()
-    for key, value in saved.items():
+    for key, value in sorted(saved.items()):  # lists in their order
         depth, _, rest = key.partition(".")
         name, mark, part = _split(rest)
         layer = layers[int(depth)]

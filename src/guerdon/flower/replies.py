@@ -102,7 +102,7 @@ def _report(member: Member, replies: list[Message], rules: Rules) -> Report:
     try:
         answer = Answer.read(reply.content)
         if answer is not None and answer.declined:
-            report.note = f"it says: {answer.declined:.200}"
+            report.note = f'"{answer.declined:.200}"'
             return report
         _check_answer(answer, rules)
         record = _only_arrays(reply.content)

@@ -163,7 +163,7 @@ class Rewarded(Strategy):
         if self._request is None or self._template is None:
             return None, None
         received = list(replies)
-        rules = Rules(self._template, self._request, self._weight, self.require_signatures)
+        rules = Rules(self._template.after(self._model), self._request, self._weight, self.require_signatures)
         reports = sort_replies(self._asked, received, rules)
         evidence = self._gather(reports)
         settled = self._book.settle(self._request, reports, evidence)
@@ -226,24 +226,27 @@ class Rewarded(Strategy):
             pay = self._book.pay_of(member.account)
             with_records(message, records | ({} if pay is None else {PAY: pay.record()}))
             self._asked.append((message.metadata, member))
+        self._asked.sort(key=lambda asked: asked[1].account)  # whom a strategy samples first must not change any digit
 
     def _gather(self, reports: list[Report]) -> Evidence:
         """Return the evidence of the round, one entry per report; who sent no usable numbers is refused."""
         rows = [report for report in reports if report.usable]
+        if not rows or self._template is None:
+            nothing = np.zeros(len(reports))
+            return Evidence(nothing, nothing, nothing, counted=np.zeros(len(reports), dtype=bool))
+        names = self._template.compared
+        origin = Blocks(read_arrays(self._model), names) if self._steps is None else None
+        found = gather(Columns([row.arrays for row in rows], names), np.ones(len(rows), dtype=bool), origin)
+        if not found.counted.all():  # once more without them: the others' digits are those of a round without them
+            for row, counted in zip(rows, found.counted.tolist(), strict=True):
+                if not counted:
+                    row.refuse(TOO_LARGE)
+            return self._gather(reports)
+        where = np.array([report.usable for report in reports])
         parts = [np.zeros(len(reports)) for _ in range(3)]
-        counted = np.zeros(len(reports), dtype=bool)
-        if rows and self._template is not None:
-            names = self._template.compared
-            origin = Blocks(read_arrays(self._model), names) if self._steps is None else None
-            found = gather(Columns([row.arrays for row in rows], names), np.ones(len(rows), dtype=bool), origin)
-            where = np.array([report.usable for report in reports])
-            for part, values in zip(parts, found[:3], strict=True):
-                part[where] = values
-            counted[where] = found.counted
-        for report, counts in zip(reports, counted.tolist(), strict=True):
-            if report.usable and not counts:
-                report.refuse(TOO_LARGE)
-        return Evidence(*parts, counted=counted)
+        for part, values in zip(parts, found[:3], strict=True):
+            part[where] = values
+        return Evidence(*parts, counted=where)
 
     def _observe(self, reports: list[Report], evidence: Evidence, settled: Settled) -> None:
         """Let `requests` learn from the round, and take the step it chooses where the strategy takes steps."""

@@ -30,9 +30,9 @@ def pack(groups: Groups) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, dict[str, Any]]:
-    """Return the groups of arrays that `pack` made into bytes."""
+    """Return the groups of arrays that `pack` made into bytes, by name: safetensors returns them in any order."""
     groups: dict[str, dict[str, Any]] = {}
-    for name, array in load(data).items():
+    for name, array in sorted(load(data).items()):
         group, _, rest = name.partition(SEPARATOR)
         groups.setdefault(group, {})[rest] = array
     return groups

@@ -1,0 +1,53 @@
+"""Five nodes with keys enrolled in a new ledger, and a strategy that pays them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.serverapp.strategy import FedAvg, Strategy
+
+from guerdon import AffineCost, OutputAgreement, fixed_request
+from guerdon.flower import Rewarded
+from guerdon.ledger import Ledger
+from tests.flower.grids import MemoryGrid, Node, record, worker
+
+RULE = OutputAgreement(AffineCost(1, 1))
+MODEL = {"w": np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4), "b": np.zeros(4, np.float32)}
+
+Make = Callable[..., Rewarded]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger(tmp_path / "guerdon.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def nodes(ledger: Ledger) -> list[Node]:
+    made = [Node(100 + i, worker(i)) for i in range(5)]
+    ledger.enrol({f"n{i}": node.der for i, node in enumerate(made)})
+    return made
+
+
+@pytest.fixture
+def grid(nodes: list[Node]) -> MemoryGrid:
+    return MemoryGrid(nodes)
+
+
+@pytest.fixture
+def rewarded(ledger: Ledger) -> Make:
+    """Return a maker of strategies for run "run" of the ledger; any argument can be changed."""
+
+    def make(strategy: Strategy | None = None, **changes: Any) -> Rewarded:
+        options: dict[str, Any] = {"mechanism": RULE, "requests": fixed_request(8, 0.1), "run": "run", "ledger": ledger}
+        return Rewarded(strategy or FedAvg(), **(options | changes))
+
+    return make
+
+
+@pytest.fixture
+def model() -> Any:
+    return record(**MODEL)

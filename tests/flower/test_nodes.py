@@ -1,0 +1,130 @@
+"""Who is paid: only nodes whose public keys are enrolled in the ledger."""
+
+# Flower's records are typed as dictionaries of a union, which no plain dictionary is.
+# pyright: reportArgumentType=false, reportIncompatibleMethodOverride=false, reportUnhashable=false, reportCallIssue=false
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from flwr.app import ArrayRecord, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp.strategy import FedAvg
+
+from guerdon.flower.nodes import Member, MembersGrid, find_member
+from guerdon.ledger import Ledger, RefusedError
+from guerdon.ledger.submissions import fingerprint, read_public_key
+from tests.flower.conftest import Make
+from tests.flower.grids import MemoryGrid, Node, worker
+
+
+def test_nobody_is_paid_without_identity(model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:
+    grid = MemoryGrid([Node(i, worker(i)) for i in range(1, 6)])
+    with pytest.raises(RefusedError, match=r"no payment without identity.*none of the 5.*allow_anonymous=True"):
+        rewarded().start(grid, model)
+    assert not grid.sent
+    assert ledger.runs() == []
+    assert ledger.balances() == []
+
+
+def test_a_stranger_is_neither_asked_nor_paid_nor_counted(
+    nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
+) -> None:
+    stranger = Node(7, worker(7))
+    grid = MemoryGrid([stranger, *nodes])
+    rewarded().start(grid, model, num_rounds=2)
+    assert 7 not in {message.metadata.dst_node_id for message in grid.sent}
+    assert ledger.roster("run") == ["n0", "n1", "n2", "n3", "n4"]
+    assert {balance.agent for balance in ledger.balances()} == {"n0", "n1", "n2", "n3", "n4"}
+
+
+def test_the_account_is_the_keys_whatever_the_nodes_number(
+    nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
+) -> None:
+    inner = FedAvg(fraction_evaluate=0.0)
+    rewarded(inner).start(MemoryGrid(nodes), model, num_rounds=1)
+    for i, node in enumerate(nodes):
+        node.number = 900 - i
+    rewarded(inner).start(MemoryGrid(nodes), model, num_rounds=2)
+    assert ledger.roster("run") == ["n0", "n1", "n2", "n3", "n4"]
+    assert [found.statuses for found in ledger.rounds("run")] == [{"paid": 5}, {"paid": 5}]
+
+
+def test_a_node_enrolled_later_joins(nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:
+    late = Node(7, worker(7))
+    grid = MemoryGrid([*nodes, late])
+
+    def enrol(server_round: int, _: ArrayRecord) -> None:
+        if server_round == 1:
+            ledger.enrol({fingerprint(late.der): late.der})
+
+    rewarded(FedAvg(fraction_evaluate=0.0)).start(grid, model, num_rounds=2, evaluate_fn=enrol)
+    assert ledger.roster("run") == ["n0", "n1", "n2", "n3", "n4", fingerprint(late.der)]
+    assert ledger.rounds("run")[1].statuses == {"paid": 6}
+
+
+def test_anonymous_nodes_are_paid_only_if_that_is_asked_for(model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:
+    grid = MemoryGrid([Node(i, worker(i)) for i in range(1, 6)])
+    rewarded(allow_anonymous=True).start(grid, model, num_rounds=1)
+    assert ledger.roster("run") == [f"anonymous-{i}" for i in range(1, 6)]
+    with pytest.raises(RefusedError, match="no payment without identity"):
+        rewarded().start(grid, model, num_rounds=2)
+
+
+BROKEN = b"-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----\n"
+
+
+@pytest.mark.parametrize("key", [b"", b"\x01" * 32, BROKEN, b"\xff"])
+def test_a_key_that_is_none_belongs_to_nobody(key: bytes, nodes: list[Node]) -> None:
+    keys, node = {node.der: "n" for node in nodes} | {key: "thief"}, NodeInfo(node_id=1, public_key=key)
+    assert find_member(node, keys, allow_anonymous=False) is None
+    assert find_member(node, keys, allow_anonymous=True) == Member(1, "anonymous-1", None)
+
+
+def test_an_agent_without_a_key_cannot_be_claimed(
+    nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
+) -> None:
+    """An account opened by name alone is nobody's: no node can earn for it."""
+    ledger.enrol({"anonymous-7": None, "north": None})
+    grid = MemoryGrid([Node(7, worker(7)), *nodes])
+    rewarded().start(grid, model, num_rounds=1)
+    balances = {balance.agent: balance.balance for balance in ledger.balances()}
+    assert balances["anonymous-7"] == balances["north"] == 0
+
+
+def test_two_agents_cannot_share_a_key(nodes: list[Node], ledger: Ledger) -> None:
+    with pytest.raises(RefusedError, match="belongs to 'n0' already"):
+        ledger.enrol({"other": nodes[0].der})
+    with pytest.raises(RefusedError, match="belongs to 'a' already"):
+        ledger.enrol({"a": (new := Node(1, worker(1)).der), "b": new})
+    assert sorted(ledger.keys()) == ["n0", "n1", "n2", "n3", "n4"]
+
+
+def test_everything_else_is_the_grids_own(nodes: list[Node]) -> None:
+    class Recording(MemoryGrid):
+        def __getattribute__(self, name: str) -> Any:
+            calls.append(name)
+            return super().__getattribute__(name)
+
+    grid, calls = Recording(nodes), list[str]()
+    seen = MembersGrid(grid, {}, allow_anonymous=True)
+    calls.clear()
+    seen.set_run(None)
+    assert seen.run is None
+    assert seen.send_and_receive([], timeout=1) == []
+    with pytest.raises(NotImplementedError):
+        seen.push_messages([])
+    with pytest.raises(NotImplementedError):
+        seen.pull_messages([])
+    with pytest.raises(NotImplementedError):
+        seen.create_message(RecordDict(), "train", 1, "")
+    assert {"set_run", "run", "send_and_receive", "push_messages", "pull_messages", "create_message"} <= set(calls)
+
+
+def test_flowers_own_keys_can_be_enrolled(tmp_path: Path, nodes: list[Node]) -> None:
+    """SuperNodes have OpenSSH's form of a key, the SuperLink hands out PEM: both are the same account."""
+    public = nodes[0].key.public_key()
+    (tmp_path / "node.pub").write_bytes(public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
+    (tmp_path / "node.pem").write_bytes(nodes[0].pem)
+    assert read_public_key(tmp_path / "node.pub") == read_public_key(tmp_path / "node.pem") == nodes[0].der
