@@ -35,6 +35,9 @@ class Deployment:
 
     folder: Path
     secure: bool = True  # TLS, and only registered keys may connect; else plain text, and anybody may
+    simulated: bool = (
+        False  # nodes are simulated in the SuperLink's own process: `flwr[simulation]`, needs `secure=False`
+    )
     port: int = field(default_factory=lambda: free_port())
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict[str, "subprocess.Popen[bytes]"])
 
@@ -62,6 +65,7 @@ class Deployment:
             command += ["--enable-supernode-auth"]
         else:
             command += ["--insecure"]
+        command += ["--simulation"] if self.simulated else []
         self._start("superlink", command)
         self._wait("superlink", self.port)
 
@@ -114,7 +118,9 @@ class Deployment:
 
     def kill_serverapp(self) -> bool:
         """Kill the process that runs a ServerApp, without warning; tell whether there was one."""
-        running = [number for number in descendants(self.processes["superlink"].pid) if "serverapp" in _command(number)]
+        running = [
+            number for number in descendants(self.processes["superlink"].pid) if "flwr-serverapp" in _command(number)
+        ]
         _kill(running)
         return bool(running)
 

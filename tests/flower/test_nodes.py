@@ -11,6 +11,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import ArrayRecord, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp.strategy import FedAvg
+from hypothesis import given
+from hypothesis import strategies as st
 
 from guerdon.flower.nodes import Member, MembersGrid, find_member
 from guerdon.ledger import Ledger, RefusedError
@@ -80,6 +82,17 @@ def test_a_key_that_is_none_belongs_to_nobody(key: bytes, nodes: list[Node]) -> 
     keys, node = {node.der: "n" for node in nodes} | {key: "thief"}, NodeInfo(node_id=1, public_key=key)
     assert find_member(node, keys, allow_anonymous=False) is None
     assert find_member(node, keys, allow_anonymous=True) == Member(1, "anonymous-1", None)
+
+
+@given(st.one_of(st.binary(max_size=64), st.binary(max_size=20).map(lambda noise: b"ecdsa-sha2-nistp384 " + noise)))
+def test_no_key_makes_it_stumble(key: bytes) -> None:
+    """Simulated nodes have random bytes for a key."""
+    assert find_member(NodeInfo(node_id=1, public_key=key), {}, allow_anonymous=False) is None
+
+
+@pytest.mark.parametrize("key", [b"\x80 x", b" \x80\x81 \x82", b"ssh-dss AAAA"])
+def test_keys_of_unknown_kinds_are_none(key: bytes) -> None:
+    assert find_member(NodeInfo(node_id=1, public_key=key), {}, allow_anonymous=False) is None
 
 
 def test_an_agent_without_a_key_cannot_be_claimed(

@@ -68,13 +68,16 @@ def read_public_key(path: Path) -> bytes:
     """Return the public key in a file, PEM or OpenSSH as Flower's SuperNodes have it, as DER, or raise."""
     try:
         return public_key_der(path.read_bytes())
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise RefusedError(f"{path} must hold a public key (PEM or OpenSSH): {error}") from error
+    except RefusedError as error:
+        raise RefusedError(f"{path}: {error}") from error
 
 
 def public_key_der(text: bytes) -> bytes:
     """Return a public key given as PEM or in OpenSSH's form as DER, or raise."""
-    key = (load_pem_public_key if text.lstrip().startswith(b"-----") else load_ssh_public_key)(text)
+    try:
+        key = (load_pem_public_key if text.lstrip().startswith(b"-----") else load_ssh_public_key)(text)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise RefusedError(f"must hold a public key (PEM or OpenSSH): {error}") from error
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     load_public_key(der)
     return der

@@ -1,0 +1,144 @@
+"""What pay adds to a round: on a real Flower deployment over TLS, and in the server's own arithmetic.
+
+Ten nodes that cost nothing themselves (threads that answer over the wire) train a model of one layer under FedAvg, bare
+and wrapped in `Rewarded`, in runs that take turns. The wrapped nodes sign what they send.
+"""
+
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from examples.deployment import Deployment
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedAvg, Strategy
+from rich.table import Table
+from tests.flower.grids import MemoryGrid, Node
+from tests.flower.wire import WireNode, public_key
+
+from guerdon import AffineCost, OutputAgreement, fixed_request
+from guerdon.flower import Rewarded, paid_work
+from guerdon.ledger import Ledger
+from guerdon.ledger.submissions import read_public_key
+
+APP = Path(__file__).parent / "flower_app"
+NODES, ROUNDS, TURNS = 10, 4, 3
+DIMENSIONS = (1_000_000, 10_000_000)
+LARGEST_RATIO = 1.10  # promised for d = 1,000,000
+
+
+def run() -> tuple[Table, list[str]]:
+    """Measure, and return the table and what was promised and not kept."""
+    table = Table(title="Flower: FedAvg with 10 nodes, one layer, float32", title_justify="left")
+    for heading in (
+        "dim",
+        "round, bare",
+        "round, paid",
+        "ratio",
+        "peak memory, bare",
+        "paid",
+        "grows by",
+        "largest layer × nodes",
+    ):
+        table.add_column(heading, justify="right")
+    table.add_column("server's arithmetic, bare → paid", justify="right")
+    complaints: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        found = {dimension: deployed_rounds(Path(folder) / str(dimension), dimension) for dimension in DIMENSIONS}
+    for dimension, (bare, paid) in found.items():
+        ratio, grown = paid["round"] / bare["round"], paid["peak"] - bare["peak"]
+        allowed = 4 * dimension * NODES
+        own = arithmetic(dimension)
+        table.add_row(
+            f"{dimension:,}", f"{bare['round']:.2f} s", f"{paid['round']:.2f} s", f"{ratio:.2f}",
+            f"{bare['peak'] / 1e6:.0f} MB", f"{paid['peak'] / 1e6:.0f} MB", f"{grown / 1e6:.0f} MB", f"{allowed / 1e6:.0f} MB",
+            f"{own[0]:.3f} s → {own[1]:.3f} s",
+        )  # fmt: skip
+        if dimension == DIMENSIONS[0] and ratio > LARGEST_RATIO:
+            complaints.append(f"a paid round takes {ratio:.2f} times a bare one, promised: {LARGEST_RATIO}")
+        if grown > allowed:
+            complaints.append(
+                f"pay takes {grown / 1e6:.0f} MB more memory at {dimension:,}, promised: {allowed / 1e6:.0f}"
+            )
+    return table, complaints
+
+
+def deployed_rounds(folder: Path, dimension: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the median time of a round and the peak memory, bare and paid, on a deployment of its own."""
+    deployment = Deployment(folder)
+    names = [f"node{i}" for i in range(NODES)]
+    nodes = [
+        WireNode(deployment, name, answering(i, dimension), {"guerdon-key": str(folder / name)})
+        for i, name in enumerate(names)
+    ]
+    times: dict[bool, list[float]] = {False: [], True: []}
+    peaks: dict[bool, list[float]] = {False: [], True: []}
+    try:
+        deployment.start_superlink()
+        for node in nodes:
+            deployment.register(node.name)
+            node.connect()
+        for turn in range(TURNS):
+            for paid in (False, True):
+                database = folder / f"ledger{turn}.db"
+                with Ledger(database) as ledger:
+                    ledger.enrol({name: read_public_key(public_key(deployment, name)) for name in names})
+                told = {"paid": paid, "rounds": ROUNDS, "dimension": dimension, "db": str(database)}
+                run = deployment.run_app(APP, told | {"out": str(folder / "result.json")})
+                if run.wait(600) != "finished:completed":
+                    raise RuntimeError(run.log()[-3000:])
+                result = json.loads((folder / "result.json").read_text())
+                times[paid] += result["rounds"]
+                peaks[paid].append(result["peak"])
+    finally:
+        for node in nodes:
+            node.stop()
+        deployment.stop()
+    bare, paid = ({"round": statistics.median(times[p]), "peak": statistics.median(peaks[p])} for p in (False, True))
+    return bare, paid
+
+
+def answering(number: int, dimension: int) -> Callable[[Message, Context], Any]:
+    """Return a node that sends the same noise each time; where it is paid, it signs it."""
+    noise = np.random.default_rng(number).normal(size=dimension).astype(np.float32)
+    arrays, mod = ArrayRecord({"w": Array(noise)}), paid_work()
+
+    def train(message: Message, context: Context) -> Message:
+        del context
+        return Message(RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
+
+    return lambda message, context: mod(message, context, train)
+
+
+def arithmetic(dimension: int) -> tuple[float, float]:
+    """Return what the server herself computes in a round, bare and paid (with a ledger on disk), without a network."""
+    nodes = [Node(100 + i, answering(i, dimension)) for i in range(NODES)]
+    with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "guerdon.db") as ledger:
+        ledger.enrol({f"n{i}": node.der for i, node in enumerate(nodes)})
+        paid = Rewarded(
+            FedAvg(fraction_evaluate=0.0),
+            mechanism=OutputAgreement(AffineCost(1, 1)),
+            requests=fixed_request(8, 0.1),
+            run="bench",
+            ledger=ledger,
+        )
+        return server_time(FedAvg(), nodes, dimension), server_time(paid, nodes, dimension)
+
+
+def server_time(strategy: Strategy, nodes: list[Node], dimension: int) -> float:
+    """Return the shortest time of several rounds that a strategy spends itself, before and after the nodes' work."""
+    grid, model = MemoryGrid(nodes), ArrayRecord({"w": Array(np.zeros(dimension, np.float32))})
+    times: list[float] = []
+    for number in range(1, 5):
+        begun = time.perf_counter()
+        messages = list(strategy.configure_train(number, model, ConfigRecord(), grid))
+        sent = time.perf_counter()
+        replies = grid.send_and_receive(messages)
+        received = time.perf_counter()
+        strategy.aggregate_train(number, replies)
+        times.append(sent - begun + time.perf_counter() - received)
+    return min(times)

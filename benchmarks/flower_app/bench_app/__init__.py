@@ -1,0 +1,1 @@
+"""Rounds with and without pay, timed."""

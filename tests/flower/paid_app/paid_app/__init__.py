@@ -1,0 +1,1 @@
+"""A small paid app for the tests of a real deployment."""

@@ -1,0 +1,30 @@
+"""A server with a model of zeros, and whatever strategy it is told."""
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+from guerdon import AffineCost, OutputAgreement, fixed_request
+from guerdon.flower import FedSGD, Rewarded
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Train for the rounds that are not paid yet."""
+    config = context.run_config
+    nodes = int(config["min-nodes"])
+    inner = {"FedSGD": FedSGD, "FedAvg": FedAvg}[str(config["strategy"])]
+    strategy = Rewarded(
+        inner(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes),
+        mechanism=OutputAgreement(AffineCost(1, 1)),
+        requests=fixed_request(int(config["samples"]), step=0.1),
+        ledger=str(config["guerdon-db"]),
+        run=str(config["guerdon-run"]),
+        allow_anonymous=bool(config["anonymous"]),
+        require_signatures=bool(config["signed"]),
+    )
+    model = ArrayRecord({name: Array(np.zeros(int(config["dimension"]), np.float32)) for name in ("w", "b")})
+    strategy.start(grid, model, num_rounds=int(config["num-server-rounds"]), timeout=float(config["round-timeout"]))

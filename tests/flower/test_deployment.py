@@ -1,0 +1,185 @@
+"""A real SuperLink with TLS and authentication, a real ServerApp, and nodes that speak to it over the wire."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from examples.deployment import Deployment, make_key
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from guerdon import AffineCost, OutputAgreement
+from guerdon.evidence import gather
+from guerdon.flower import Request, decline, paid_work
+from guerdon.ledger import Ledger
+from guerdon.ledger.money import to_micro
+from guerdon.ledger.submissions import read_public_key
+from tests.flower.wire import WireNode, public_key
+
+APP = Path(__file__).parent / "paid_app"
+RULE = OutputAgreement(AffineCost(1, 1))
+NAMES = ["n0", "n1", "n2", "n3", "n4"]
+DEADLINE = 12
+
+
+@pytest.fixture(scope="module")
+def flower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    deployment = Deployment(tmp_path_factory.mktemp("flower"))
+    try:
+        deployment.start_superlink()
+        for name in NAMES:
+            deployment.register(name)
+        yield deployment
+    finally:
+        deployment.stop()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, flower: Deployment) -> Iterator[Ledger]:
+    with Ledger(tmp_path / "guerdon.db") as opened:
+        opened.enrol({name: read_public_key(public_key(flower, name)) for name in NAMES})
+        yield opened
+
+
+def gradient(message: Message, number: int) -> dict[str, np.ndarray]:
+    """Return the gradient of a node: the same each time for a round."""
+    request = Request.read(message.content)
+    assert request is not None
+    rng = np.random.default_rng([number, request.round])
+    model = message.content.array_records["arrays"]
+    return {name: rng.normal(size=part.shape).astype(np.float32) for name, part in model.items()}
+
+
+def answer(message: Message, arrays: dict[str, Any], **metrics: Any) -> Message:
+    record = ArrayRecord({name: Array(np.asarray(part)) for name, part in arrays.items()})
+    told = {"num-examples": 1, "loss": 0.5} | metrics
+    return Message(RecordDict({"arrays": record, "metrics": MetricRecord(told)}), reply_to=message)
+
+
+def honest(number: int) -> ClientApp:
+    app = ClientApp(mods=[paid_work()])
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        del context
+        return answer(message, gradient(message, number))
+
+    return app
+
+
+def bad(kind: str, message: Message) -> Any:
+    """Return what an offender answers."""
+    arrays = gradient(message, 4)
+    if kind == "late":
+        time.sleep(DEADLINE + 4)
+    other = answer(message, arrays)
+    other.content["guerdon-answer"] = ConfigRecord({"round": 1, "signature": b"", "declined": ""})
+    return {
+        "fine": lambda: answer(message, arrays),
+        "nan": lambda: answer(message, arrays | {"w": np.full(16, np.nan, np.float32)}),
+        "huge": lambda: answer(message, arrays | {"w": np.full(16, 1e30, np.float32)}),
+        "shape": lambda: answer(message, arrays | {"w": np.zeros(17, np.float32)}),
+        "dtype": lambda: answer(message, arrays | {"w": np.zeros(16)}),
+        "missing": lambda: answer(message, {"w": arrays["w"]}),
+        "extra": lambda: answer(message, arrays | {"x": np.zeros(1, np.float32)}),
+        "metrics": lambda: answer(message, arrays, more=1.0),
+        "empty": lambda: Message(RecordDict(), reply_to=message),
+        "other round": lambda: other,
+        "declines": lambda: decline(message, "no time"),
+        "twice": lambda: [answer(message, arrays), answer(message, arrays | {"w": arrays["w"] + 1})],
+        "late": lambda: answer(message, arrays),
+    }[kind]()
+
+
+FAULTS = {
+    "fine": ("paid", ""),
+    "nan": ("invalid", "not finite"),
+    "huge": ("invalid", "beyond 1e+15"),
+    "shape": ("invalid", "its array 'w' is float32[17] where float32[16] was asked for"),
+    "dtype": ("invalid", "its array 'w' is float64[16]"),
+    "missing": ("invalid", "it lacks array 'b'"),
+    "extra": ("invalid", "it has array 'x' that nobody asked for"),
+    "metrics": ("invalid", "its records have metrics/more"),
+    "empty": ("invalid", "it sent no arrays"),
+    "other round": ("invalid", "it answers round 1, not round"),
+    "declines": ("declined", '"no time"'),
+    "twice": ("paid", ""),  # Flower itself takes the first reply and refuses the second
+    "late": ("declined", "no reply before the deadline"),
+}
+
+
+def test_every_offence_over_the_wire(flower: Deployment, ledger: Ledger) -> None:
+    """In each round the offender does something else; the honest are paid what a round without him pays."""
+    kinds = list(FAULTS)
+
+    def offending(message: Message, context: Context) -> Any:
+        del context
+        request = Request.read(message.content)
+        assert request is not None
+        return bad(kinds[request.round - 1], message)
+
+    key = {"guerdon-key": str(flower.folder / "n0")}
+    nodes = [WireNode(flower, f"n{i}", honest(i), key if i == 0 else None) for i in range(4)]
+    nodes.append(WireNode(flower, "n4", offending))
+    try:
+        for node in nodes:
+            node.connect()
+        run = flower.run_app(
+            APP, {"guerdon-db": ledger.where, "num-server-rounds": len(kinds), "round-timeout": DEADLINE}
+        )
+        assert run.wait(150) == "finished:completed", run.log()[-3000:]
+    finally:
+        for node in nodes:
+            node.stop()
+    assert [node.problem for node in nodes] == [None] * 5
+    lines = {name: [line for line in ledger.statement(name).lines if line.round] for name in NAMES}
+    for index, kind in enumerate(kinds):
+        offender = lines["n4"][index]
+        assert offender.status == FAULTS[kind][0], kind
+        assert FAULTS[kind][1] in offender.why, kind
+        took_part = range(5 if offender.status == "paid" else 4)
+        sent = [gradient(node.seen[index], i) for i, node in enumerate(nodes[: len(took_part)])]
+        layers = [np.stack([arrays[part] for arrays in sent]) for part in ("w", "b")]
+        everybody = np.ones(len(took_part), dtype=bool)
+        expected = RULE.pay(RULE.init(len(took_part)), gather(layers, everybody), everybody, 8)[0].reward
+        assert [lines[f"n{i}"][index].reward for i in took_part] == to_micro(expected).tolist(), kind
+    assert nodes[4].refused >= 1  # the second of two replies
+    assert ledger.verify().holds
+    with ledger._database.reading() as connection:
+        signed = connection.exec_driver_sql("SELECT count(signature), count(gradient) FROM payments").one()
+    assert signed == (len(kinds), 4 * len(kinds) + 5)  # n0 signs; of the offender: fine, nan, huge, metrics, twice
+
+
+def test_nobody_gets_in_without_a_registered_key(flower: Deployment) -> None:
+    make_key(flower.folder / "unregistered")
+    for name in ("nameless", "unregistered"):
+        node = WireNode(flower, name, honest(0))
+        with pytest.raises(AssertionError, match="could not connect"):
+            node.connect()
+
+
+def test_a_superlink_without_authentication_pays_nobody(tmp_path: Path) -> None:
+    """Anybody may connect there, and every node has a key: but none that is enrolled."""
+    deployment = Deployment(tmp_path / "open", secure=False)
+    nodes = [WireNode(deployment, f"stranger{i}", honest(i)) for i in range(3)]
+    try:
+        deployment.start_superlink()
+        for node in nodes:
+            node.connect()
+        run = deployment.run_app(APP, {"guerdon-db": str(tmp_path / "guerdon.db"), "min-nodes": 3})
+        assert run.wait(60) == "finished:failed"
+        assert "no payment without identity: none of the 3 connected nodes" in run.log()
+        with Ledger(tmp_path / "guerdon.db", read_only=True) as ledger:
+            assert ledger.balances() == []
+            assert ledger.runs() == []
+        told = {"guerdon-db": str(tmp_path / "guerdon.db"), "min-nodes": 3, "anonymous": True, "num-server-rounds": 1}
+        assert deployment.run_app(APP, told).wait(60) == "finished:completed"
+        with Ledger(tmp_path / "guerdon.db", read_only=True) as ledger:
+            assert [balance.agent.startswith("anonymous-") for balance in ledger.balances()] == [True] * 3
+    finally:
+        for node in nodes:
+            node.stop()
+        deployment.stop()
