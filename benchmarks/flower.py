@@ -55,7 +55,7 @@ def run() -> tuple[Table, list[str]]:
         own = arithmetic(dimension)
         table.add_row(
             f"{dimension:,}", f"{bare['round']:.2f} s", f"{paid['round']:.2f} s", f"{ratio:.2f}",
-            f"{bare['peak'] / 1e6:.0f} MB", f"{paid['peak'] / 1e6:.0f} MB", f"{grown / 1e6:.0f} MB", f"{allowed / 1e6:.0f} MB",
+            *(f"{size / 1e6:.0f} MB" for size in (bare["peak"], paid["peak"], grown, allowed)),
             f"{own[0]:.3f} s → {own[1]:.3f} s",
         )  # fmt: skip
         if dimension == DIMENSIONS[0] and ratio > LARGEST_RATIO:

@@ -2,7 +2,7 @@
 
 One step on ν samples is exact: the models differ as the gradients do. Several steps on parts of the samples are so to
 first order in the learning rate. Measured here: what an agent gains or loses (pay less cost, against honest work) who
-uses half, 1.5 times or twice the samples asked for, on a logistic regression, by the number of steps and the learning rate.
+uses half, 1.5 times or twice the samples asked for, on a logistic regression, by number of steps and learning rate.
 
     python -m benchmarks.local_epochs
 """
@@ -52,9 +52,8 @@ def gains(size: int, steps: int, rate: float, rounds: int, seed: int = 0) -> tup
 def main(rounds: int = 20_000) -> None:
     """Print the table."""
     print(f"Gain over honest work in a round (s.e.); {AGENTS} agents, {REQUEST} samples asked for, {rounds} rounds\n")
-    print(
-        "| local steps | learning rate | half the work | as asked | 1.5 times | twice the work |\n|---|---|---|---|---|---|"
-    )
+    print("| local steps | learning rate | half the work | as asked | 1.5 times | twice the work |")
+    print("|---" * 6 + "|")
     for steps in (1, 2, 4, 8):
         for rate in (0.05, 0.5, 2.0):
             cells = [gains(size, steps, rate, rounds) for size in SIZES]

@@ -1,5 +1,6 @@
 """A bare or a paid FedAvg over a model of one layer; writes what its rounds took, and its peak memory."""
 
+import itertools
 import json
 import resource
 import time
@@ -40,7 +41,7 @@ def main(grid: Grid, context: Context) -> None:
     model = ArrayRecord({"w": Array(np.zeros(int(config["dimension"]), np.float32))})
     strategy.start(grid, model, num_rounds=int(config["rounds"]), timeout=300, evaluate_fn=evaluate)
     found = {
-        "rounds": [later - sooner for sooner, later in zip(ends, ends[1:], strict=False)],
+        "rounds": [later - sooner for sooner, later in itertools.pairwise(ends)],
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
     Path(str(config["out"])).write_text(json.dumps(found))
