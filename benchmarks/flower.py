@@ -5,6 +5,7 @@ and wrapped in `Rewarded`, in runs that take turns. The wrapped nodes sign what 
 """
 
 import json
+import logging
 import statistics
 import tempfile
 import time
@@ -47,6 +48,7 @@ def run() -> tuple[Table, list[str]]:
         table.add_column(heading, justify="right")
     table.add_column("server's arithmetic, bare → paid", justify="right")
     complaints: list[str] = []
+    logging.getLogger("flwr").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
         found = {dimension: deployed_rounds(Path(folder) / str(dimension), dimension) for dimension in DIMENSIONS}
     for dimension, (bare, paid) in found.items():

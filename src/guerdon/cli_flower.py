@@ -35,6 +35,12 @@ def resume(
     superlink: Annotated[str | None, typer.Argument(help="Flower's name for the SuperLink's connection.")] = None,
     db: DbOption = DEFAULT,
     run: RunOption = None,
+    run_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--run-config", "-c", metavar="KEY=VALUE", help="A setting of the app, as for `flwr run`; repeatable."
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say where the run stands.")] = False,
 ) -> None:
     """Continue a run after its last paid round: nobody is paid twice, and no paid round is lost.
@@ -57,7 +63,8 @@ def resume(
     command = [str(program) if program.exists() else shutil.which("flwr") or "flwr", "run", str(flower_app)]
     command += [] if superlink is None else [superlink]
     command += ["--stream"]
-    command += [part for key, value in settings.items() for part in ("--run-config", f"{key}={json.dumps(value)}")]
+    told = [*(run_config or ()), *(f"{key}={json.dumps(value)}" for key, value in settings.items())]
+    command += [part for setting in told for part in ("--run-config", setting)]
     raise typer.Exit(subprocess.run(command, check=False).returncode)  # noqa: S603
 
 

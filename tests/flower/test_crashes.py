@@ -66,9 +66,10 @@ def paid(ledger: Ledger, run: str = "run") -> list[dict[str, int]]:
     return [found.statuses for found in ledger.rounds(run)] if ledger.roster(run) else []
 
 
-def resume(deployment: Deployment, ledger: Ledger) -> str:
+def resume(deployment: Deployment, ledger: Ledger, rounds: int) -> str:
     """Continue the run as an operator would, and return what was printed."""
     command = [program("guerdon"), "flower", "resume", str(APP), CONNECTION, "--db", ledger.where, "--run", "run"]
+    command += ["-c", f"num-server-rounds={rounds}", "-c", "min-nodes=4", "-c", "signed=true"]
     done = subprocess.run(command, env=deployment.environment, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -103,7 +104,7 @@ def test_a_serverapp_killed_in_the_middle_of_a_round_goes_on_after_the_last_paid
     until("the kill", deployment.kill_serverapp)
     assert run.wait(90).startswith("finished:failed"), run.log()[-2000:]
     assert len(paid(ledger)) == 2
-    said = resume(deployment, ledger)
+    said = resume(deployment, ledger, 4)
     assert "Run 'run' goes on with round 3." in said
     until("the end", lambda: len(paid(ledger)) == 4)
     assert paid(ledger) == [{"paid": 4}] * 4
@@ -120,7 +121,7 @@ def test_a_superlink_killed_and_started_again(up: Up) -> None:
     deployment.kill("superlink")
     kept = len(paid(ledger))
     deployment.start_superlink()
-    resume(deployment, ledger)
+    resume(deployment, ledger, 3)
     until("the end", lambda: len(paid(ledger)) == 3, seconds=150)
     assert kept <= 2
     assert [found.round for found in ledger.rounds("run")] == [1, 2, 3]

@@ -1,0 +1,97 @@
+"""`guerdon flower resume`, and enrolling by key, as typed on the command line."""
+
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from examples.deployment import program
+from flwr.app import ArrayRecord
+from typer.testing import CliRunner
+
+from guerdon import cli_flower
+from guerdon.cli import app
+from guerdon.ledger import Ledger
+from guerdon.ledger.submissions import fingerprint
+from tests.flower.conftest import Make
+from tests.flower.grids import MemoryGrid, Node, worker
+
+APP = str(Path(__file__).parent / "paid_app")
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Return the commands that would have been started."""
+    found: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> Any:
+        found.append(command)
+        return subprocess.CompletedProcess(command, 7)
+
+    monkeypatch.setattr(cli_flower.subprocess, "run", run)
+    return found
+
+
+def resume(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["flower", "resume", *arguments])
+
+
+def test_resume_says_where_a_run_stands_and_starts_the_app(
+    grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger, started: list[list[str]]
+) -> None:
+    rewarded().start(grid, model, num_rounds=2)
+    done = resume(APP, "local", "--db", ledger.where, "-c", "samples=4")
+    assert "Run 'run' goes on with round 3." in done.output
+    assert done.exit_code == 7  # flwr's own
+    (command,) = started
+    assert command[0].endswith("flwr")
+    assert command[1:5] == ["run", APP, "local", "--stream"]
+    told = [after for before, after in pairwise(command) if before == "--run-config"]
+    assert told == ["samples=4", f'guerdon-db="{ledger.where}"', 'guerdon-run="run"']
+
+
+def test_a_dry_run_starts_nothing(rewarded: Make, ledger: Ledger, nodes: list[Node], started: list[list[str]]) -> None:
+    ledger.start_run("run", ["n0", "n1"], rewarded().mechanism)
+    done = resume(APP, "--db", ledger.where, "--run", "run", "--dry-run")
+    assert (done.exit_code, done.output.strip()) == (0, "Run 'run' has no paid round yet.")
+    assert started == []
+    assert len(nodes) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["nowhere"], "`APP` must be the folder of a Flower app"),
+        ([APP, "--db", "missing.db"], "there is no ledger at"),
+        ([APP, "--run", "other"], "`--run` must name a run of the ledger (none), got 'other'"),
+        ([APP], "`--run` must name a run of the ledger (none), got None"),
+        ([APP, "--db", "postgresql://me:secret@host/name"], "must not hold a password"),
+        ([APP, "--db", "postgresql://host/name?user=me&password=secret"], "must not hold a password"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], complaint: str, tmp_path: Path) -> None:
+    Ledger(tmp_path / "guerdon.db").close()
+    command = [program("guerdon"), "flower", "resume", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "secret" not in done.stderr
+
+
+def test_an_agent_is_enrolled_by_his_key_alone(tmp_path: Path) -> None:
+    node = Node(1, worker(1))
+    public = node.key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    (tmp_path / "node.pub").write_bytes(public)
+    where = str(tmp_path / "guerdon.db")
+    enrol = ["ledger", "enrol", "--db", where, "--public-key", str(tmp_path / "node.pub")]
+    assert CliRunner().invoke(app, enrol).output.strip() == f"{fingerprint(node.der)} is enrolled"
+    with Ledger(where) as ledger:
+        assert ledger.keys() == {fingerprint(node.der): node.der}
+    nobody = subprocess.run(
+        [program("guerdon"), "ledger", "enrol", "--db", where], capture_output=True, text=True, check=False
+    )
+    assert nobody.returncode == 2
+    assert "an agent must have a name or a public key" in nobody.stderr
