@@ -12,6 +12,9 @@ from guerdon import AffineCost, OutputAgreement, fixed_request
 from guerdon.flower import Rewarded
 from guerdon.ledger import Ledger
 from tests.flower.grids import MemoryGrid, Node, record, worker
+from tests.ledger.conftest import where
+
+__all__ = ["where"]
 
 RULE = OutputAgreement(AffineCost(1, 1))
 MODEL = {"w": np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4), "b": np.zeros(4, np.float32)}

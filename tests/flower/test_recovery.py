@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guerdon import AffineCost, BalancedVariance, OutputAgreement, fixed_request, noise_scale_request
-from guerdon.flower import FedSGD, recovery
+from guerdon.flower import FedSGD, Rewarded, recovery
 from guerdon.ledger import Ledger, RefusedError, UnavailableError
 from guerdon.requests import scheduled_request
-from tests.flower.conftest import MODEL, Make
+from tests.flower.conftest import MODEL, RULE, Make
 from tests.flower.grids import MemoryGrid, Node, record, worker
 from tests.flower.test_strategy import same_model, strategies
 
@@ -58,6 +58,21 @@ def test_a_run_that_was_interrupted_ends_as_if_it_had_not_been(
     assert paid(ledger, "run") == paid(ledger, "whole")
     assert set(resumed.train_metrics_clientapp) == set(range(paid_before + 1, 4))
     assert ledger.verify().holds
+
+
+def test_a_run_goes_on_on_either_database(where: str, model: ArrayRecord) -> None:
+    nodes = [Node(100 + i, worker(i)) for i in range(5)]
+    with Ledger(where) as ledger:
+        ledger.enrol({f"n{i}": node.der for i, node in enumerate(nodes)})
+    options: dict[str, Any] = {"mechanism": RULE, "requests": fixed_request(8, 0.1), "run": "run", "ledger": where}
+    with pytest.raises(CrashError):
+        Rewarded(FedAdam(), **options).start(Crashing(nodes, 15), model, num_rounds=3)
+    Rewarded(FedAdam(), **options).start(MemoryGrid(nodes), model, num_rounds=3)
+    with Ledger(where) as ledger:
+        assert [(found.round, found.statuses) for found in ledger.rounds("run")] == [
+            (i, {"paid": 5}) for i in (1, 2, 3)
+        ]
+        assert ledger.verify().holds
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ class Rewarded(Strategy):
         self.strategy, self.mechanism, self.requests, self.run = strategy, mechanism, requests, run
         self.allow_anonymous, self.require_signatures = allow_anonymous, require_signatures
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+        self._owns_ledger = self.ledger is not ledger
         self._weight: str | None = next((w for w in (getattr(x, "weighted_by_key", None) for x in layers) if w), None)
         self._book = Book(self.ledger, run, mechanism, liability)
         self._before = recovery.remembered(strategy)
@@ -111,23 +112,11 @@ class Rewarded(Strategy):
 
         Set `timeout` to the seconds that a round may take: who has not replied by then is not paid for it.
         """
-        arrays = self._begin(initial_arrays, resume=True)
-        done = self._book.done
-        if done:
-            log.info("Run %r continues after round %d, the last one paid", self.run, done)
-        if done >= num_rounds:
-            log.info("All %d rounds of run %r are paid: there is nothing left to do", num_rounds, self.run)
-            return Result(arrays=arrays)
-
-        def evaluate(server_round: int, model: ArrayRecord) -> MetricRecord | None:
-            found = None if evaluate_fn is None or self._ended else evaluate_fn(server_round + done, model)
-            self._evaluated |= _numbers("central-", found)
-            return found
-
-        result = super().start(
-            grid, arrays, num_rounds - done, timeout, train_config, evaluate_config, evaluate if evaluate_fn else None
-        )
-        return _renumbered(result, done, arrays)
+        try:
+            return self._start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+        finally:
+            if self._owns_ledger:
+                self.ledger.close()  # it opens again when it is needed
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -202,6 +191,34 @@ class Rewarded(Strategy):
         return metrics
 
     # Inside
+
+    def _start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int,
+        timeout: float,
+        train_config: ConfigRecord | None,
+        evaluate_config: ConfigRecord | None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
+    ) -> Result:
+        arrays = self._begin(initial_arrays, resume=True)
+        done = self._book.done
+        if done:
+            log.info("Run %r continues after round %d, the last one paid", self.run, done)
+        if done >= num_rounds:
+            log.info("All %d rounds of run %r are paid: there is nothing left to do", num_rounds, self.run)
+            return Result(arrays=arrays)
+
+        def evaluate(server_round: int, model: ArrayRecord) -> MetricRecord | None:
+            found = None if evaluate_fn is None or self._ended else evaluate_fn(server_round + done, model)
+            self._evaluated |= _numbers("central-", found)
+            return found
+
+        result = super().start(
+            grid, arrays, num_rounds - done, timeout, train_config, evaluate_config, evaluate if evaluate_fn else None
+        )
+        return _renumbered(result, done, arrays)
 
     def _begin(self, arrays: ArrayRecord, *, resume: bool) -> ArrayRecord:
         """Take up the run where the ledger has it, and return the model to go on with."""
