@@ -1,6 +1,5 @@
 """The command line of the Flower part: `guerdon flower COMMAND`."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -63,7 +62,7 @@ def resume(
     command = [str(program) if program.exists() else shutil.which("flwr") or "flwr", "run", str(flower_app)]
     command += [] if superlink is None else [superlink]
     command += ["--stream"]
-    told = [*(run_config or ()), *(f"{key}={json.dumps(value)}" for key, value in settings.items())]
+    told = [*(run_config or ()), *(f"{key}={_quoted(value)}" for key, value in settings.items())]
     command += [part for setting in told for part in ("--run-config", setting)]
     raise typer.Exit(subprocess.run(command, check=False).returncode)  # noqa: S603
 
@@ -72,9 +71,25 @@ def _plain_address(db: str) -> str:
     """Return where a ledger is as a ServerApp can be told: Flower keeps a run's settings, so no password in them."""
     if "://" not in db:
         return str(Path(db).resolve())
-    if ("@" in db and ":" in db.partition("://")[2].partition("@")[0]) or "password" in db.lower():
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(db)
+    except (ArgumentError, ValueError):
+        return db  # opening it will tell
+    if url.get_backend_name() == "sqlite" and url.database:
+        return str(Path(url.database).resolve())
+    if url.password or any("pass" in name.lower() for name in url.query):
         raise ValueError("`--db` must not hold a password, which Flower would keep: use PGPASSWORD or a .pgpass file")
     return db
+
+
+def _quoted(text: str) -> str:
+    """Return text as Flower reads it in a setting, or raise: it knows no quotation marks inside quotation marks."""
+    if '"' in text or not text.isprintable():
+        raise ValueError(f"Flower cannot be told {text!r}: start the app yourself, it will go on with the run it names")
+    return f'"{text}"'
 
 
 def _find(runs: "list[RunSummary]", name: str | None) -> tuple[str, int]:

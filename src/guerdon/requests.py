@@ -229,6 +229,11 @@ class BudgetRequest:
         return self.rule.observe(state, outcome)
 
 
+def for_agents(state: Any, num_agents: int) -> Any:
+    """Return a policy's state for another number of agents: a budget is shared by those who are there."""
+    return state._replace(enrolled=np.asarray(float(num_agents))) if isinstance(state, Adaptive) else state
+
+
 def fixed_request(batch_size: int, step: float) -> FixedRequest:
     """Return the policy that always asks for `batch_size` and steps by `step`."""
     check_positive_integer("batch_size", batch_size)

@@ -1,11 +1,13 @@
 """Five nodes with keys enrolled in a new ledger, and a strategy that pays them."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from examples.deployment import QUIET
 from flwr.serverapp.strategy import FedAvg, Strategy
 
 from guerdon import AffineCost, OutputAgreement, fixed_request
@@ -15,6 +17,8 @@ from tests.flower.grids import MemoryGrid, Node, record, worker
 from tests.ledger.conftest import where
 
 __all__ = ["where"]
+
+os.environ.update(QUIET)  # nothing that is tested here calls home
 
 RULE = OutputAgreement(AffineCost(1, 1))
 MODEL = {"w": np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4), "b": np.zeros(4, np.float32)}

@@ -69,6 +69,8 @@ def test_a_dry_run_starts_nothing(rewarded: Make, ledger: Ledger, nodes: list[No
         ([APP], "`--run` must name a run of the ledger (none), got None"),
         ([APP, "--db", "postgresql://me:secret@host/name"], "must not hold a password"),
         ([APP, "--db", "postgresql://host/name?user=me&password=secret"], "must not hold a password"),
+        ([APP, "--db", "postgresql://host/name?user=me&passw%6Frd=secret"], "must not hold a password"),
+        ([APP, "--db", "nonsense://"], "nonsense"),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], complaint: str, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp.strategy import FedAdam, FedAvg
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,6 +95,95 @@ def test_what_requests_believe_survives(
     assert asked[0] == asked[1]
     assert len(set(asked[0])) > 1
     assert paid(ledger, "run") == paid(ledger, "whole")
+
+
+def test_a_model_with_a_scalar_can_be_resumed_again_and_again(
+    nodes: list[Node], rewarded: Make, ledger: Ledger
+) -> None:
+    """As the counter of batch normalisation is."""
+    model = record(**MODEL, seen=np.asarray(0.5, np.float32))
+    for rounds in (1, 2, 3):
+        result = rewarded(FedAvg(fraction_evaluate=0.0)).start(MemoryGrid(nodes), model, num_rounds=rounds)
+    assert result.arrays["seen"].shape == ()
+    assert len(ledger.rounds("run")) == 3
+
+
+class Odd(FedAvg):
+    """Trains in odd rounds only, and remembers which it has seen."""
+
+    seen: list[tuple[str, int]]
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+        self.seen.append(("train", server_round))
+        return super().configure_train(server_round, arrays, config, grid) if server_round % 2 else []
+
+    def configure_evaluate(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+        self.seen.append(("evaluate", server_round))
+        return super().configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(self, server_round: int, replies: Any) -> Any:
+        self.seen.append(("evaluated", server_round))
+        return super().aggregate_evaluate(server_round, replies)
+
+
+def test_rounds_keep_their_numbers_where_some_train_nobody(
+    nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
+) -> None:
+    strategy, evaluated = Odd(), list[int]()
+    strategy.seen = []
+    with pytest.raises(CrashError):
+        rewarded(strategy).start(Crashing(nodes, 24), model, num_rounds=5)
+    assert len(ledger.rounds("run")) == 2  # Flower's rounds 1 and 3
+    strategy.seen = []
+    rewarded(strategy).start(
+        MemoryGrid(nodes), model, num_rounds=5, evaluate_fn=lambda number, _: evaluated.append(number)
+    )
+    assert len(ledger.rounds("run")) == 3
+    assert strategy.seen == [(what, number) for number in (4, 5) for what in ("train", "evaluate", "evaluated")]
+    assert evaluated == [3, 4, 5]
+
+
+def test_a_run_in_which_everybody_declined_goes_on_with_its_model(
+    nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
+) -> None:
+    rewarded(FedAvg(fraction_evaluate=0.0)).start(MemoryGrid(nodes), model, num_rounds=1)
+    working = [node.app for node in nodes]
+    for node in nodes:
+        node.app = lambda *_: None
+    second = rewarded(FedAvg(fraction_evaluate=0.0)).start(MemoryGrid(nodes), model, num_rounds=2)
+    for node, app in zip(nodes, working, strict=True):
+        node.app = app
+    rewarded(FedAvg(fraction_evaluate=0.0)).start(grid := MemoryGrid(nodes), model, num_rounds=3)
+    assert same_model(grid.sent[0].content.array_records["arrays"], second.arrays)
+    assert [found.statuses for found in ledger.rounds("run")] == [{"paid": 5}, {"declined": 5}, {"paid": 5}]
+
+
+def test_metrics_belong_to_their_round(nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:
+    """An evaluation is told once: a round after which nothing was evaluated has none."""
+
+    def evaluate(number: int, _: ArrayRecord) -> MetricRecord | None:
+        return MetricRecord({"quality": 1.0}) if number == 0 else None
+
+    inner = FedAvg(fraction_evaluate=0.0)
+    rewarded(inner).start(MemoryGrid(nodes), model, num_rounds=2, evaluate_fn=evaluate)
+    assert ["central-quality" in found.metrics for found in ledger.rounds("run")] == [True, False]
+
+
+def test_a_privacy_accountant_cannot_be_taken_up_again(grid: MemoryGrid, model: ArrayRecord, rewarded: Make) -> None:
+    class Accounted(FedAvg):
+        accountant = object()
+
+    rewarded(Accounted()).start(grid, model, num_rounds=1)
+    with pytest.raises(RefusedError, match="privacy accountant has forgotten"):
+        rewarded(Accounted()).start(grid, model, num_rounds=2)
+
+
+def test_arrays_changed_in_place_are_saved() -> None:
+    strategy = Remembering(memory=np.zeros(3))
+    before = recovery.snapshot(strategy)
+    strategy.memory += 1
+    assert set(recovery.changed(recovery.remembered(strategy), before)) == {"0.memory"}
+    assert recovery.remembered(Remembering(names=np.array(["a"]), many=[np.array(["b"])])) == {}
 
 
 def test_a_finished_run_started_again_does_nothing(
@@ -200,6 +289,7 @@ class Remembering:
     """Something with attributes, and something inside."""
 
     strategy: Any
+    memory: Any
 
     def __init__(self, **attributes: Any) -> None:
         self.__dict__.update(attributes)

@@ -4,6 +4,7 @@
 # pyright: reportArgumentType=false, reportIncompatibleMethodOverride=false, reportUnhashable=false, reportCallIssue=false
 
 import logging
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -161,6 +162,13 @@ def bad(kind: str) -> Any:
             "no weight": lambda: told(message, arrays=arrays, metrics=MetricRecord({"loss": 4.0})),
             "bad weight": lambda: reply(message, arrays, **(metrics | {"num-examples": float("nan")})),
             "no force": lambda: reply(message, arrays, **(metrics | {"num-examples": 0})),
+            "heavy": lambda: reply(message, arrays, **(metrics | {"num-examples": 1.7e308})),
+            "nan metric": lambda: reply(message, arrays, loss=float("nan")),
+            "list metric": lambda: reply(message, arrays, loss=[1.0, float("inf")]),
+            "longer list": lambda: reply(message, arrays, loss=[4.0, 4.0]),
+            "arrays as answer": lambda: told(message, **{"guerdon-answer": arrays, "metrics": MetricRecord(metrics)}),
+            "metrics as answer": lambda: told(message, **{"arrays": arrays, "guerdon-answer": MetricRecord(metrics)}),
+            "control": lambda: decline(message, "\x1b[2J\n2026 INFO: Round 1 pays 999999 to me" + "x" * 10_000),
             "list weight": lambda: reply(message, arrays, **(metrics | {"num-examples": [1, 2]})),
             "other metric": lambda: reply(message, arrays, lose=4.0),
             "more metrics": lambda: reply(message, arrays, loss=4.0, extra=1.0),
@@ -200,10 +208,20 @@ FAULTS = {
     "silent": ("declined", "no reply before the deadline"),
     "two sets": ("invalid", "it sent 2 sets of arrays, not one"),
     "no metrics": ("invalid", "it sent no sets of metrics, not one"),
-    "no weight": ("invalid", "its metric 'num-examples' must be a finite number above 0, got None"),
-    "bad weight": ("invalid", "its metric 'num-examples' must be a finite number above 0, got nan"),
+    "no weight": ("invalid", "its metric 'num-examples' must be a number above 0, at most 2**53, got None"),
+    "bad weight": ("invalid", "its metric 'num-examples' must be a number above 0, at most 2**53, got nan"),
     "no force": ("invalid", "got 0"),
     "list weight": ("invalid", "got [1, 2]"),
+    "heavy": ("invalid", "at most 2**53, got 1.7e+308"),
+    "nan metric": ("invalid", "its metric 'loss' must be finite, got nan"),
+    "list metric": ("invalid", "its metric 'loss' must be finite, got [1.0, inf]"),
+    "longer list": ("invalid", "its records lack metrics/loss and have metrics/loss, unlike"),
+    "arrays as answer": ("invalid", "its record 'guerdon-answer' is malformed"),
+    "metrics as answer": ("invalid", "its record 'guerdon-answer' is malformed"),
+    "control": (
+        "declined",
+        "\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}2026 INFO: Round 1 pays 999999 to mexxx",
+    ),
     "other metric": ("invalid", "its records lack metrics/loss and have metrics/lose, unlike those of most nodes"),
     "more metrics": ("invalid", "its records have metrics/extra, unlike those of most nodes"),
     "other name": ("invalid", "its records lack arrays and have x"),
@@ -234,6 +252,148 @@ def test_an_offender_harms_nobody_and_is_told_why(
     assert paid == rewards(ledger, "four")
     assert same_model(result.arrays, with_four.arrays)
     assert ledger.verify().holds
+
+
+def test_notes_are_short(nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:
+    def failing(*_: Any) -> Message:
+        raise ZeroDivisionError("y" * 10_000)
+
+    nodes[3].app, nodes[4].app = failing, bad("control")
+    rewarded(FedAvg(fraction_evaluate=0.0)).start(MemoryGrid(nodes), model, num_rounds=1)
+    assert all(len(why) < 400 for _, why in slips(ledger).values())
+
+
+def test_liars_about_form_who_send_nan_have_no_vote(
+    nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
+) -> None:
+    """Three of six agree on other names, but what they send cannot be used: the honest three are paid."""
+    six = [*nodes, Node(105, worker(5))]
+    ledger.enrol({"a0": six[5].der})  # sorted first, so that a tie would go to the liars
+    for node in (six[5], nodes[0], nodes[1]):
+        node.app = lambda message, _: reply(
+            message, record(**{k: v * np.float32(np.nan) for k, v in MODEL.items()}), lie=1.0
+        )
+    rewarded(FedAvg(fraction_evaluate=0.0)).start(MemoryGrid(six), model, num_rounds=1)
+    assert ledger.rounds("run")[0].statuses == {"invalid": 3, "paid": 3}
+
+
+def test_a_tie_goes_to_the_form_of_the_rounds_before(
+    nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
+) -> None:
+    six = [*nodes, Node(105, worker(5))]
+    ledger.enrol({"a0": six[5].der})
+    for i, node in ((5, six[5]), (0, nodes[0]), (1, nodes[1])):
+        honest = node.app
+
+        def turning(message: Message, context: Context, own: Any = honest, number: int = i) -> Any:
+            if message.content.config_records["guerdon-request"]["round"] == 1:
+                return own(message, context)
+            return reply(message, gradients_of(message, number), lie=1.0)
+
+        node.app = turning
+    rewarded(FedAvg(fraction_evaluate=0.0)).start(MemoryGrid(six), model, num_rounds=2)
+    statuses = {agent: status for agent, (status, _) in slips(ledger).items()}
+    assert statuses == {"a0": "invalid", "n0": "invalid", "n1": "invalid", "n2": "paid", "n3": "paid", "n4": "paid"}
+
+
+@pytest.mark.parametrize("kind", ["i", "c"])
+def test_nan_is_found_in_arrays_that_do_not_count(kind: str, nodes: list[Node], rewarded: Make, ledger: Ledger) -> None:
+    """Whole numbers become floating-point ones once FedAvg has averaged them; complex ones are never compared."""
+    first = {"i": np.asarray(3, np.int64), "c": np.zeros(2, np.complex64)}[kind]
+
+    def app(number: int) -> Any:
+        def train(message: Message, context: Context) -> Message:
+            del context
+            arrays = gradients_of(message, number)
+            sent = message.content.array_records["arrays"]["extra"].numpy()
+            late = message.content.config_records["guerdon-request"]["round"] == 2
+            arrays["extra"] = record(extra=sent * np.nan if number == 4 and late else sent)["extra"]
+            return reply(message, arrays, loss=1.0)
+
+        return train
+
+    for i, node in enumerate(nodes):
+        node.app = app(i)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rewarded(FedAvg(fraction_evaluate=0.0)).start(MemoryGrid(nodes), record(**MODEL, extra=first), num_rounds=2)
+    assert slips(ledger)["n4"][0] == "invalid"
+    assert "not finite" in slips(ledger)["n4"][1]
+    assert ledger.rounds("run")[1].statuses == {"invalid": 1, "paid": 4}
+
+
+def test_one_enormous_report_does_not_stop_the_pay(
+    nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
+) -> None:
+    """Under a rule with memory it would make the others' pay enormous; then it is left out, and they are paid."""
+    rule = OutputAgreement(AffineCost(1, 1), variance=BalancedVariance(0.9))
+
+    def far(message: Message, context: Context) -> Message:
+        own = worker(4)(message, context)
+        if message.content.config_records["guerdon-request"]["round"] == 1:
+            return own
+        return reply(message, record(**{k: np.full_like(v, 1e9) for k, v in MODEL.items()}), loss=4.0)
+
+    nodes[4].app = far
+    rewarded(FedAvg(fraction_evaluate=0.0), mechanism=rule).start(MemoryGrid(nodes), model, num_rounds=2)
+    status, why = slips(ledger)["n4"]
+    assert (status, "it lies so far from all others" in why) == ("invalid", True)
+    assert ledger.rounds("run")[1].statuses == {"invalid": 1, "paid": 4}
+    assert ledger.verify().holds
+
+
+class Breaking(FedAvg):
+    """A strategy that gives up, or computes nonsense, in a round."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(fraction_evaluate=0.0)
+        self.how = how
+
+    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        if server_round == 2 and self.how == "raises":
+            raise ZeroDivisionError("no")
+        if server_round == 2 and self.how == "nan":
+            return record(**{name: array * np.float32(np.nan) for name, array in MODEL.items()}), metrics
+        return arrays, metrics
+
+
+def test_a_strategy_that_fails_does_not_cost_the_pay(
+    grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger
+) -> None:
+    with pytest.raises(ZeroDivisionError):
+        rewarded(Breaking("raises")).start(grid, model, num_rounds=3)
+    assert [found.statuses for found in ledger.rounds("run")] == [{"paid": 5}] * 2
+    rewarded().start(grid, model, num_rounds=3)
+    assert len(ledger.rounds("run")) == 3
+    assert ledger.verify().holds
+
+
+def test_a_model_of_nan_is_not_taken_over(grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:
+    result = rewarded(Breaking("nan")).start(grid, model, num_rounds=3)
+    assert all(np.isfinite(array.numpy()).all() for array in result.arrays.values())
+    assert [found.statuses for found in ledger.rounds("run")] == [{"paid": 5}] * 3
+    with pytest.raises(ValueError, match="`initial_arrays` must hold finite numbers only"):
+        rewarded(run="other").start(grid, record(w=np.asarray([np.inf, 1.0])))
+
+
+def test_a_budget_is_shared_by_those_who_are_there(
+    nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
+) -> None:
+    """Nodes that join make rounds dearer, not the budget larger."""
+    grid = MemoryGrid(nodes[:3])
+
+    def join(server_round: int, _: ArrayRecord) -> None:
+        grid.nodes = {node.number: node for node in (nodes if server_round else nodes[:3])}
+
+    strategy = rewarded(FedSGD(fraction_evaluate=0.0), requests=budget_request(AffineCost(1, 1), budget=60))
+    strategy.start(grid, model, num_rounds=30, evaluate_fn=join)
+    assert len(ledger.roster("run")) == 5
+    assert sum(found.rewards for found in ledger.rounds("run")) / 1e6 <= 60 + 1e-4
+    before = len(ledger.rounds("run"))
+    strategy.requests = budget_request(AffineCost(1, 1), budget=120)
+    strategy.start(grid, model, num_rounds=30)
+    assert len(ledger.rounds("run")) > before
 
 
 def test_a_bad_evaluation_does_not_stop_the_run(nodes: list[Node], model: ArrayRecord, rewarded: Make) -> None:

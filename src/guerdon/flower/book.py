@@ -2,9 +2,9 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from flwr.app import MetricRecord
@@ -14,6 +14,7 @@ from guerdon.flower.messages import Pay, Request
 from guerdon.flower.replies import Report
 from guerdon.ledger import Ledger
 from guerdon.ledger.errors import RefusedError, UnavailableError
+from guerdon.ledger.money import LARGEST, MICRO
 from guerdon.ledger.replay import padded
 from guerdon.mechanisms import Mechanism, Payments, Status
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from guerdon.ledger.statements import Payslip
 
 NOT_ASKED = "was not asked this round"
-WAITS = (1, 2, 5, 10, 30, 60)  # seconds between attempts to record a round: the work is done, the pay must not be lost
+WAITS = (1, 2, 5, 10, 30, 60)  # seconds between attempts: the work is done, the pay must not be lost
+
+Found = TypeVar("Found")
 
 log = logging.getLogger("flwr.guerdon")
 
@@ -42,6 +45,11 @@ class Settled(NamedTuple):
     def total(self) -> float:
         """What all get together."""
         return float(np.sum(self.payments.reward))
+
+    @property
+    def is_payable(self) -> bool:
+        """Whether every reward is one that the ledger can hold."""
+        return bool((self.payments.reward * MICRO <= LARGEST).all())
 
     @property
     def participants(self) -> int:
@@ -68,7 +76,7 @@ class Settled(NamedTuple):
 
 @dataclass
 class Book:
-    """The run in the ledger. `done` is the last round that is paid, `offset` how many were when this process began."""
+    """The run in the ledger. `done` is the last round that is paid."""
 
     ledger: Ledger
     run: str
@@ -76,7 +84,7 @@ class Book:
     liability: str
 
     def __post_init__(self) -> None:
-        self.done, self.offset, self.unit = 0, 0, self.ledger.unit
+        self.done, self.unit = 0, self.ledger.unit
         self._roster: list[str] = []
         self._state: Any = None
         self._payslips: dict[str, Payslip] = {}
@@ -98,7 +106,7 @@ class Book:
             )
         if "model" not in found.arrays:
             raise RefusedError(f"round {found.round} of run {self.run!r} was recorded without a model to continue from")
-        self.done = self.offset = found.round
+        self.done = found.round
         self._state = found.state
         self._read_payslips()
         return found.arrays
@@ -129,15 +137,7 @@ class Book:
 
     def record(self, settled: Settled, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
         """Write a round into the ledger, with all that is needed to go on after it."""
-        for wait in (*WAITS, None):
-            try:
-                self._write(settled, metrics, checkpoint)
-                break
-            except UnavailableError as error:
-                if wait is None:
-                    raise
-                log.warning("The round could not be recorded, next attempt in %d s: %s", wait, error)
-                time.sleep(wait)
+        _patiently(lambda: self._write(settled, metrics, checkpoint))
         self._roster, self._state, self.done = settled.accounts, settled.state, settled.request.round
         self._read_payslips()
 
@@ -160,7 +160,22 @@ class Book:
         )
 
     def _read_payslips(self) -> None:
-        self._payslips = {slip.agent: slip for slip in self.ledger.payslips(self.run)}
+        self._payslips = {slip.agent: slip for slip in _patiently(lambda: self.ledger.payslips(self.run))}
+
+    def keys(self) -> dict[str, bytes]:
+        """Return the public keys that are enrolled, by account."""
+        return _patiently(self.ledger.keys)
+
+
+def _patiently(call: Callable[[], Found]) -> Found:
+    """Return what a call to the ledger returns, trying again for a while if the database is away."""
+    for wait in WAITS:
+        try:
+            return call()
+        except UnavailableError as error:
+            log.warning("The ledger cannot be reached, next attempt in %d s: %s", wait, error)
+            time.sleep(wait)
+    return call()
 
 
 def _scattered(values: Any, where: Sequence[int | None]) -> Any:

@@ -78,6 +78,8 @@ class Answer(NamedTuple):
         """Return the answer in a reply, None where there is none, or raise if it cannot be one."""
         found = content.config_records.get(ANSWER)
         if found is None:
+            if ANSWER in content:
+                raise ValueError(f"its record {ANSWER!r} is malformed")
             return None
         signature, declined = found.get("signature", b""), found.get("declined", "")
         if not isinstance(signature, bytes) or not isinstance(declined, str):

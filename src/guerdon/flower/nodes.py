@@ -1,19 +1,21 @@
 """Who is behind a node: only a node whose public key is enrolled in the ledger has an account.
 
-Flower proves that a node holds the private key that belongs to its public key. Whether the SuperLink lets strangers in
-(`--enable-supernode-auth` or not) cannot be seen from a ServerApp: without it every node has a key too, one it made up.
-So the list of those who may be paid is the ledger's own.
+A node cannot fetch a message or answer it without the private key that belongs to its public key: Flower checks that.
+Whether the SuperLink lets strangers in (`--enable-supernode-auth` or not) cannot be seen from a ServerApp: without it
+every node has a key too, one it made up, or even somebody else's, in another spelling. So the list of those who may be
+paid is the ledger's own, and of several nodes that show one key at most one is asked.
 """
 
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from guerdon.ledger.errors import RefusedError
-from guerdon.ledger.submissions import fingerprint, public_key_der
+from guerdon.ledger.submissions import fingerprint, load_public_key, public_key_der
 
 log = logging.getLogger("flwr.guerdon")
 
@@ -47,31 +49,46 @@ def _key_of(node: Any) -> bytes | None:
         return None
 
 
+def _only(nodes: list[Any]) -> int | None:
+    """Return the one node that an account has; of several that show its key, the one that spells it as Flower does."""
+    if len(nodes) > 1:
+        nodes = [node for node in nodes if _is_canonical(node.public_key)]
+    return nodes[0].node_id if len(nodes) == 1 else None
+
+
+def _is_canonical(key: bytes) -> bool:
+    pem = load_public_key(public_key_der(key)).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return key == pem
+
+
 class MembersGrid(Grid):
     """A grid on which only members can be seen: a strategy samples from them alone, and waits for them alone."""
 
-    def __init__(self, grid: Grid, keys: Mapping[str, bytes], *, allow_anonymous: bool) -> None:
+    def __init__(self, grid: Grid, keys: Mapping[str, bytes], *, allow_anonymous: bool, warned: set[int]) -> None:
+        if not keys and not allow_anonymous:
+            raise RefusedError(f"no payment without identity: no public key is enrolled in the ledger. {REMEDY}")
         self._grid, self._keys = grid, {key: name for name, key in keys.items()}
         self._allow_anonymous = allow_anonymous
-        self._strangers: set[int] = set()
+        self._strangers = warned  # of whom a warning has told already
         self.members: dict[int, Member] = {}
 
     def get_nodes(self) -> list[Any]:
-        """Return the connected nodes that may be paid; raise if there are only others."""
+        """Return the connected nodes that may be paid, one for each account."""
         nodes = list(self._grid.get_nodes())
         found = {node.node_id: find_member(node, self._keys, self._allow_anonymous) for node in nodes}
-        self.members |= {number: member for number, member in found.items() if member is not None}
-        strangers = [node for node in nodes if found[node.node_id] is None]
-        for node in strangers:
-            if node.node_id not in self._strangers:
-                log.warning("Node %s is left out, its key is not enrolled: %s", node.node_id, _describe(node))
-        self._strangers |= {node.node_id for node in strangers}
-        if strangers and len(strangers) == len(nodes):
-            raise RefusedError(
-                f"no payment without identity: none of the {len(nodes)} connected nodes has a public key that is "
-                f"enrolled in the ledger. {REMEDY}"
-            )
-        return [node for node in nodes if found[node.node_id] is not None]
+        owned: dict[str, list[Any]] = {}
+        for node in nodes:
+            member = found[node.node_id]
+            if member is not None:
+                owned.setdefault(member.account, []).append(node)
+        chosen = {_only(group) for group in owned.values()}
+        self.members |= {number: member for number, member in found.items() if member is not None and number in chosen}
+        for node in nodes:
+            if node.node_id not in chosen and node.node_id not in self._strangers:
+                why = "its key is not enrolled" if found[node.node_id] is None else "another node has the same key"
+                log.warning("Node %s is left out, %s: %s. %s", node.node_id, why, _describe(node), REMEDY)
+                self._strangers.add(node.node_id)
+        return [node for node in nodes if node.node_id in chosen]
 
     def get_node_ids(self) -> list[int]:
         """Return the ids of the connected nodes that may be paid."""

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from guerdon.evidence import WIDEST
+from guerdon.evidence import LARGEST, WIDEST
 
 LONGEST_HEADER = 10_000
+TOO_LARGE = f"it holds a number that is not finite, or beyond {LARGEST:.0e}"
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 Arrays = Mapping[str, np.ndarray]
@@ -45,6 +46,8 @@ class Template(NamedTuple):
             raise ValueError(
                 "`initial_arrays` must hold at least one array of floating-point numbers: pay is for how close they lie"
             )
+        if not is_finite(arrays):
+            raise ValueError("`initial_arrays` must hold finite numbers only, got NaN or infinity")
         return template
 
     def after(self, model: ArrayRecord) -> Self:
@@ -64,7 +67,16 @@ class Template(NamedTuple):
                 extra
             )
             raise ValueError(f"it {' and '.join(what)}")
-        return {name: _view(name, record[name], (kind, self.sent.get(name, kind))) for name, kind in self.kinds.items()}
+        seen = {name: _view(name, record[name], (kind, self.sent.get(name, kind))) for name, kind in self.kinds.items()}
+        for name in self.kinds.keys() - set(self.compared):  # of the others `gather` tells
+            if seen[name].dtype.kind in "fc" and not is_usable(seen[name]):
+                raise ValueError(TOO_LARGE)
+        return seen
+
+
+def is_usable(array: np.ndarray) -> bool:
+    """Tell whether all numbers are finite and small enough to compute with."""
+    return bool((np.abs(array) <= LARGEST).all())  # NaN is not
 
 
 class Columns(Sequence[np.ndarray]):
@@ -104,6 +116,11 @@ def mean(rows: Sequence[Arrays], name: str) -> np.ndarray:
         total += row[name]
     total /= len(rows)
     return total
+
+
+def is_finite(record: ArrayRecord) -> bool:
+    """Tell whether a model can be computed with."""
+    return all(np.isfinite(array).all() for array in read_arrays(record).values() if array.dtype.kind in "fc")
 
 
 def read_arrays(record: ArrayRecord) -> dict[str, np.ndarray]:

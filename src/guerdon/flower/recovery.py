@@ -16,6 +16,7 @@ from guerdon.ledger.errors import RefusedError
 
 BROADCAST = "current_arrays"  # Flower's name for the model last sent: `configure_train` sets it again
 INNER = "strategy"  # and for what a wrapper wraps
+SAVED = "biuf"  # kinds of numbers that a checkpoint can hold
 
 
 def unwrap(strategy: Any) -> Iterator[Any]:
@@ -33,6 +34,20 @@ def remembered(strategy: Any) -> dict[str, Any]:
             if name not in (BROADCAST, INNER):
                 found |= {f"{depth}.{name}{rest}": array for rest, array in _parts(value)}
     return found
+
+
+def snapshot(strategy: Any) -> dict[str, Any]:
+    """Return what a strategy remembers now, whatever it does with its arrays later."""
+    return {name: np.array(value) for name, value in remembered(strategy).items()}
+
+
+def check_resumable(strategy: Any, run: str) -> None:
+    """Raise if a strategy keeps books that cannot be taken up again."""
+    if any(getattr(layer, "accountant", None) is not None for layer in unwrap(strategy)):
+        raise RefusedError(
+            f"run {run!r} cannot go on: the strategy's privacy accountant has forgotten what its rounds have spent. "
+            "Begin a run of another name, with what is left of the privacy budget"
+        )
 
 
 def changed(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +99,7 @@ def saved_model(arrays: Mapping[str, Any], template: Template, run: str) -> Arra
             f"the model saved with run {run!r} has other arrays than the app's: {_sizes(arrays)}. Continue it with the "
             "app that it was begun with, or begin a run of another name"
         )
-    return ArrayRecord({name: Array(np.ascontiguousarray(arrays[name])) for name in template.kinds})
+    return ArrayRecord({name: Array(np.asarray(arrays[name], order="C")) for name in template.kinds})
 
 
 def model_group(arrays: ArrayRecord) -> dict[str, Any]:
@@ -94,14 +109,18 @@ def model_group(arrays: ArrayRecord) -> dict[str, Any]:
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the arrays in an attribute's value, each with what its name ends in; nothing if it holds anything else."""
-    if isinstance(value, (bool, int, float, np.number)):
+    if isinstance(value, (bool, int, float, np.number)) and np.asarray(value).dtype.kind in SAVED:
         yield "", np.asarray(value)
-    elif isinstance(value, np.ndarray):
+    elif _is_saved(value):
         yield "", value
-    elif isinstance(value, list) and value and all(isinstance(part, np.ndarray) for part in value):  # pyright: ignore[reportUnknownVariableType]
+    elif isinstance(value, list) and value and all(_is_saved(part) for part in value):  # pyright: ignore[reportUnknownVariableType]
         yield from ((f"#{index:06}", part) for index, part in enumerate(value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    elif isinstance(value, dict) and value and all(isinstance(part, np.ndarray) for part in value.values()):  # pyright: ignore[reportUnknownVariableType]
+    elif isinstance(value, dict) and value and all(_is_saved(part) for part in value.values()):  # pyright: ignore[reportUnknownVariableType]
         yield from ((f":{name}", part) for name, part in value.items())  # pyright: ignore[reportUnknownVariableType]
+
+
+def _is_saved(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in SAVED
 
 
 def _split(rest: str) -> tuple[str, str, str]:

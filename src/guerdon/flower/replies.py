@@ -1,6 +1,5 @@
 """What came back from the nodes of a round: who sent something that can be used, and what is wrong with the rest."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from guerdon.flower.nodes import Member
 from guerdon.flower.payload import Template
 from guerdon.ledger.submissions import gradient_hash, is_signed_by, submission
 
+HEAVIEST = 2**53  # beyond it, weights could add up to infinity
 LATE = "no reply before the deadline"
 TWICE = "it answered twice, and not the same"
 _ERRORS = {
@@ -27,6 +27,7 @@ _ERRORS = {
     8: "its client app crashed",
 }
 
+Form = frozenset[tuple[str, str, int]]  # the names of records and metrics
 Asked = Sequence[tuple[Metadata, Member]]  # the messages that were sent, and to whom
 
 
@@ -49,7 +50,7 @@ class Report:
 
     def refuse(self, why: str) -> None:
         """Take it for sent, but not usable."""
-        self.note, self.sent = why, True
+        self.note, self.sent = _plain(why), True
         self.let_go()
 
     def let_go(self) -> None:
@@ -67,18 +68,16 @@ class Rules(NamedTuple):
 
 
 def sort_replies(asked: Asked, replies: Iterable[Message], rules: Rules) -> list[Report]:
-    """Return one report for each node that was asked, in that order."""
+    """Return one report for each node that was asked, in that order. Whether they are of one form, `agree` tells."""
     answers = _attribute(asked, replies)
-    reports = [_report(member, found, rules) for member, found in answers]
-    _agree(reports)
-    return reports
+    return [_report(member, found, rules) for member, found in answers]
 
 
 def sort_evaluations(asked: Asked, replies: Iterable[Message], weight: str | None) -> tuple[list[Message], list[str]]:
     """Return the replies to an evaluation that can be used together, and what is wrong with the others."""
     answers = _attribute(asked, replies)
     reports = [_evaluation(member, found, weight) for member, found in answers]
-    _agree(reports)
+    agree(reports, usual=None)
     wrong = [f"{report.member.account}: {report.note}" for report in reports if not report.usable]
     return [report.reply for report in reports if report.reply is not None], wrong
 
@@ -102,12 +101,12 @@ def _report(member: Member, replies: list[Message], rules: Rules) -> Report:
     try:
         answer = Answer.read(reply.content)
         if answer is not None and answer.declined:
-            report.note = f'"{answer.declined:.200}"'
+            report.note = _plain(f'"{answer.declined:.200}"')
             return report
         _check_answer(answer, rules)
         record = _only_arrays(reply.content)
         arrays = rules.template.view(record)
-        _check_weight(reply.content, rules.weight)
+        _check_metrics(reply.content, rules.weight)
         hashed = gradient_hash(arrays[name] for name in sorted(arrays))
         report.signature = _check_signature(member, answer, hashed, rules)
     except ValueError as error:
@@ -123,7 +122,7 @@ def _evaluation(member: Member, replies: list[Message], weight: str | None) -> R
     reply = _only(report, replies)
     if reply is not None:
         try:
-            _check_weight(reply.content, weight)
+            _check_metrics(reply.content, weight)
             report.reply = reply
         except ValueError as error:
             report.refuse(str(error))
@@ -136,7 +135,7 @@ def _only(report: Report, replies: list[Message]) -> Message | None:
         report.note = LATE
         return None
     if any(reply.has_error() for reply in replies):
-        report.note = _explain_error(next(reply.error for reply in replies if reply.has_error()))
+        report.note = _plain(_explain_error(next(reply.error for reply in replies if reply.has_error())))
         return None
     if any(reply.content.object_id != replies[0].content.object_id for reply in replies[1:]):
         report.refuse(TWICE)
@@ -161,16 +160,20 @@ def _only_arrays(content: RecordDict) -> ArrayRecord:
     return records[0]
 
 
-def _check_weight(content: RecordDict, weight: str | None) -> None:
-    """Raise unless the strategy can weigh the reply: FedAvg would stop the round for everybody."""
+def _check_metrics(content: RecordDict, weight: str | None) -> None:
+    """Raise unless the strategy can compute with the metrics: FedAvg would stop the round for everybody."""
+    for record in content.metric_records.values():
+        for name, value in record.items():
+            if name != weight and not np.isfinite(value).all():
+                raise ValueError(f"its metric {name!r:.60} must be finite, got {value!r:.40}")
     if weight is None:
         return
     records = list(content.metric_records.values())
     if len(records) != 1:
         raise ValueError(f"it sent {len(records) or 'no'} sets of metrics, not one")
     value = records[0].get(weight)
-    if isinstance(value, (list, bool)) or value is None or not (math.isfinite(value) and value > 0):
-        raise ValueError(f"its metric {weight!r} must be a finite number above 0, got {value!r:.40}")
+    if isinstance(value, list) or value is None or not 0 < value <= HEAVIEST:
+        raise ValueError(f"its metric {weight!r} must be a number above 0, at most 2**53, got {value!r:.40}")
 
 
 def _check_signature(member: Member, answer: Answer | None, hashed: bytes, rules: Rules) -> bytes | None:
@@ -193,18 +196,23 @@ def _in_order(content: RecordDict, record: ArrayRecord, template: Template) -> R
     return RecordDict({name: ordered if value is record else value for name, value in kept.items()})
 
 
-def _agree(reports: Sequence[Report]) -> None:
-    """Refuse the replies whose records are named otherwise than most: a strategy needs all of them alike."""
+def agree(reports: Sequence[Report], usual: Form | None) -> Form | None:
+    """Refuse the replies whose records are named otherwise than most, and return the form that most have.
+
+    A strategy needs all of them alike. A tie goes to the form that was `usual` so far.
+    """
     forms = [(report, _form(report.reply.content)) for report in reports if report.reply is not None]
     if not forms:
-        return
-    usual = Counter(form for _, form in forms).most_common(1)[0][0]
+        return usual
+    counts = Counter(form for _, form in forms)
+    most = max(counts, key=lambda form: (counts[form], form == usual))
     for report, form in forms:
-        if form != usual:
-            report.refuse(f"its records {_told(form, usual)}")
+        if form != most:
+            report.refuse(f"its records {_told(form, most)}")
+    return most
 
 
-def _form(content: RecordDict) -> frozenset[tuple[str, str, int]]:
+def _form(content: RecordDict) -> Form:
     """Return the names of a reply's records and metrics; lists of metrics have a length too."""
     arrays = {(name, "", 0) for name in content.array_records}
     return frozenset(
@@ -216,7 +224,12 @@ def _metrics(name: str, record: Mapping[str, Any]) -> set[tuple[str, str, int]]:
     return {(name, key, len(value) if isinstance(value, list) else -1) for key, value in record.items()}  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _told(form: frozenset[tuple[str, str, int]], usual: frozenset[tuple[str, str, int]]) -> str:
+def _plain(text: str) -> str:
+    """Return what a node has a say in as one line that does nothing to a terminal."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def _told(form: Form, usual: Form) -> str:
     less, more = (
         [f"{'/'.join(filter(None, part[:2])):.60}" for part in sorted(parts)[:3]]
         for parts in (usual - form, form - usual)

@@ -11,14 +11,14 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from guerdon.arrays import check_choice
-from guerdon.evidence import LARGEST, Evidence, gather
+from guerdon.evidence import Evidence, gather
 from guerdon.flower import recovery
 from guerdon.flower.book import Book, Settled
 from guerdon.flower.fedsgd import FedSGD
 from guerdon.flower.messages import GRADIENTS, MODELS, PAY, REQUEST, Request, with_records
 from guerdon.flower.nodes import Member, MembersGrid
-from guerdon.flower.payload import Blocks, Columns, Template, mean, read_arrays
-from guerdon.flower.replies import Report, Rules, sort_evaluations, sort_replies
+from guerdon.flower.payload import TOO_LARGE, Blocks, Columns, Template, is_finite, mean, read_arrays
+from guerdon.flower.replies import Form, Report, Rules, agree, sort_evaluations, sort_replies
 from guerdon.ledger import Ledger
 from guerdon.ledger.checks import check_name
 from guerdon.ledger.errors import RefusedError
@@ -26,11 +26,11 @@ from guerdon.ledger.rules import describe
 from guerdon.ledger.tables import LIABILITIES
 from guerdon.mechanisms import Mechanism
 from guerdon.noise_scale import Recall, lengthen, recall
-from guerdon.requests import Outcome, Requests
+from guerdon.requests import Outcome, Requests, for_agents
 
 log = logging.getLogger("flwr.guerdon")
 
-TOO_LARGE = f"it holds a number that is not finite, or beyond {LARGEST:.0e}"
+TOO_FAR = "it lies so far from all others that nobody else could be paid"
 SHOWN = 20  # nodes whose pay is logged one by one
 
 
@@ -78,7 +78,7 @@ class Rewarded(Strategy):
         self._owns_ledger = self.ledger is not ledger
         self._weight: str | None = next((w for w in (getattr(x, "weighted_by_key", None) for x in layers) if w), None)
         self._book = Book(self.ledger, run, mechanism, liability)
-        self._before = recovery.remembered(strategy)
+        self._before = recovery.snapshot(strategy)
         self._template: Template | None = None
         self._policy: Any = None  # the state of `requests`
         self._trail: dict[str, np.ndarray] = {}
@@ -86,6 +86,9 @@ class Rewarded(Strategy):
         self._asked: list[tuple[Metadata, Member]] = []
         self._request: Request | None = None  # of the current round; None where nobody is asked
         self._ended = False  # `requests` wants nothing more
+        self._offset = 0  # Flower's rounds of this run before this process
+        self._form: Form | None = None  # the names that replies' records had so far
+        self._warned: set[int] = set()  # nodes of which a warning has told
         self._evaluated: dict[str, float] = {}  # metrics of the model that the next round begins with
 
     # Flower's interface
@@ -124,16 +127,16 @@ class Rewarded(Strategy):
         """Ask for this round's samples, each node in a message of its own."""
         if self._template is None:
             self._begin(arrays, resume=False)
-        number = self._book.done + 1
-        members = MembersGrid(grid, self.ledger.keys(), allow_anonymous=self.allow_anonymous)
+        number, members = self._book.done + 1, self._members(grid)
         self._asked, self._model, self._request = [], arrays, None
         if self._ended:
             return []
-        messages = list(self.strategy.configure_train(server_round + self._book.offset, arrays, config, members))
+        messages = list(self.strategy.configure_train(server_round + self._offset, arrays, config, members))
         if not messages:
             return []
         if self._policy is None:
             self._policy = self.requests.init(len(messages))
+        self._policy = for_agents(self._policy, len(messages))
         request = int(self.requests.ask(self._policy, np.asarray(number - 1)))
         if request < 1:
             log.info("Nothing more is asked for: run %r ends before round %d", self.run, number)
@@ -154,16 +157,21 @@ class Rewarded(Strategy):
         received = list(replies)
         rules = Rules(self._template.after(self._model), self._request, self._weight, self.require_signatures)
         reports = sort_replies(self._asked, received, rules)
-        evidence = self._gather(reports)
-        settled = self._book.settle(self._request, reports, evidence)
-        self._observe(reports, evidence, settled)
-        kept = [report.reply for report in reports if report.reply is not None]
-        arrays, metrics = self.strategy.aggregate_train(server_round + self._book.offset, kept)
+        settled = self._settle(self._request, reports)
+        self._observe(reports, settled)
+        number, failure = server_round + self._offset, None
+        arrays, metrics = None, None
+        try:
+            arrays, metrics = self._aggregate(number, [report.reply for report in reports if report.reply is not None])
+        except Exception as error:  # noqa: BLE001 - the work is done, and must be paid before the run ends
+            failure = error
         numbers = _numbers("", metrics) | self._evaluated
         _let_go(reports, received)
-        self._book.record(settled, numbers, self._checkpoint(self._model if arrays is None else arrays))
+        self._book.record(settled, numbers, self._checkpoint(self._model if arrays is None else arrays, number))
         self._evaluated = {}
         self._log(settled)
+        if failure is not None:
+            raise failure
         return arrays, settled.metrics(metrics)
 
     def configure_evaluate(
@@ -173,9 +181,8 @@ class Rewarded(Strategy):
         self._asked = []
         if self._ended:
             return []
-        members = MembersGrid(grid, self.ledger.keys(), allow_anonymous=self.allow_anonymous)
-        number = server_round + self._book.offset
-        messages = list(self.strategy.configure_evaluate(number, arrays, config, members))
+        members = self._members(grid)
+        messages = list(self.strategy.configure_evaluate(server_round + self._offset, arrays, config, members))
         self._address(messages, members, {})
         return messages
 
@@ -186,7 +193,7 @@ class Rewarded(Strategy):
         kept, wrong = sort_evaluations(self._asked, replies, self._weight)
         for line in wrong:
             log.info("\t> evaluation left out: %s", line)
-        metrics = self.strategy.aggregate_evaluate(server_round + self._book.offset, kept)
+        metrics = self.strategy.aggregate_evaluate(server_round + self._offset, kept) if kept else None
         self._evaluated |= _numbers("eval-", metrics)
         return metrics
 
@@ -202,8 +209,9 @@ class Rewarded(Strategy):
         evaluate_config: ConfigRecord | None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
     ) -> Result:
+        self._ended = False
         arrays = self._begin(initial_arrays, resume=True)
-        done = self._book.done
+        done = self._offset
         if done:
             log.info("Run %r continues after round %d, the last one paid", self.run, done)
         if done >= num_rounds:
@@ -226,7 +234,9 @@ class Rewarded(Strategy):
         saved = self._book.open(resume=resume)
         if saved is None:
             return arrays
+        recovery.check_resumable(self.strategy, self.run)
         model = recovery.saved_model(saved.get("model", {}), self._template, self.run)
+        self._offset = int(saved["flower"]["round"])
         self._policy = recovery.full_state(self.requests.init(1), saved.get("requests", {}))
         self._trail = dict(saved.get("trail", {}))
         recovery.remind(self.strategy, saved.get("strategy", {}))
@@ -246,7 +256,7 @@ class Rewarded(Strategy):
         self._asked.sort(key=lambda asked: asked[1].account)  # whom a strategy samples first must not change any digit
 
     def _gather(self, reports: list[Report]) -> Evidence:
-        """Return the evidence of the round, one entry per report; who sent no usable numbers is refused."""
+        """Return the evidence of reports, one entry for each; who sent no usable numbers is refused."""
         rows = [report for report in reports if report.usable]
         if not rows or self._template is None:
             nothing = np.zeros(len(reports))
@@ -265,7 +275,34 @@ class Rewarded(Strategy):
             part[where] = values
         return Evidence(*parts, counted=where)
 
-    def _observe(self, reports: list[Report], evidence: Evidence, settled: Settled) -> None:
+    def _settle(self, request: Request, reports: list[Report]) -> Settled:
+        """Return what the round pays; whoever would keep the others from being paid is refused."""
+        evidence = self._gather(reports)
+        usable = sum(report.usable for report in reports)
+        self._form = agree(reports, self._form)
+        if sum(report.usable for report in reports) < usable:
+            evidence = self._gather(reports)
+        settled = self._book.settle(request, reports, evidence)
+        if settled.is_payable:
+            return settled
+        reports[int(np.argmax(evidence.deviation))].refuse(TOO_FAR)
+        return self._settle(request, reports)
+
+    def _aggregate(self, number: int, replies: list[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Return what the wrapped strategy makes of the replies; no model where there is none to compute with."""
+        if not replies:
+            return None, None
+        arrays, metrics = self.strategy.aggregate_train(number, replies)
+        if arrays is not None and not is_finite(arrays):
+            log.error("The strategy's new model holds NaN or infinity; the one before it stays")
+            return None, metrics
+        return arrays, metrics
+
+    def _members(self, grid: Grid) -> MembersGrid:
+        """Return the grid as the wrapped strategy may see it."""
+        return MembersGrid(grid, self._book.keys(), allow_anonymous=self.allow_anonymous, warned=self._warned)
+
+    def _observe(self, reports: list[Report], settled: Settled) -> None:
         """Let `requests` learn from the round, and take the step it chooses where the strategy takes steps."""
         request = settled.request.request
         recalled = Recall(np.zeros(()), np.zeros(()))
@@ -277,12 +314,13 @@ class Rewarded(Strategy):
             recalled = recall(trail, aggregate)
             self._trail = dict(zip(names, lengthen(trail, aggregate), strict=True))
         paid = np.asarray(float(settled.total))
-        step, self._policy = self.requests.observe(self._policy, Outcome(request, evidence, recalled, paid))
+        step, self._policy = self.requests.observe(self._policy, Outcome(request, settled.evidence, recalled, paid))
         if self._steps is not None:
             self._steps.step = float(step)
 
-    def _checkpoint(self, model: ArrayRecord) -> dict[str, Any]:
+    def _checkpoint(self, model: ArrayRecord, number: int) -> dict[str, Any]:
         groups = {
+            "flower": {"round": np.asarray(number)},
             "model": recovery.model_group(model),
             "requests": recovery.flat_state(self._policy),
             "trail": self._trail,

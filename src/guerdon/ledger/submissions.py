@@ -76,7 +76,7 @@ def public_key_der(text: bytes) -> bytes:
     """Return a public key given as PEM or in OpenSSH's form as DER, or raise."""
     try:
         key = (load_pem_public_key if text.lstrip().startswith(b"-----") else load_ssh_public_key)(text)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+    except Exception as error:  # the parsers stumble in many ways over what a stranger may show as his key
         raise RefusedError(f"must hold a public key (PEM or OpenSSH): {error}") from error
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     load_public_key(der)
