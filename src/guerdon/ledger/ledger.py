@@ -4,6 +4,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -331,6 +332,10 @@ class Ledger:
         """What amounts are counted in."""
         with self._database.reading() as connection:
             return connection.execute(select(tables.ledger.c.unit)).scalar_one()
+
+    def reading(self) -> AbstractContextManager[Connection]:
+        """Give a connection that sees one unchanging state, for questions that are not answered here."""
+        return self._database.reading()
 
     # Inside
 
