@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import guerdon
-from guerdon import cli_ledger
+from guerdon import cli_dashboard, cli_ledger
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.evidence import gather
 from guerdon.files import read_gradients
@@ -53,6 +53,7 @@ app = typer.Typer(
     help="Pay participants of federated learning for work that nobody can see.",
 )
 app.add_typer(cli_ledger.app, name="ledger")
+app.command(epilog="Example: [bold]guerdon dashboard --db guerdon.db[/]")(cli_dashboard.dashboard)
 
 
 class RuleName(StrEnum):
