@@ -140,8 +140,9 @@ def read_participation(
         ends = data.record[np.searchsorted(data.number, [matrix.first, matrix.last])] if matrix.rounds else (0, 0)
         notes = queries.notes_of(connection, int(ends[0]), int(ends[-1]), run)
     newest = int(data.number[-1]) if len(data.number) else 0
-    labels = [code.label for code in Status]
-    shown = {"labels": labels, "newest": newest, "notes": notes, **matrix._asdict()}
+    members = [{"id": number, "name": name} for number, name in matrix.agents]
+    shown = matrix._asdict() | {"labels": [code.label for code in Status], "newest": newest, "notes": notes}
+    shown |= {"agents": members}
     return models.Participation.model_validate(shown)
 
 

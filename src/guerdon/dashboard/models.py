@@ -130,21 +130,33 @@ class Distances(BaseModel):
     histogram: Histogram | None
 
 
-class Participation(BaseModel):
-    """The status of agents (rows) in rounds (columns): an index into `labels`, or -1 before the agent joined.
+class Member(BaseModel):
+    """An agent of a run."""
 
-    `notes` are agent, round and remark.
-    """
+    id: int
+    name: str
+
+
+class Note(BaseModel):
+    """A remark on an agent in a round."""
+
+    agent: int
+    round: int
+    note: str
+
+
+class Participation(BaseModel):
+    """The status of agents (rows) in rounds (columns): an index into `labels`, or -1 before the agent joined."""
 
     labels: list[str]
     first: int
     last: int
     newest: int
     rounds: list[int]
-    agents: list[tuple[int, str]]
+    agents: list[Member]
     statuses: list[list[int]]
     hidden: int
-    notes: list[tuple[int, int, str]]
+    notes: list[Note]
 
 
 class Agent(BaseModel):

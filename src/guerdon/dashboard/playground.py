@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from guerdon.costs import ExpressionCost
 from guerdon.dashboard.live import TICK, event
 from guerdon.game import MinibatchGame, Rule
+from guerdon.quantiles import student_quantile
 from guerdon.terminal import equilibrium_report
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ MOST_AGENTS = 200
 LARGEST_BATCH = 256
 DIMENSION = 100
 ROUNDS = 20
-REPETITIONS = 200
+REPETITIONS = 500
 NEEDED = ("jax", "polars")
 
 
@@ -160,15 +161,21 @@ def simulate(settings: Settings, announce: Callable[[str], None]) -> dict[str, A
 
 
 def _report(settings: Settings, found: "Certificate") -> dict[str, Any]:
-    points: list[dict[str, Any]] = [
-        {"batch_size": size, "utility": found.honest_utility + finding.gain, "low": found.honest_utility + finding.low,
-         "high": found.honest_utility + finding.high, "gain": finding.gain, "verdict": finding.verdict}
-        for size, finding in zip(sizes_to_try(settings), found.findings, strict=True)
-    ]  # fmt: skip
-    if not all(math.isfinite(point["utility"]) for point in points) or not math.isfinite(found.honest_utility):
+    # A utility is that of honest work plus the gain, so its bar is no longer than both bars together.
+    quantile = student_quantile(1 - (1 - found.confidence) / (2 * len(found.findings)), found.repetitions - 1)
+    tried = [(size, finding.gain, finding.standard_error, finding.verdict) for size, finding in zip(sizes_to_try(settings), found.findings, strict=True)]  # noqa: E501  # fmt: skip
+    points = [
+        _point(size, found.honest_utility + gain, quantile * (error + found.honest_error), verdict)
+        for size, gain, error, verdict in tried
+    ]
+    honest = _point(settings.request, found.honest_utility, quantile * found.honest_error, "as asked")
+    if not all(math.isfinite(point["utility"]) for point in (*points, honest)):
         raise ValueError("the simulated pay is not a finite number; try a smaller cost")
     return {
-        "request": settings.request, "honest_utility": found.honest_utility, "honest_error": found.honest_error,
-        "confidence": found.confidence, "tolerance": found.tolerance, "rounds": found.rounds,
-        "repetitions": found.repetitions, "dimension": DIMENSION, "points": points,
+        "honest": honest, "points": points, "confidence": found.confidence, "rounds": found.rounds,
+        "repetitions": found.repetitions, "dimension": DIMENSION,
     }  # fmt: skip
+
+
+def _point(size: int, utility: float, half: float, verdict: str) -> dict[str, Any]:
+    return {"batch_size": size, "utility": utility, "low": utility - half, "high": utility + half, "verdict": verdict}

@@ -20,7 +20,7 @@ MOST_NOTES = 1000
 LARGEST_ID = 2**62  # what fits into every database
 
 
-class UnknownError(LookupError):
+class UnknownError(Exception):
     """There is no such run, agent or payout."""
 
 
@@ -204,13 +204,14 @@ def list_payouts(connection: Connection, start: int, count: int) -> tuple[list[P
     ], total  # fmt: skip
 
 
-def notes_of(connection: Connection, first: int, last: int, run: int) -> list[tuple[int, int, str]]:
+def notes_of(connection: Connection, first: int, last: int, run: int) -> list[dict[str, Any]]:
     """Return agent, round and remark of the payments of a run, from record to record, that have a remark."""
     query = select(payments.c.agent, rounds.c.number, payments.c.note).join(
         rounds, payments.c.record == rounds.c.record
     )
     within = payments.c.record.between(first, last) & (rounds.c.run == run) & (payments.c.note != "")
-    return [(row.agent, row.number, row.note) for row in connection.execute(query.where(within).limit(MOST_NOTES))]
+    found = connection.execute(query.where(within).limit(MOST_NOTES))
+    return [{"agent": row.agent, "round": row.number, "note": row.note} for row in found]
 
 
 def owed_now(connection: Connection) -> tuple[int, int]:

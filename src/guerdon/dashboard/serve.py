@@ -57,8 +57,10 @@ def address_of(opened: socket.socket, host: str) -> str:
 class Server(uvicorn.Server):
     """A server that tells the dashboard of its end first, so that no open stream holds it up."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
-        super().__init__(config)
+    def __init__(self, app: FastAPI) -> None:
+        # No access log: addresses are nobody's business, and a log is where secrets end up.
+        quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False, "ws": "none"}
+        super().__init__(uvicorn.Config(app, timeout_graceful_shutdown=3, **quiet))
         self._app = app
 
     def handle_exit(self, sig: int, frame: Any) -> None:
@@ -72,15 +74,11 @@ def serve(where: str, host: str, port: int, report: Path, token: str | None, bro
     app = create_app(where, report, Access(token, loopback=is_loopback(host)))
     opened = listen(host, port)
     address = address_of(opened, host)
-    # No access log: addresses are nobody's business, and a log is where secrets end up.
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=3
-    )
     tell(address)
     if browser and _has_display():
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     with opened:
-        Server(config, app).run(sockets=[opened])
+        Server(app).run(sockets=[opened])
 
 
 def _has_display() -> bool:

@@ -115,7 +115,7 @@ const line = (x, y, label, look) => ({ x, y, name: label, type: "scatter", mode:
 
 function simulated() {
   if (!points) return [];
-  const all = [...points.points, { batch_size: points.request, utility: points.honest_utility, low: points.honest_utility - 1.96 * points.honest_error, high: points.honest_utility + 1.96 * points.honest_error }];
+  const all = [...points.points, points.honest];
   return [{
     x: all.map((point) => point.batch_size), y: all.map((point) => point.utility), name: "simulated utility", type: "scatter", mode: "markers", marker: { color: style("--ink"), size: 8, symbol: "x" },
     error_y: { type: "data", symmetric: false, array: all.map((point) => point.high - point.utility), arrayminus: all.map((point) => point.utility - point.low), color: style("--ink"), thickness: 1.5, width: 4 },
@@ -126,7 +126,7 @@ function told() {
   const limit = game.rule === "known" ? "" : "The curve holds where gradients have many dimensions.";
   if (!points) return limit;
   const deterred = points.points.filter((point) => point.verdict === "deters").length;
-  return `Simulated with normal gradients in ${points.dimension} dimensions, ${points.repetitions} repetitions of ${points.rounds} rounds: ${deterred} of ${points.points.length} other batch sizes are deterred. The intervals are those of the difference from doing as asked, all together at ${100 * points.confidence} %; doing as asked itself earned ${number(points.honest_utility, 3)} ± ${number(1.96 * points.honest_error, 3)}. ${limit}`;
+  return `Simulated with normal gradients in ${points.dimension} dimensions, ${points.repetitions} repetitions of ${points.rounds} rounds: ${deterred} of ${points.points.length} other batch sizes are deterred. The bars hold for all of them together at ${100 * points.confidence} %. ${limit}`;
 }
 
 function simulate() {
@@ -170,6 +170,7 @@ function finish(complaint) {
 }
 
 function changed() {
+  delete frame.dataset.shown;
   finish("");
   label();
   clearTimeout(clock);

@@ -141,8 +141,8 @@ function drawDistances({ band: found, histogram }, agents) {
 function drawMatrix(data) {
   const some = data.rounds.length > 0;
   const seen = [...new Set(data.statuses.flat())].filter((code) => code >= 0).toSorted((a, b) => a - b);
-  const remarks = new Map(data.notes.map(([agent, round, text]) => [`${agent} ${round}`, text]));
-  const at = (row, column) => remarks.get(`${data.agents[row][0]} ${data.rounds[column]}`);
+  const remarks = new Map(data.notes.map(({ agent, round, note }) => [`${agent} ${round}`, note]));
+  const at = (row, column) => remarks.get(`${data.agents[row].id} ${data.rounds[column]}`);
   const label = (code) => (code < 0 ? "not a member yet" : data.labels[code]);
   const counts = seen.map((code) => `${number(data.statuses.flat().filter((other) => other === code).length)} ${data.labels[code]}`).join(", ");
   document.getElementById("earlier").disabled = !some || data.first <= 1 || data.rounds.length < 120;
@@ -152,21 +152,21 @@ function drawMatrix(data) {
     const palette = statusColours();
     const steps = data.labels.length + 1;
     const scale = [style("--card"), ...data.labels.map((name) => palette[name])].flatMap((tone, i) => [[i / steps, tone], [(i + 1) / steps, tone]]);
-    const hover = data.statuses.map((line, row) => line.map((code, column) => `${plain(shorten(data.agents[row][1]))}, round ${data.rounds[column]}: ${label(code)}${at(row, column) ? `; ${plain(shorten(at(row, column), 80))}` : ""}`));
+    const hover = data.statuses.map((line, row) => line.map((code, column) => `${plain(shorten(data.agents[row].name))}, round ${data.rounds[column]}: ${label(code)}${at(row, column) ? `; ${plain(shorten(at(row, column), 80))}` : ""}`));
     const keys = seen.map((code) => ({ x: [null], y: [null], type: "scatter", mode: "markers", name: data.labels[code], marker: { symbol: "square", size: 11, color: palette[data.labels[code]] }, showlegend: true }));
     return {
       traces: [{
         type: "heatmap", x: data.rounds, y: data.agents.map((_, i) => i), z: data.statuses, zmin: -1.5, zmax: data.labels.length - 0.5, colorscale: scale, showscale: false, xgap: data.rounds.length > 60 ? 0.5 : 2, ygap: 2,
         text: data.statuses.map((line, row) => line.map((_, column) => (at(row, column) ? "•" : ""))), texttemplate: "%{text}", textfont: { color: style("--ink") }, hovertext: hover, hovertemplate: "%{hovertext}<extra></extra>",
       }, ...keys],
-      layout: { height: Math.max(170, 96 + 22 * data.agents.length), showlegend: true, xaxis: { title: { text: "round" }, showgrid: false, zeroline: false }, yaxis: { ...names(labels(data.agents.map(([, name]) => ({ name })))), autorange: false, range: [data.agents.length - 0.5, -0.5] } },
+      layout: { height: Math.max(170, 96 + 22 * data.agents.length), showlegend: true, xaxis: { title: { text: "round" }, showgrid: false, zeroline: false }, yaxis: { ...names(labels(data.agents)), autorange: false, range: [data.agents.length - 0.5, -0.5] } },
     };
   } : null, {
     remark: some ? `Rounds ${number(data.first)} to ${number(data.last)} of ${number(data.newest)}: ${counts}.${hidden}` : "",
     summary: `Participation in rounds ${data.first} to ${data.last}: ${counts}`,
     table: () => ({
       head: ["agent", ...data.labels, "other rounds and remarks"],
-      rows: data.statuses.map((line, row) => [data.agents[row][1], ...data.labels.map((_, code) => line.filter((other) => other === code).length),
+      rows: data.statuses.map((line, row) => [data.agents[row].name, ...data.labels.map((_, code) => line.filter((other) => other === code).length),
         line.map((code, column) => (code === 0 && !at(row, column) ? null : `${data.rounds[column]}: ${label(code)}${at(row, column) ? ` (${at(row, column)})` : ""}`)).filter(Boolean).join("; ")]),
     }),
   });
