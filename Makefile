@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test lint types imports unit test-slow reproduce bench clean
+.PHONY: help install test lint types imports unit test-slow reproduce screenshots bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -38,6 +38,9 @@ test-slow: $(STAMP)  ## the full-size tests that `make test` leaves out
 
 reproduce: $(STAMP)  ## every experiment of the paper at full size; writes results/report.html
 	$(BIN)/guerdon reproduce --out results
+
+screenshots: $(STAMP)  ## draw the dashboard's pictures in docs/images again (needs Chromium)
+	$(BIN)/python -m tools.screenshots
 
 bench: $(STAMP)  ## speed and memory, as ratios against a peer in the same run
 	$(BIN)/python -m benchmarks

@@ -27,15 +27,15 @@ def played(mechanism: Mechanism, rounds: int, used: Any, scales: Any, seed: int 
         gradients = 1 + rng.normal(size=(crowd, len(scales))) * scales / np.sqrt(used)[:, None]
         payments, _ = mechanism.pay(mechanism.init(crowd), gather(gradients, everybody), everybody, request)
         rows.append(payments)
-    rule, cost = rules.describe(mechanism)
+    rule, _ = rules.describe(mechanism)
     joined = [
         np.concatenate([getattr(row, name) for row in rows]) for name in ("reward", "distance", "expected_distance")
     ]
     agents = [(index + 1, f"agent {index}") for index in range(crowd)]
-    whole, times = np.arange(rounds), [NOW + timedelta(seconds=i) for i in range(rounds)]
+    whole = np.arange(rounds)
     return RunData(
-        1, "run", rule, cost, "carry", NOW, agents, whole, whole + 1, np.full(rounds, request),
-        np.full(rounds, float(AffineCost(1, 1)(request))), times, [{} for _ in whole], np.repeat(whole, crowd),
+        1, "run", rule, agents, whole, whole + 1, np.full(rounds, request),
+        np.full(rounds, float(AffineCost(1, 1)(request))), [{} for _ in whole], np.repeat(whole, crowd),
         np.tile(np.arange(crowd), rounds), np.zeros(rounds * crowd, dtype=np.int64),
         np.rint(joined[0] * 1e6).astype(int),
         joined[1], joined[2], b"",

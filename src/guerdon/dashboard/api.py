@@ -85,9 +85,8 @@ def list_runs(request: Request, start: Start = 0, count: Count = 100) -> models.
 @router.get("/runs/{run}", responses=MISSING | NO_LEDGER)
 def read_run(request: Request, run: Id) -> models.Run:
     """Return what a run has done so far."""
-    source = source_of(request)
-    with source.reading() as connection:
-        return models.Run.model_validate(views.run_summary(views.run_row(source.run(connection, run))))
+    with source_of(request).reading() as connection:
+        return models.Run.model_validate(views.run_summary(queries.need_run(connection, run)))
 
 
 @router.get("/runs/{run}/rounds", responses=MISSING | NO_LEDGER)
@@ -171,9 +170,8 @@ def read_agent(request: Request, agent: Id) -> models.Agent:
 @router.get("/agents/{agent}/statement", responses=MISSING | NO_LEDGER)
 def read_statement(request: Request, agent: Id, start: Start = 0, count: Count = 100) -> models.Statement:
     """Return an agent's statement, the newest line first, each payment with its formula filled in."""
-    source = source_of(request)
-    with source.reading() as connection:
-        page = views.statement_page(source, connection, queries.need_agent(connection, agent), start, count)
+    with source_of(request).reading() as connection:
+        page = views.statement_page(connection, queries.need_agent(connection, agent), start, count)
     lines = [
         {"record": line.record, "at": line.at, "what": line.what, "request": line.request, "status": line.status,
          "reward": None if line.reward is None else plain_amount(line.reward), "change": plain_amount(line.change),

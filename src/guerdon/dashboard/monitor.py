@@ -1,12 +1,11 @@
 """Watching the ledger in the background: where it stands, whether it is there, and whether it holds.
 
-Verification recomputes everything, so it runs beside the pages and not before them, and rests in between long enough to
-take at most a tenth of one core.
+Verification recomputes everything, so it runs beside the pages and not before them, gives way while somebody asks for
+one, and rests in between long enough to take at most a tenth of one core.
 """
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -14,6 +13,8 @@ from typing import Literal
 from guerdon.dashboard.source import Head, Source
 from guerdon.ledger.errors import RefusedError, UnavailableError
 
+QUIET = 1.0  # seconds without a request before verification takes the processor
+LONGEST_WAIT = 15.0  # seconds that it waits for them at most
 INTERVAL = 0.5  # seconds between two looks at the ledger
 REST = 10.0  # times as long as the last verification took
 AGAIN = 60.0  # seconds after which a ledger without news is verified again: rows can be edited too
@@ -49,9 +50,9 @@ class _StoppedError(Exception):
 class Monitor:
     """Two threads, one that looks and one that verifies; `snapshot` is what they know."""
 
-    def __init__(self, source: Source, on_failure: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, source: Source) -> None:
         self._source = source
-        self._on_failure = on_failure
+        self._asked = 0.0
         self._snapshot = Snapshot()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -74,6 +75,10 @@ class Monitor:
             thread = threading.Thread(target=work, name=f"guerdon-{work.__name__}", daemon=True)
             thread.start()
             self._threads.append(thread)
+
+    def asked(self) -> None:
+        """Hear that a page is wanted: verification gives way to it."""
+        self._asked = time.monotonic()
 
     def close(self) -> None:
         """Stop watching."""
@@ -104,13 +109,20 @@ class Monitor:
             self._update(check=Check())
             return
         if not found.holds:
-            self._on_failure()
+            self._source.forget()  # it may have been edited since it was read
         state = "verified" if found.holds else "failed"
         self._update(check=Check(state, 1.0, found.records, found.payments, datetime.now(UTC), found.problem))
 
-    def _advance(self, done: float) -> None:
+    def _give_way(self) -> None:
+        """Wait until nobody has asked for anything for a moment."""
+        end = time.monotonic() + LONGEST_WAIT
+        while time.monotonic() < min(end, self._asked + QUIET) and not self.closing:
+            self._closing.wait(0.05)
         if self.closing:
             raise _StoppedError
+
+    def _advance(self, done: float) -> None:
+        self._give_way()
         self._update(check=replace(self._snapshot.check, progress=done))
 
     def _update(self, **changes: object) -> None:
@@ -129,6 +141,8 @@ class Monitor:
             stale = head != seen or now - since > max(AGAIN, 2 * rest)
             if head is not None and stale and now - since >= rest:
                 try:
+                    self._give_way()
+                    now = time.monotonic()
                     self.verify()
                 except _StoppedError:
                     return

@@ -18,6 +18,7 @@ from guerdon.ledger import render
 from guerdon.ledger.errors import UnavailableError
 from guerdon.ledger.money import format_amount
 from guerdon.ledger.queries import common_accounts, find_payout
+from guerdon.ledger.statements import statement as whole_statement
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 LONGEST_FORM = 4096  # bytes of a login
@@ -105,15 +106,11 @@ def runs(request: Request) -> HTMLResponse:
 @router.get("/runs/{number}")
 def run(request: Request, number: str) -> HTMLResponse:
     """Show a run."""
-    source = source_of(request)
-    with source.reading() as connection:
-        data = source.run(connection, number_in(number, "run"))
+    with source_of(request).reading() as connection:
+        row = queries.need_run(connection, number_in(number, "run"))
         unit = read_head(connection).unit
-    row = views.run_row(data)
     state = views.run_state(row.rounds, row.last_activity, row.gap)
-    rule = views.rule_words(data.rule)
-    asked = int(data.request[-1]) if len(data.request) else None
-    return show(request, "run.html", run=row, liability=data.liability, state=state, unit=unit, rule=rule, asked=asked)
+    return show(request, "run.html", run=row, state=state, unit=unit, rule=views.rule_words(row.rule))
 
 
 @router.get("/agents")
@@ -130,13 +127,12 @@ def agents(request: Request) -> HTMLResponse:
 @router.get("/agents/{number}")
 def agent(request: Request, number: str) -> HTMLResponse:
     """Show an agent's money and his statement."""
-    source = source_of(request)
     wanted = request.query_params.get("size", "")
     size = next((size for size in STATEMENT_SIZES if str(size) == wanted), STATEMENT_SIZES[0])
     pager = page_of(request, size, size=str(size) if wanted else "")
-    with source.reading() as connection:
+    with source_of(request).reading() as connection:
         row = queries.need_agent(connection, number_in(number, "agent"))
-        lines = views.statement_page(source, connection, row, pager.start, pager.size)
+        lines = views.statement_page(connection, row, pager.start, pager.size)
         joined = queries.runs_of_agent(connection, row.id)
     shown: dict[str, Any] = {
         "agent": row,
@@ -152,10 +148,9 @@ def statement(request: Request, number: str, form: str) -> Response:
     """Return an agent's whole statement as a file: html to print, csv, json."""
     if form not in FORMS:
         raise queries.UnknownError(f"a statement comes as {', '.join(FORMS)}, not as {form[:20]!r}")
-    source = source_of(request)
-    with source.reading() as connection:
+    with source_of(request).reading() as connection:
         row = queries.need_agent(connection, number_in(number, "agent"))
-        whole = source.statement(connection, row.id, row.name)
+        whole = whole_statement(connection, row.name)
     headers = {"content-security-policy": SANDBOX}
     if form != "html":
         headers["content-disposition"] = f'attachment; filename="statement-{row.id}.{form}"'

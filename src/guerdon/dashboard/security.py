@@ -6,6 +6,7 @@ import ipaddress
 import json
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
@@ -107,14 +108,16 @@ class Access:
 class Guard:
     """ASGI middleware: turns away who may not look, and puts the headers on every answer."""
 
-    def __init__(self, app: Any, access: Access) -> None:
-        self.app, self.access = app, access
+    def __init__(self, app: Any, access: Access, asked: Callable[[], None]) -> None:
+        self.app, self.access, self.asked = app, access, asked
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer, or pass on."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+
+        self.asked()
 
         async def guarded(message: Any) -> None:
             if message["type"] == "http.response.start":

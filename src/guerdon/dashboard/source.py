@@ -5,18 +5,16 @@ from collections import OrderedDict
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
 from guerdon.dashboard.queries import RunData, read_run
 from guerdon.ledger import Ledger, tables
 from guerdon.ledger.errors import RefusedError, UnavailableError
-from guerdon.ledger.statements import Statement, statement
 from guerdon.ledger.verify import UNREADABLE
 
 RUNS_KEPT = 4  # in memory: two hundred thousand payments take 8 MB
-STATEMENTS_KEPT = 8
 PATIENCE = 2.0  # seconds to wait for a database that somebody holds: a page must not hang
 
 
@@ -38,7 +36,6 @@ class Source:
         self._ledger: Ledger | None = None
         self._lock = threading.RLock()
         self._runs: OrderedDict[int, RunData] = OrderedDict()
-        self._statements: OrderedDict[tuple[int, str], Statement] = OrderedDict()
 
     @contextmanager
     def reading(self) -> Generator[Connection]:
@@ -69,22 +66,16 @@ class Source:
         """Return a run's columns; of one that was read before only what came since is read."""
         with self._lock:
             found = read_run(connection, number, self._runs.get(number))
-            _keep(self._runs, number, found, RUNS_KEPT)
-            return found
-
-    def statement(self, connection: Connection, agent: int, name: str) -> Statement:
-        """Return the whole statement of an agent, made once for each state of the ledger."""
-        key = agent, read_head(connection).hash
-        with self._lock:
-            found = self._statements.get(key) or statement(connection, name)
-            _keep(self._statements, key, found, STATEMENTS_KEPT)
+            self._runs[number] = found
+            self._runs.move_to_end(number)
+            while len(self._runs) > RUNS_KEPT:
+                self._runs.popitem(last=False)
             return found
 
     def forget(self) -> None:
         """Drop what was read: the ledger is not what it was."""
         with self._lock:
             self._runs.clear()
-            self._statements.clear()
 
     def close(self) -> None:
         """Let go of the database."""
@@ -100,10 +91,3 @@ def read_head(connection: Connection) -> Head:
     query = select(head.name, head.unit, head.head, head.hash, records.created_at)
     name, unit, record, sealed, at = connection.execute(query.join(tables.records, records.seq == head.head)).one()
     return Head(name, unit, record, sealed.hex(), at)
-
-
-def _keep(kept: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None:
-    kept[key] = value
-    kept.move_to_end(key)
-    while len(kept) > most:
-        kept.popitem(last=False)

@@ -77,15 +77,18 @@ def took_part(data: RunData) -> Any:
 def pay_against_cost(data: RunData) -> list[PayRow]:
     """Return every agent's pay against the cost of the work asked for, in the order of the roster."""
     level = 1 - (1 - CONFIDENCE) / (2 * max(len(data.agents), 1))
-    ratios = distance_ratios(data)
+    ratios, worked = distance_ratios(data), took_part(data)
     order = np.argsort(data.position, kind="stable")
     bounds = np.searchsorted(data.position[order], np.arange(len(data.agents) + 1))
     mine = [order[start:stop] for start, stop in pairwise(bounds)]
-    return [_pay_row(data, agent, where, ratios, level) for agent, where in zip(data.agents, mine, strict=True)]
+    return [
+        _pay_row(data, agent, where, where[worked[where]], ratios, level)
+        for agent, where in zip(data.agents, mine, strict=True)
+    ]
 
 
-def _pay_row(data: RunData, agent: tuple[int, str], where: Any, ratios: Any, level: float) -> PayRow:
-    worked = where[took_part(data)[where]]
+def _pay_row(data: RunData, agent: tuple[int, str], where: Any, worked: Any, ratios: Any, level: float) -> PayRow:
+    """Return the row of an agent, whose payments are `where`, those for a usable gradient `worked`."""
     reward, work = data.reward[worked] / MICRO, data.work[data.round[worked]]
     count, gains = len(worked), reward - work
     difference = float(np.mean(gains)) if count else 0.0

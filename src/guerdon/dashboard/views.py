@@ -7,10 +7,10 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Connection
 
 from guerdon.dashboard.explanations import Formula, formula
-from guerdon.dashboard.queries import AgentRow, RunData, RunRow, evidence_of, usual_gap
-from guerdon.dashboard.source import Source
+from guerdon.dashboard.queries import AgentRow, RunRow, evidence_of
+from guerdon.dashboard.source import read_head
 from guerdon.ledger.money import plain_amount
-from guerdon.ledger.statements import Line
+from guerdon.ledger.statements import Line, read_lines
 
 QUIET = 120.0  # seconds without a round after which a run may count as quiet
 GAPS = 3.0  # or so many times the usual time between rounds, if that is longer
@@ -60,24 +60,15 @@ def run_summary(run: RunRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def run_row(data: RunData) -> RunRow:
-    """Return a run's line in the list of runs, from its columns."""
-    return RunRow(
-        data.id, data.name, data.rule, data.cost, len(data.agents), len(data.record), int(data.reward.sum()),
-        data.started_at, data.last_activity, usual_gap(data.at[:-21:-1]),
-    )  # fmt: skip
-
-
 def agent_summary(agent: AgentRow) -> dict[str, Any]:
     """Return an agent as the API has him."""
     amounts = {name: plain_amount(getattr(agent, name)) for name in agent._fields[2:]}
     return {"id": agent.id, "name": agent.name} | amounts
 
 
-def statement_page(source: Source, connection: Connection, agent: AgentRow, start: int, count: int) -> StatementPage:
+def statement_page(connection: Connection, agent: AgentRow, start: int, count: int) -> StatementPage:
     """Return `count` lines of an agent's statement from the `start`-th newest on."""
-    whole = source.statement(connection, agent.id, agent.name)
-    lines = whole.lines[::-1][start : start + count]
+    lines, total = read_lines(connection, agent.id, start, count)
     evidence = evidence_of(connection, agent.id, [line.record for line in lines if line.kind == "round"])
-    filled = [(line, formula(evidence[line.record]) if line.record in evidence else None) for line in lines]
-    return StatementPage(agent, whole.unit, len(whole.lines), filled)
+    filled = [(line, formula(evidence[line.record]) if line.record in evidence else None) for line in lines[::-1]]
+    return StatementPage(agent, read_head(connection).unit, total, filled)

@@ -1,5 +1,5 @@
 // One agent's pay against the cost of his work, added up; and printing.
-import { colour, draw, number, plain, read } from "/static/charts.js";
+import { colour, draw, number, plain, read, ready } from "/static/charts.js";
 
 const box = document.getElementById("agent");
 document.getElementById("print").addEventListener("click", () => print());
@@ -8,6 +8,7 @@ async function update() {
   const unit = box.dataset.unit;
   try {
     const data = await read(`/api/agents/${box.dataset.agent}/runs/${document.getElementById("run").value}`);
+    await ready;
     show(data, unit);
   } catch (error) {
     console.info(`not updated: ${error.message}`);

@@ -2,6 +2,9 @@
 const colours = { blue: "#0072B2", orange: "#E69F00", green: "#009E73", red: "#D55E00", sky: "#56B4E9", purple: "#CC79A7", yellow: "#F0E442" };
 const drawn = new Map();
 
+// Plotly is large: while it loads, the numbers are fetched already.
+export const ready = window.Plotly ? Promise.resolve() : new Promise((done) => document.getElementById("plotly").addEventListener("load", done));
+
 export function colour(name) {
   const dark = style("--scheme") === "dark";
   if (dark && name === "blue") return "#56B4E9";

@@ -1,5 +1,5 @@
 // The charts of a run; drawn again whenever the ledger has changed.
-import { colour, draw, number, plain, read, shorten, style } from "/static/charts.js";
+import { colour, draw, number, plain, read, ready, shorten, style } from "/static/charts.js";
 
 const box = document.getElementById("run");
 const address = `/api/runs/${box.dataset.run}`;
@@ -17,6 +17,7 @@ async function update() {
   const matrix = until === null ? "/participation" : `/participation?last=${until}`;
   try {
     const [rounds, agents, distances, participation] = await Promise.all(["/rounds", "/agents", "/distances", matrix].map((part) => read(address + part)));
+    await ready;
     if (mine !== sequence) return;
     drawRounds(rounds);
     drawPay(agents.agents);
