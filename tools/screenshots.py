@@ -41,7 +41,7 @@ def _run(page: Page, address: str, name: str = "dashboard-run.png") -> None:
 def _agent(page: Page, address: str) -> None:
     page.goto(f"{address}/agents/6")
     page.wait_for_selector("#course .main-svg >> nth=0")
-    _keep(page, "dashboard-agent.png", 1000)
+    _keep(page, "dashboard-agent.png", 1300)
 
 
 def _playground(page: Page, address: str) -> None:

@@ -114,19 +114,23 @@ def test_tampering_while_one_looks(
     visitor.leave(served.address)
 
 
-def test_a_ledger_that_cannot_be_read_at_all(small: Path, serve: Callable[..., Served]) -> None:
+def test_what_cannot_be_read_is_said(small: Path, serve: Callable[..., Served], visitor: Visitor) -> None:
     with closing(sqlite3.connect(small)) as connection:
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {name}")
         connection.execute("UPDATE rounds SET metrics = 'not json'")
+        connection.execute("UPDATE runs SET rule = 'nor this' WHERE id = 2")
         connection.commit()
     served = serve(small)
-    answer = ask(served, "/runs/1")
-    assert answer.status == 503
-    assert "run `guerdon ledger verify`" in answer.text
-    assert "Traceback" not in answer.text
-    assert ask(served, "/api/runs/1/rounds").status == 503
     assert ask(served, "/agents").status == 200, "what can be read is shown"
+    for path in ("/runs/2", "/api/runs", "/api/runs/1/rounds"):
+        answer = ask(served, path)
+        assert answer.status == 503, path
+        assert "run `guerdon ledger verify`" in answer.text
+        assert "Traceback" not in answer.text
+    page = visitor.visit(f"{served.address}/runs/1")
+    page.wait_for_selector("#stale:visible")
+    assert "cannot be read" in page.locator("#stale").inner_text()
 
 
 def test_a_database_that_disappears_and_comes_back(
@@ -230,6 +234,7 @@ def test_a_missing_extra(tmp_path: Path) -> None:
     assert message == "error: `guerdon dashboard` needs fastapi; install it with: pip install 'guerdon[dashboard]'"
 
 
+@pytest.mark.slow
 def test_it_stops_at_once_with_a_verification_running(ledgers: Callable[[str], Path]) -> None:
     process, served = start("--db", str(ledgers("large")))
     assert ask(served, "/api/status").json()["verification"]["state"] in ("waiting", "checking")

@@ -78,8 +78,8 @@ def list_runs(request: Request, start: Start = 0, count: Count = 100) -> models.
     """List the runs, the newest activity first."""
     with source_of(request).reading() as connection:
         rows, total = queries.list_runs(connection, start, count)
-        unit = read_head(connection).unit
-    return models.Runs.model_validate({"unit": unit, "total": total, "runs": [views.run_summary(row) for row in rows]})
+        unit, shown = read_head(connection).unit, [views.run_summary(row) for row in rows]
+    return models.Runs.model_validate({"unit": unit, "total": total, "runs": shown})
 
 
 @router.get("/runs/{run}", responses=MISSING | NO_LEDGER)
@@ -119,7 +119,7 @@ def read_distances(request: Request, run: Id) -> models.Distances:
     source = source_of(request)
     with source.reading() as connection:
         data = source.run(connection, run)
-    band = honest_band(data)
+        band = honest_band(data)
     counted = histogram_of(data, band)
     shown = {"band": band and band._asdict(), "histogram": counted and counted._asdict()}
     return models.Distances.model_validate(shown)

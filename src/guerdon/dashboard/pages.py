@@ -97,10 +97,10 @@ def runs(request: Request) -> HTMLResponse:
         with source_of(request).reading() as connection:
             rows, total = queries.list_runs(connection, pager.start, pager.size)
             unit = read_head(connection).unit
+            shown = [(row, views.state_of(row), views.rule_words(row.rule)) for row in rows]
     except UnavailableError as error:
         return show(request, "runs.html", missing=str(error), runs=[], pager=pager)
-    shown = [(row, views.run_state(row.rounds, row.last_activity, row.gap)) for row in rows]
-    return show(request, "runs.html", runs=shown, pager=pager._replace(total=total), unit=unit, rule=views.rule_words)
+    return show(request, "runs.html", runs=shown, pager=pager._replace(total=total), unit=unit)
 
 
 @router.get("/runs/{number}")
@@ -108,9 +108,8 @@ def run(request: Request, number: str) -> HTMLResponse:
     """Show a run."""
     with source_of(request).reading() as connection:
         row = queries.need_run(connection, number_in(number, "run"))
-        unit = read_head(connection).unit
-    state = views.run_state(row.rounds, row.last_activity, row.gap)
-    return show(request, "run.html", run=row, state=state, unit=unit, rule=views.rule_words(row.rule))
+        rule, unit = views.rule_words(row.rule), read_head(connection).unit
+    return show(request, "run.html", run=row, state=views.state_of(row), unit=unit, rule=rule)
 
 
 @router.get("/agents")

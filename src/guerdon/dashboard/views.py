@@ -40,6 +40,11 @@ def run_state(rounds: int, last_activity: datetime, gap: float, now: datetime | 
     return "active" if silence <= max(QUIET, GAPS * gap) else "quiet"
 
 
+def state_of(run: RunRow) -> RunState:
+    """Return a run's state now."""
+    return run_state(run.rounds, run.last_activity, run.gap)
+
+
 def rule_words(rule: str) -> str:
     """Return a recorded rule in words."""
     settings: dict[str, Any] = json.loads(rule)
@@ -54,7 +59,7 @@ def rule_words(rule: str) -> str:
 def run_summary(run: RunRow) -> dict[str, Any]:
     """Return a run of the list as the API has it."""
     return {
-        "id": run.id, "name": run.name, "state": run_state(run.rounds, run.last_activity, run.gap),
+        "id": run.id, "name": run.name, "state": state_of(run),
         "rule": rule_words(run.rule), "cost": run.cost, "agents": run.agents, "rounds": run.rounds,
         "paid": plain_amount(run.paid), "started_at": run.started_at, "last_activity": run.last_activity,
     }  # fmt: skip

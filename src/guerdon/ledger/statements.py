@@ -179,7 +179,8 @@ def _settlements(connection: Connection, agent: int) -> dict[int, str]:
         .join(entry, entry.c.record == batch.c.record)
         .join(account, account.c.id == entry.c.source)
     )
-    rows = connection.execute(query.where(account.c.owner == agent))
+    mine = query.where(account.c.owner == agent, entry.c.source != tables.TREASURY)  # which the index leaves out
+    rows = connection.execute(mine)
     return {row.record: f"payout {row.number} {row.outcome}" for row in rows}
 
 

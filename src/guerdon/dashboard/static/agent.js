@@ -1,5 +1,5 @@
 // One agent's pay against the cost of his work, added up; and printing.
-import { colour, draw, number, plain, read, ready } from "/static/charts.js";
+import { colour, complain, draw, number, plain, read, ready } from "/static/charts.js";
 
 const box = document.getElementById("agent");
 document.getElementById("print").addEventListener("click", () => print());
@@ -10,8 +10,9 @@ async function update() {
     const data = await read(`/api/agents/${box.dataset.agent}/runs/${document.getElementById("run").value}`);
     await ready;
     show(data, unit);
+    complain(null);
   } catch (error) {
-    console.info(`not updated: ${error.message}`);
+    complain(error);
   }
 }
 

@@ -30,6 +30,13 @@ export function style(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+// Says at the top of the page why charts could not be drawn, or takes that back.
+export function complain(error) {
+  const box = document.getElementById("stale");
+  box.hidden = !error;
+  box.querySelector("span").textContent = error?.message ?? "";
+}
+
 export async function read(address, signal) {
   const answer = await fetch(address, { signal });
   const body = await answer.json();

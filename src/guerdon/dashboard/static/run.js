@@ -1,5 +1,5 @@
 // The charts of a run; drawn again whenever the ledger has changed.
-import { colour, draw, number, plain, read, ready, shorten, style } from "/static/charts.js";
+import { colour, complain, draw, number, plain, read, ready, shorten, style } from "/static/charts.js";
 
 const box = document.getElementById("run");
 const address = `/api/runs/${box.dataset.run}`;
@@ -23,9 +23,10 @@ async function update() {
     drawPay(agents.agents);
     drawDistances(distances, agents.agents);
     drawMatrix(participation);
+    complain(null);
     box.dataset.drawn = String(rounds.round.at(-1) ?? 0);
   } catch (error) {
-    console.info(`not updated: ${error.message}`);
+    complain(error);
   }
 }
 
