@@ -57,6 +57,15 @@ def test_the_band_holds_95_percent_of_honest_distances(variance: Any) -> None:
     assert band.participants == 10
 
 
+def test_the_band_knows_that_what_was_expected_was_estimated() -> None:
+    # From two others of three the estimate itself is noisy: taken for exact, 27 dimensions would be found in place of 40.
+    data = played(OutputAgreement(AffineCost(1, 1)), 1000, np.full(4, 8), EQUAL)
+    band = statistics.honest_band(data)
+    assert band is not None
+    assert band.freedom == pytest.approx(40, rel=0.12)
+    assert band.inside == pytest.approx(0.95, abs=0.015)
+
+
 def test_the_band_with_unequal_directions() -> None:
     scales = np.geomspace(1, 0.1, 200)
     data = played(OutputAgreement(AffineCost(1, 1)), 400, HONEST, scales)
