@@ -45,7 +45,7 @@ class Training:
             self.ledger.record_round(self.run, self.number, request, payments, evidence, **told)
 
 
-def small_ledger(path: Path) -> None:
+def small_ledger(path: Path | str) -> None:
     """Fill a ledger with runs, a cheat, losses, a deposit and payouts of every outcome."""
     with Ledger(path, unit="EUR") as ledger:
         ledger.enrol({NAMES[0]: None})

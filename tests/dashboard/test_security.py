@@ -16,6 +16,7 @@ from guerdon.dashboard.serve import find_token
 from guerdon.ledger import Ledger
 from tests.dashboard.conftest import Served, Visitor, ask
 from tests.dashboard.scenes import Training
+from tests.dashboard.test_live import tamper
 
 TOKEN = "correct-horse-battery-staple"  # noqa: S105
 HOSTILE = [
@@ -144,6 +145,20 @@ def test_without_the_token_nothing_is_shown(locked: Served) -> None:
     assert ask(locked, f"/api/runs?token={TOKEN}").status == 401, "a token in an address is no token"
     assert ask(locked, "/runs", Cookie=f"{COOKIE}={TOKEN}").status == 303
     assert ask(locked, "/runs", Cookie=f'{COOKIE}="a;b\\"; =').status == 303
+
+
+def test_who_is_not_let_in_learns_nothing(small: Path, serve: Callable[..., Served]) -> None:
+    tamper(small)
+    served = serve(small, access=Access(TOKEN, loopback=False))
+    while served.app.state.monitor.snapshot.check.state != "failed":
+        time.sleep(0.05)
+    pages = [ask(served, path).text for path in ("/login", "/static/nothing", "/static/%2e%2e%2fapp.py")]
+    pages.append(ask(served, "/login", "POST", b"token=wrong").text)
+    told = ask(served, "/payouts", Authorization=f"Bearer {TOKEN}").text
+    secrets = ["Vigo", "EUR", "verification failed", str(served.app.state.monitor.snapshot.head.hash)]
+    for secret in secrets:
+        assert secret in told, "or this test shows nothing"
+        assert not [page for page in pages if secret in page]
 
 
 def test_with_the_token(locked: Served) -> None:

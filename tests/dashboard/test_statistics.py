@@ -58,7 +58,7 @@ def test_the_band_holds_95_percent_of_honest_distances(variance: Any) -> None:
 
 
 def test_the_band_knows_that_what_was_expected_was_estimated() -> None:
-    # From two others of three the estimate itself is noisy: taken for exact, 27 dimensions would be found in place of 40.
+    # From so few others the estimate is noisy itself: taken for exact, 27 dimensions would be found in place of 40.
     data = played(OutputAgreement(AffineCost(1, 1)), 1000, np.full(4, 8), EQUAL)
     band = statistics.honest_band(data)
     assert band is not None

@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse,
 from guerdon.dashboard import queries, views
 from guerdon.dashboard.api import monitor_of, source_of
 from guerdon.dashboard.live import status
+from guerdon.dashboard.monitor import Snapshot
 from guerdon.dashboard.playground import LARGEST_BATCH, MOST_AGENTS, can_simulate
 from guerdon.dashboard.security import COOKIE, SANDBOX, SESSION, Access, safe_next
 from guerdon.dashboard.source import read_head
@@ -47,15 +48,17 @@ class Pager(NamedTuple):
 
 
 def show(request: Request, template: str, status_code: int = 200, **content: Any) -> HTMLResponse:
-    """Return a page made from a template."""
+    """Return a page made from a template; to whom the token is not known it tells nothing of the ledger."""
     state = request.app.state
-    snapshot = status(monitor_of(request).snapshot)
+    admitted = state.access.admits(dict(request.headers))
+    snapshot = status(monitor_of(request).snapshot if admitted else Snapshot())
     common = {
         "path": request.url.path,
         "status": snapshot,
         "unit": snapshot["unit"] or "",
-        "has_report": state.report.is_file(),
-        "guarded": state.access.token is not None,
+        "has_report": admitted and state.report.is_file(),
+        "admitted": admitted,
+        "guarded": state.access.token is not None and admitted,
         "plotly": state.plotly,
         "plotly_styles": state.plotly_styles,
         "version": state.version,
