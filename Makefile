@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test lint types imports unit test-slow reproduce demo-flower bench clean
+.PHONY: help install test lint types imports unit test-slow reproduce demo-flower screenshots bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ reproduce: $(STAMP)  ## every experiment of the paper at full size; writes resul
 demo-flower: $(STAMP)  ## paid rounds on a real Flower deployment on this machine (PyTorch where installed)
 	@if $(BIN)/python -c 'import torch' 2>/dev/null; then app=paid-torch; else app=paid-numpy; fi; \
 	$(BIN)/python -m examples.demo_flower --app $$app
+
+screenshots: $(STAMP)  ## draw the dashboard's pictures in docs/images again (needs Chromium)
+	$(BIN)/python -m tools.screenshots
 
 bench: $(STAMP)  ## speed and memory, as ratios against a peer in the same run
 	$(BIN)/python -m benchmarks

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 from rich.console import Console
 
-from benchmarks import flower, gather, importing, ledger, scaling, simulator
+from benchmarks import dashboard, flower, gather, importing, ledger, scaling, simulator
 
 
 def main() -> int:
@@ -14,7 +14,7 @@ def main() -> int:
     console = Console()
     console.print(f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}")
     broken: list[str] = []
-    for benchmark in (importing, gather, ledger, simulator, scaling, flower):
+    for benchmark in (importing, gather, ledger, dashboard, simulator, scaling, flower):
         table, complaints = benchmark.run()
         console.print(table)
         broken += complaints

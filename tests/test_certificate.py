@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from guerdon import AffineCost, BalancedVariance, FlatPay, OutputAgreement
-from guerdon.agents import Portion, Reporting, shrink
-from guerdon.certificate import Certificate, certify, standard_deviations, student_quantile
+from guerdon.agents import Fixed, Portion, Reporting, shrink
+from guerdon.certificate import Certificate, certify, standard_deviations
 from guerdon.problems import linear_regression
 from guerdon.problems.linear_regression import optimal_step
+from guerdon.quantiles import student_quantile
 from guerdon.simulation import TrueVariance
 
 COST = AffineCost(1, 1)
@@ -92,10 +93,16 @@ def test_a_rule_that_deters_all_that_is_tried_holds() -> None:
     assert certify(PROBLEM, OutputAgreement(COST), 8, STEP, tried, repetitions=50).holds
 
 
-def test_student_quantiles() -> None:
-    # From tables: t(0.975, 10) = 2.2281, t(0.995, 30) = 2.7500, t(0.9995, 249) = 3.3303.
-    for probability, freedom, value in ((0.975, 10, 2.2281), (0.995, 30, 2.7500), (0.9995, 249, 3.3303)):
-        assert student_quantile(probability, freedom) == pytest.approx(value, abs=3e-3)
+def test_others_may_do_something_else_and_each_deviation_is_announced() -> None:
+    # Known variance, the others at 4 of 8: E[R] falls by h'(8)·8²·(1/4 − 1/8)/9, whatever he does himself.
+    heard: list[str] = []
+    rule, tried = OutputAgreement(COST, TrueVariance()), {"half": Reporting(Portion(0.5))}
+    settings: dict[str, Any] = {"rounds": 10, "repetitions": 200}
+    usual = certify(PROBLEM, rule, 8, STEP, tried, **settings)
+    slack = certify(PROBLEM, rule, 8, STEP, tried, others=Fixed(4), announce=heard.append, **settings)
+    assert heard == ["do as asked", "half"]
+    assert slack.honest_error < 0.1
+    assert slack.honest_utility - usual.honest_utility == pytest.approx(-8 / 9, abs=4 * 1.5 * 0.1)
 
 
 def test_deviations_fit_the_request() -> None:

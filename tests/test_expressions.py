@@ -1,6 +1,8 @@
 """Text from the command line: understood or refused, never executed."""
 
 import contextlib
+import sys
+import threading
 
 import pytest
 from hypothesis import given
@@ -105,3 +107,33 @@ def test_slope_agrees_with_a_complex_step(text: str, point: float) -> None:
         step = 1e-30
         expected = complex(function(complex(point, step))).imag / step
         assert float(derivative(function, point)) == pytest.approx(expected, rel=1e-10, abs=1e-10)
+
+
+def test_many_threads_may_parse_at_once() -> None:
+    # CPython 3.11 fails now and then where several threads build trees at once, most of all when garbage is collected.
+    failed: list[str] = []
+
+    class Garbage:
+        def __del__(self) -> None:
+            self.own = None
+
+    def work() -> None:
+        for _ in range(1500):
+            garbage = Garbage()
+            garbage.own = garbage  # pyright: ignore[reportAttributeAccessIssue]
+            try:
+                parse("1 + s*(2 + s*(3 + s*(4 + s*(5 + s))))**1.5")
+            except SystemError as error:
+                failed.append(str(error))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert failed == []

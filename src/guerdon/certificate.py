@@ -10,9 +10,8 @@ level 1 − (1 − confidence)/m, from Student's t.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -34,6 +33,7 @@ from guerdon.arrays import check_number, check_positive_integer
 from guerdon.costs import Cost
 from guerdon.mechanisms import Mechanism
 from guerdon.problems import Problem
+from guerdon.quantiles import student_quantile
 from guerdon.requests import fixed_request
 from guerdon.simulation import simulate
 
@@ -84,13 +84,16 @@ def certify(
     confidence: float = 0.95,
     tolerance: float | None = None,
     cost: Cost | None = None,
+    others: Agent | None = None,
     progress: bool = False,
+    announce: Callable[[str], None] | None = None,
 ) -> Certificate:
     """Simulate each deviation of one agent against cooperation, and return what it gains and a verdict on each.
 
     A deviation is deterred if with the stated confidence it gains at most `tolerance` a round (default: 2 % of the
     cost of the work asked for; at an equilibrium declining gains exactly nothing, so some tolerance there must be); not
-    deterred if it gains more; undecided otherwise, with the repetitions that would decide.
+    deterred if it gains more; undecided otherwise, with the repetitions that would decide. The `others` cooperate
+    unless told otherwise; `announce` is told the name of each deviation before it is simulated.
     """
     check_positive_integer("request", request)
     check_number("confidence", confidence, minimum=0, inclusive=False)
@@ -100,11 +103,13 @@ def certify(
     slack = 0.02 * float(cost(request)) if tolerance is None else tolerance
     tried = dict(standard_deviations(request, problem.max_batch) if deviations is None else deviations)
 
-    def utilities(agent: Agent) -> Any:
+    def utilities(name: str, agent: Agent) -> Any:
         """Return agent 0's mean utility per round in each repetition."""
+        if announce is not None:
+            announce(name)
         history = simulate(
             problem,
-            [agent, *[Cooperative()] * (num_agents - 1)],
+            [agent, *[others or Cooperative()] * (num_agents - 1)],
             mechanism,
             fixed_request(request, step),
             rounds,
@@ -115,9 +120,9 @@ def certify(
         )
         return np.mean(history.utilities["reward"][:, :, 0], axis=1, dtype=np.float64)
 
-    honest = utilities(Reporting(Portion(1.0)))
+    honest = utilities("do as asked", Reporting(Portion(1.0)))
     quantile = student_quantile(1 - (1 - confidence) / (2 * max(len(tried), 1)), len(honest) - 1)
-    findings = tuple(_judge(name, utilities(agent) - honest, quantile, slack) for name, agent in tried.items())
+    findings = tuple(_judge(name, utilities(name, agent) - honest, quantile, slack) for name, agent in tried.items())
     error = float(np.std(honest, ddof=1) / math.sqrt(len(honest)))
     return Certificate(findings, float(np.mean(honest)), error, confidence, slack, len(honest), rounds)
 
@@ -137,15 +142,6 @@ def standard_deviations(request: int, max_batch: int) -> dict[str, Agent]:
         "work, flip the sign": sign_flip(),
         "send garbage": garbage(10.0),
     }
-
-
-def student_quantile(probability: float, freedom: int) -> float:
-    """Return the quantile of Student's t, by Cornish and Fisher's expansion around the normal: 4 digits from 10 on."""
-    z = NormalDist().inv_cdf(probability)
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / freedom + second / freedom**2 + third / freedom**3
 
 
 def _judge(name: str, gains: Any, quantile: float, tolerance: float) -> Finding:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import guerdon
-from guerdon import cli_flower, cli_ledger
+from guerdon import cli_dashboard, cli_flower, cli_ledger
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.evidence import gather
 from guerdon.files import read_gradients
@@ -54,6 +54,7 @@ app = typer.Typer(
 )
 app.add_typer(cli_ledger.app, name="ledger")
 app.add_typer(cli_flower.app, name="flower")
+app.command(epilog="Example: [bold]guerdon dashboard --db guerdon.db[/]")(cli_dashboard.dashboard)
 
 
 class RuleName(StrEnum):

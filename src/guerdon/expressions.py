@@ -8,6 +8,7 @@ numbers (value, derivative), so that it is exact and not a finite difference.
 import ast
 import math
 import operator
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from guerdon.arrays import Array, namespace
 
 VARIABLE = "s"
 LONGEST = 200  # characters: far more than a cost needs, far less than the parser's recursion can bear
+
+# CPython 3.11 counts the depth of all trees being built in one place: threads that parse at once upset it (gh-106905).
+_ONE_AT_A_TIME = threading.Lock()
 
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -104,7 +108,8 @@ def parse(text: str) -> Callable[[Any], Any]:
     if len(text) > LONGEST:
         raise ValueError(f"an expression must have at most {LONGEST} characters, got {len(text)}")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        with _ONE_AT_A_TIME:
+            tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"cannot read the expression {text!r}: {getattr(error, 'msg', error)}") from None
     _check(tree)

@@ -89,8 +89,8 @@ def test_nodes_that_fail_or_die_in_the_middle_of_a_round(up: Up) -> None:
     assert paid(ledger)[:3] == [{"declined": 1, "paid": 3}] * 3
     why = {name: [line.why for line in ledger.statement(name).lines if line.round] for name in NAMES}
     assert "raised an exception (<class 'ZeroDivisionError'>:<'this node cannot count'>)" in why["n1"][0]
-    assert "failed" in why["n2"][1]
-    assert "failed" in why["n3"][2] or "no reply before the deadline" in why["n3"][2]
+    for name, index in (("n2", 1), ("n3", 2)):  # Flower tells of it after a while, perhaps after the deadline
+        assert "failed" in why[name][index] or "no reply before the deadline" in why[name][index]
     assert [line.status for line in ledger.statement("n0").lines if line.round] == ["paid"] * 4
     assert ledger.roster("run") == NAMES  # the node that came back has its old account
     assert ledger.verify().holds

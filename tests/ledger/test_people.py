@@ -16,8 +16,9 @@ import pytest
 
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import MICRO, format_amount
-from guerdon.ledger.queries import Balance
+from guerdon.ledger.queries import Balance, find_agent
 from guerdon.ledger.render import statement_csv, statement_html, statement_json
+from guerdon.ledger.statements import read_lines
 from tests.ledger.scenes import HARSH, NAMES, RULE, busy_ledger, play, record
 
 HOSTILE = [
@@ -75,7 +76,7 @@ def test_those_who_were_not_paid_are_told_why(ledger: Ledger) -> None:
     ledger.record_round("run", *one.arguments(), notes=["", "", "", "exploded"])
     (line,) = ledger.statement("west").lines
     assert line.status == "invalid"
-    assert line.why.startswith("nothing: his gradient holds NaN")
+    assert line.why.startswith("nothing: what he sent cannot be computed with")
     assert line.why.endswith("note: exploded")
 
 
@@ -279,3 +280,15 @@ def test_runs_and_rounds_are_summed_up(ledger: Ledger) -> None:
 def test_an_empty_table_is_not_exported(ledger: Ledger, tmp_path: Path, form: str, table: str) -> None:
     with pytest.raises(ValueError, match=f"there is nothing to export yet: no {table}"):
         ledger.export(form, io.StringIO() if form == "csv" else tmp_path / "x.parquet", table)
+
+
+def test_a_part_of_a_statement_is_that_part_of_the_whole(ledger: Ledger) -> None:
+    busy_ledger(ledger)
+    with ledger.reading() as connection:
+        agent = find_agent(connection, "north").id
+        whole = ledger.statement("north").lines
+        assert len(whole) > 12
+        for skipped, count in ((0, 5), (3, 4), (len(whole) - 2, 5), (len(whole), 5), (10**6, 1), (0, 10**6), (2, None)):
+            stop = max(len(whole) - skipped, 0)
+            start = 0 if count is None else max(stop - count, 0)
+            assert read_lines(connection, agent, skipped, count) == (whole[start:stop], len(whole)), (skipped, count)

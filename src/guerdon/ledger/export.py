@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TextIO
 
 from sqlalchemy import Connection, select
 
+from guerdon.arrays import check_choice
 from guerdon.ledger import tables
 from guerdon.ledger.money import MICRO, plain_amount
 from guerdon.ledger.render import as_cell
@@ -230,3 +231,15 @@ def _text(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     return f"{value:f}" if isinstance(value, Decimal) else value
+
+
+def export(connection: Connection, form: str, table: str, out: Any) -> None:
+    """Write the ledger in one of the forms, or raise if there is none of that name."""
+    check_choice("form", form, (*JOURNALS, "csv", "parquet"))
+    check_choice("table", table, tuple(ROWS))
+    if form in JOURNALS and table != "journal":
+        raise ValueError(f"`table` must be 'journal' for {form}, got {table!r}")
+    if form in JOURNALS:
+        JOURNALS[form](connection, out)
+    else:
+        (write_csv if form == "csv" else write_parquet)(connection, table, out)

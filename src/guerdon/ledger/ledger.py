@@ -4,6 +4,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -15,7 +16,7 @@ from guerdon.ledger.checks import check_micro, check_name, check_roster, check_s
 from guerdon.ledger.database import NO_LEDGER, Database, schema_digest
 from guerdon.ledger.enrolment import enrol, join, members, next_number
 from guerdon.ledger.errors import RefusedError, UnavailableError, told_plainly
-from guerdon.ledger.export import JOURNALS, ROWS, write_csv, write_parquet
+from guerdon.ledger.export import export
 from guerdon.ledger.liability import Accounts, freeze, lines, settle, thaw
 from guerdon.ledger.money import format_amount, to_micro
 from guerdon.ledger.replay import padded, replay_state
@@ -329,21 +330,18 @@ class Ledger:
 
         `table`: the "journal" of all that moved money, or (csv and parquet) the "payments" with their evidence.
         """
-        check_choice("form", form, (*JOURNALS, "csv", "parquet"))
-        check_choice("table", table, tuple(ROWS))
-        if form in JOURNALS and table != "journal":
-            raise ValueError(f"`table` must be 'journal' for {form}, got {table!r}")
         with self._database.reading() as connection:
-            if form in JOURNALS:
-                JOURNALS[form](connection, out)
-            else:
-                (write_csv if form == "csv" else write_parquet)(connection, table, out)
+            export(connection, form, table, out)
 
     @property
     def unit(self) -> str:
         """What amounts are counted in."""
         with self._database.reading() as connection:
             return connection.execute(select(tables.ledger.c.unit)).scalar_one()
+
+    def reading(self) -> AbstractContextManager[Connection]:
+        """Give a connection that sees one unchanging state, for questions that are not answered here."""
+        return self._database.reading()
 
     # Inside
 

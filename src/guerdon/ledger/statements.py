@@ -109,18 +109,36 @@ def payslips(connection: Connection, run: AnyRow) -> list[Payslip]:
 def statement(connection: Connection, name: str) -> Statement:
     """Return the statement of the agent of that name, or of the only one whose name begins so."""
     agent = find_agent(connection, name)
-    moves, paid = _moves(connection, agent.id), _payments(connection, agent.id)
-    settled = _settlements(connection, agent.id)
-    numbers = sorted(set(moves) | set(paid) | set(settled))
-    records = {row.seq: row for row in _in_parts(connection, tables.records, tables.records.c.seq, numbers)}
-    standing: dict[str, int] = dict.fromkeys(tables.PERSONAL, 0)
-    lines: list[Line] = []
-    for number in numbers:
-        for kind, amount in moves.get(number, {}).items():
-            standing[kind] += amount
-        lines.append(_line(records[number], paid.get(number), settled.get(number), moves.get(number, {}), standing))
+    lines, _ = read_lines(connection, agent.id)
     head = connection.execute(select(tables.ledger)).one()
     return Statement(agent.name, head.unit, head.name, lines)
+
+
+def read_lines(
+    connection: Connection, agent: int, skipped: int = 0, count: int | None = None
+) -> tuple[list[Line], int]:
+    """Return an agent's lines in order, and how many there are; with a `count` only so many before the last `skipped`.
+
+    What the accounts held is added up from the beginning, but only the lines that are wanted are made.
+    """
+    moves, settled = _moves(connection, agent), _settlements(connection, agent)
+    paid_in = select(tables.payments.c.record).where(tables.payments.c.agent == agent)
+    numbers = sorted(set(moves) | set(settled) | set(connection.execute(paid_in).scalars()))
+    stop = max(len(numbers) - skipped, 0)
+    wanted = numbers[0 if count is None else max(stop - count, 0) : stop]
+    if not wanted:
+        return [], len(numbers)
+    paid = _payments(connection, agent, wanted[0], wanted[-1])
+    records = {row.seq: row for row in _in_parts(connection, tables.records, tables.records.c.seq, wanted)}
+    standing: dict[str, int] = dict.fromkeys(tables.PERSONAL, 0)
+    lines: list[Line] = []
+    for number in numbers[:stop]:
+        moved = moves.get(number, {})
+        for kind, amount in moved.items():
+            standing[kind] += amount
+        if number in records:
+            lines.append(_line(records[number], paid.get(number), settled.get(number), moved, standing))
+    return lines, len(numbers)
 
 
 def _line(
@@ -182,9 +200,11 @@ def _moves(connection: Connection, agent: int) -> dict[int, dict[str, int]]:
     return moves
 
 
-def _payments(connection: Connection, agent: int) -> dict[int, AnyRow]:
-    """Return the agent's payments, each with its round, by record."""
-    return {row.record: row for row in connection.execute(_paid().where(tables.payments.c.agent == agent))}
+def _payments(connection: Connection, agent: int, first: int, last: int) -> dict[int, AnyRow]:
+    """Return the agent's payments from record to record, each with its round, by record."""
+    paid = tables.payments.c
+    mine = _paid().where(paid.agent == agent, paid.record.between(first, last))
+    return {row.record: row for row in connection.execute(mine)}
 
 
 def _paid() -> Select[Any]:
@@ -203,7 +223,8 @@ def _settlements(connection: Connection, agent: int) -> dict[int, str]:
         .join(entry, entry.c.record == batch.c.record)
         .join(account, account.c.id == entry.c.source)
     )
-    rows = connection.execute(query.where(account.c.owner == agent))
+    mine = query.where(account.c.owner == agent, entry.c.source != tables.TREASURY)  # which the index leaves out
+    rows = connection.execute(mine)
     return {row.record: f"payout {row.number} {row.outcome}" for row in rows}
 
 

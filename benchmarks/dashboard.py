@@ -1,0 +1,139 @@
+"""The dashboard on a ledger with 200,000 payments: what each page takes, from asking to the last byte, and drawn.
+
+The peer of a page is the page that shows nothing from the ledger, the playground, in the same run. Every page is asked
+for by a server that has just started, with nothing read before, while the ledger is being verified in the background:
+as somebody meets it who opens the dashboard. The promise is about the page, what its charts ask for included, and about
+when a browser, where there is one, shows it; the time until charts are drawn is mostly Plotly's start, and reported.
+"""
+
+import http.client
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from rich.table import Table
+
+from guerdon import AffineCost, OutputAgreement, gather
+from guerdon.ledger import Ledger
+
+AGENTS, ROUNDS = 100, 2_000  # 200,000 payments
+RUNS = 3
+FIRST_PAGE, ANY_PAGE = 1.0, 2.0  # seconds, promised
+RULE = OutputAgreement(AffineCost(1, 1))
+PAGES = {
+    "/playground": (),
+    "/runs": (),
+    "/runs/1": ("/rounds", "/agents", "/distances", "/participation"),
+    "/agents": (),
+    "/agents/7": ("/runs/1",),
+    "/agents/7?size=1000": ("/runs/1",),
+    "/agents/7/statement.html": (),
+    "/payouts": (),
+    "/payouts/1": (),
+}
+CHARTS = {"/playground": "curve", "/runs/1": "matrix", "/agents/7": "course"}
+CHROMIUM = shutil.which("chromium")
+Measured = TypeVar("Measured")
+
+
+def run() -> tuple[Table, list[str]]:
+    """Return the table of measurements, and what was promised and not kept."""
+    table = Table(title=f"dashboard, {AGENTS * ROUNDS:,} payments, nothing read before", title_justify="left")
+    for heading in ("page", "page and its numbers", "ratio", "seen in a browser", "its charts drawn"):
+        table.add_column(heading, justify="left" if heading == "page" else "right")
+    broken: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        _fill(Path(folder) / "large.db")
+        peer = 0.0
+        for path, parts in PAGES.items():
+            answered = min(_fresh(folder, lambda host: _timed(host, path, parts)) for _ in range(RUNS))  # noqa: B023
+            seen, drawn = _best(folder, path) if CHROMIUM is not None else (0.0, 0.0)
+            peer = peer or answered
+            shown = [f"{seconds:.2f} s" if seconds else "–" for seconds in (seen, drawn)]
+            table.add_row(path, f"{answered:.2f} s", f"{answered / peer:.1f}", *shown)
+            promised, slowest = FIRST_PAGE if path == "/runs" else ANY_PAGE, max(answered, seen)
+            if slowest > promised:
+                broken.append(f"{path} took {slowest:.2f} s, more than the {promised:g} promised")
+    return table, broken
+
+
+def _best(folder: str, path: str) -> tuple[float, float]:
+    """Return the shortest times until a page is seen, and until its charts are drawn."""
+    times = [_fresh(folder, lambda host: _browsed(host, path)) for _ in range(RUNS)]
+    return min(seen for seen, _ in times), min(drawn for _, drawn in times)
+
+
+def _fill(path: Path) -> None:
+    """Record rounds in which some are absent; the gradients of twenty come again and again."""
+    rng, played = np.random.default_rng(0), list[Any]()
+    for _ in range(20):
+        gradients, present = rng.normal(size=(AGENTS, 40)), rng.random(AGENTS) < 0.97
+        evidence = gather(gradients, present)
+        played.append((RULE.pay(RULE.init(AGENTS), evidence, present, 8)[0], evidence))
+    with Ledger(path) as ledger:
+        ledger.start_run("run", [f"agent {index}" for index in range(AGENTS)], RULE)
+        for number in range(1, ROUNDS + 1):
+            payments, evidence = played[number % len(played)]
+            ledger.record_round("run", number, 8, payments, evidence, metrics={"loss": 1 / number})
+            if number % (ROUNDS // 10) == 0:
+                ledger.settle_payout(ledger.payout(), "paid")
+
+
+@contextmanager
+def _served(folder: str) -> Generator[str]:
+    """Serve the ledger in a process of its own; give host and port as soon as it answers."""
+    command = [str(Path(sys.executable).parent / "guerdon"), "dashboard", "--db", str(Path(folder) / "large.db")]
+    process = subprocess.Popen([*command, "--port", "0", "--no-browser"], stderr=subprocess.PIPE, text=True)
+    try:
+        host = str(process.stderr and process.stderr.readline()).split("http://")[1].split("/")[0]
+        _timed(host, "/static/style.css", ())
+        yield host
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def _fresh(folder: str, measure: Callable[[str], Measured]) -> Measured:
+    """Return what is measured of a server that has just started."""
+    with _served(folder) as host:
+        return measure(host)
+
+
+def _timed(host: str, path: str, parts: tuple[str, ...]) -> float:
+    """Return how long a page takes, and after it what its charts ask for, one after the other."""
+    start = time.perf_counter()
+    for address in (path, *(f"/api{path.partition('?')[0]}{part}" for part in parts)):
+        connection = http.client.HTTPConnection(host, timeout=60)
+        connection.request("GET", address)
+        answer = connection.getresponse()
+        answer.read()
+        connection.close()
+        if answer.status != 200:
+            raise RuntimeError(f"{address} answered {answer.status}")
+    return time.perf_counter() - start
+
+
+def _browsed(host: str, path: str) -> tuple[float, float]:
+    """Return how long a browser takes to show a page, and until the last of its charts is drawn, Plotly's start too."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--no-first-run"])
+        page = browser.new_page()
+        page.goto("about:blank")
+        start = time.perf_counter()
+        page.goto(f"http://{host}{path}")
+        chart = CHARTS.get(path.partition("?")[0])
+        if chart is not None:
+            page.wait_for_selector(f"#{chart} .main-svg >> nth=0", state="attached")
+        drawn = time.perf_counter() - start
+        seen: float = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime") / 1000
+        browser.close()
+    return seen, drawn

@@ -1,0 +1,57 @@
+"""The command line of the dashboard: `guerdon dashboard`. The dashboard itself is imported inside the command."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from guerdon.cli_ledger import DEFAULT, DbOption
+
+PORT = 8733
+
+
+def dashboard(
+    db: DbOption = DEFAULT,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any that is free.")] = PORT,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Ask for the token in this file (or in the variable GUERDON_DASHBOARD_TOKEN)."
+        ),
+    ] = None,
+    report: Annotated[
+        Path, typer.Option(metavar="FILE", help="The report that `guerdon reproduce` wrote, to link to.")
+    ] = Path("results/report.html"),
+    browser: Annotated[bool, typer.Option(help="Open it in the browser.")] = True,
+) -> None:
+    """Show runs, agents, payouts and a playground in the browser; reads the ledger, and never writes to it."""
+    for package in ("fastapi", "uvicorn", "jinja2", "plotly", "sqlalchemy"):
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(
+                f"`guerdon dashboard` needs {package}; install it with: pip install 'guerdon[dashboard]'"
+            )
+    from guerdon.dashboard.serve import find_token, serve
+
+    token, made_up = find_token(host, token_file)
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+
+    def tell(address: str) -> None:
+        console.print(f"Dashboard of {escape(shown(db))}: [bold]{escape(address)}[/] (Ctrl-C stops it)")
+        if made_up:
+            console.print(f"Token, shown this once: [bold]{token}[/]")
+
+    serve(db, host, port, report, token, browser, tell)
+
+
+def shown(db: str) -> str:
+    """Return where a ledger is, without passwords."""
+    from guerdon.ledger.database import parse_url
+
+    url = parse_url(db)
+    return url.set(query={}).render_as_string(hide_password=True) if url.host else str(url.database)

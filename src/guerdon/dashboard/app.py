@@ -1,0 +1,140 @@
+"""The dashboard as one application: pages, API, guard and the threads that watch the ledger."""
+
+import mimetypes
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, Response
+from starlette.exceptions import HTTPException
+
+import guerdon
+from guerdon.dashboard import api, pages
+from guerdon.dashboard.monitor import Monitor
+from guerdon.dashboard.playground import Desk
+from guerdon.dashboard.queries import UnknownError
+from guerdon.dashboard.security import TITLES, Access, Guard, problem
+from guerdon.dashboard.source import Source
+from guerdon.ledger.errors import RefusedError, UnavailableError
+
+HERE = Path(str(files("guerdon.dashboard")))
+PLOTLY_VERSION = version("plotly")
+PLOTLY = Path(str(files("plotly"))) / "package_data" / "plotly.min.js"
+FOREVER = "public, max-age=31536000, immutable"
+FRESH = "no-cache"
+
+
+def create_app(where: str, report: Path = Path("results/report.html"), access: Access | None = None) -> FastAPI:
+    """Return the dashboard of the ledger at `where`; it starts to watch when it is served."""
+    source = Source(where)
+    monitor = Monitor(source)
+
+    @asynccontextmanager
+    async def watched(_: FastAPI) -> AsyncGenerator[None]:
+        monitor.start()
+        try:
+            yield
+        finally:
+            monitor.join()
+            source.close()
+
+    app = FastAPI(
+        title="Guerdon dashboard", version=guerdon.__version__, lifespan=watched, docs_url=None, redoc_url=None,
+        openapi_url="/api/openapi.json", description="What a Guerdon ledger holds, and the game behind it. Read only.",
+        redirect_slashes=False,
+    )  # fmt: skip
+    state = app.state
+    state.source, state.monitor, state.report = source, monitor, report
+    state.access, state.desk = access or Access(), Desk(lambda: monitor.closing)
+    state.version, state.plotly = guerdon.__version__, f"/static/plotly-{PLOTLY_VERSION}.min.js"
+    state.plotly_styles = _styles_of_plotly()
+    state.templates = _templates()
+    app.include_router(api.router)
+    app.include_router(pages.router)
+    app.add_api_route("/static/{name}", _static, include_in_schema=False)
+    _answer_errors(app)
+    app.add_middleware(Guard, access=state.access, asked=monitor.asked)
+    return app
+
+
+@cache
+def _plotly() -> bytes:
+    """Return Plotly's script: five megabytes that are quicker sent at once than in pieces from the disk."""
+    return PLOTLY.read_bytes()
+
+
+def _styles_of_plotly() -> list[str]:
+    """Return the ids under which Plotly's bundle would put style elements into a page.
+
+    It holds parts of other libraries (maps) that add theirs unless an element of that id is there; the policy does not
+    allow any, and no page here needs them.
+    """
+    return re.findall(r'getElementById\("([0-9a-f]{64})"\)', _plotly().decode())
+
+
+def _templates() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters.update(pages.FILTERS)
+    return environment
+
+
+def _static(request: Request, name: str) -> Response:
+    """Return a script or a style; Plotly's comes from its own package."""
+    if f"/static/{name}" == request.app.state.plotly:
+        return Response(_plotly(), media_type="text/javascript", headers={"cache-control": FOREVER})
+    folder = HERE / "static"
+    if name not in {file.name for file in folder.iterdir()}:
+        raise UnknownError(f"there is no file {name[:80]!r}")
+    return FileResponse(folder / name, media_type=mimetypes.guess_type(name)[0], headers={"cache-control": FRESH})
+
+
+def _answer_errors(app: FastAPI) -> None:
+    """Let every error be told in words: to programs as JSON, to people as a page."""
+
+    def told(code: int) -> Any:
+        def answer(request: Request, error: Exception) -> Response:
+            return _tell(request, code, str(error))
+
+        return answer
+
+    def known(request: Request, error: Any) -> Response:
+        detail = "the dashboard only reads: use GET" if error.status_code == 405 else str(error.detail)
+        answer = _tell(request, error.status_code, detail)
+        answer.headers.update(error.headers or {})
+        return answer
+
+    def invalid(request: Request, error: Any) -> Response:
+        first = error.errors()[0]
+        given = repr(first.get("input"))
+        shown = given if len(given) <= 80 else f"something of {len(given)} characters"
+        return _tell(request, 422, f"`{first['loc'][-1]}`: {first['msg'].lower()}, got {shown}")
+
+    def unexpected(request: Request, error: Exception) -> Response:
+        return _tell(request, 500, f"this is our mistake ({type(error).__name__}); the log has more")
+
+    app.add_exception_handler(UnknownError, told(404))
+    app.add_exception_handler(RefusedError, told(404))
+    app.add_exception_handler(UnavailableError, told(503))
+    app.add_exception_handler(HTTPException, known)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(Exception, unexpected)
+
+
+def _tell(request: Request, code: int, detail: str) -> Response:
+    if request.url.path.startswith("/api/"):
+        status, headers, body = problem(code, detail)
+        return Response(body, status, {name.decode(): value.decode() for name, value in headers})
+    if code == 404 and detail == "Not Found":
+        detail = f"there is no page {request.url.path[:80]!r}"
+    return pages.show(request, "error.html", code, code=code, title=TITLES.get(code, "Error"), detail=detail)

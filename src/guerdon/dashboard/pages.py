@@ -1,0 +1,259 @@
+"""The pages. What a page shows first is in its HTML; scripts draw the charts and keep it up to date."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlencode
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+
+from guerdon.dashboard import queries, views
+from guerdon.dashboard.api import monitor_of, source_of
+from guerdon.dashboard.live import status
+from guerdon.dashboard.monitor import Snapshot
+from guerdon.dashboard.playground import LARGEST_BATCH, MOST_AGENTS, can_simulate
+from guerdon.dashboard.security import COOKIE, SANDBOX, SESSION, Access, safe_next
+from guerdon.dashboard.source import read_head
+from guerdon.ledger import render
+from guerdon.ledger.errors import UnavailableError
+from guerdon.ledger.money import format_amount
+from guerdon.ledger.queries import common_accounts, find_payout
+from guerdon.ledger.statements import statement as whole_statement
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+LONGEST_FORM = 4096  # bytes of a login
+STATEMENT_SIZES = (50, 200, 1000)
+FORMS = {"html": render.statement_html, "csv": render.statement_csv, "json": render.statement_json}
+TYPES = {"html": "text/html", "csv": "text/csv", "json": "application/json"}
+
+
+class Pager(NamedTuple):
+    """Where one is in a list."""
+
+    page: int
+    size: int
+    total: int
+    query: str  # what else is in the address
+
+    @property
+    def start(self) -> int:
+        """How many come before this page."""
+        return (self.page - 1) * self.size
+
+    @property
+    def last(self) -> int:
+        """The number of the last page."""
+        return max(1, -(-self.total // self.size))
+
+
+def show(request: Request, template: str, status_code: int = 200, **content: Any) -> HTMLResponse:
+    """Return a page made from a template; to whom the token is not known it tells nothing of the ledger."""
+    state = request.app.state
+    admitted = state.access.admits(dict(request.headers))
+    snapshot = status(monitor_of(request).snapshot if admitted else Snapshot())
+    common = {
+        "path": request.url.path,
+        "status": snapshot,
+        "unit": snapshot["unit"] or "",
+        "has_report": admitted and state.report.is_file(),
+        "admitted": admitted,
+        "guarded": state.access.token is not None and admitted,
+        "plotly": state.plotly,
+        "plotly_styles": state.plotly_styles,
+        "version": state.version,
+    }
+    html: str = state.templates.get_template(template).render(common | content)
+    return HTMLResponse(html, status_code)
+
+
+def report_of(request: Request) -> Path:
+    """Return where the reproduction report lies, if it is there."""
+    return request.app.state.report
+
+
+def number_in(text: str, what: str) -> int:
+    """Return a number from an address, or raise: what is no number names nothing."""
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise queries.UnknownError(f"there is no {what} {text[:40]!r}; a {what} has a number")
+    return int(text)
+
+
+def page_of(request: Request, length: int, **also: str) -> Pager:
+    """Return which page of a list is asked for; nonsense is the first."""
+    text = request.query_params.get("page", "1")
+    page = int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 7 else 1
+    return Pager(max(page, 1), length, 0, urlencode({name: value for name, value in also.items() if value}))
+
+
+@router.get("/")
+def front() -> RedirectResponse:
+    """Go to the runs."""
+    return RedirectResponse("/runs", 303)
+
+
+@router.get("/runs")
+def runs(request: Request) -> HTMLResponse:
+    """List the runs; without a ledger, say what to do."""
+    pager = page_of(request, 100)
+    try:
+        with source_of(request).reading() as connection:
+            rows, total = queries.list_runs(connection, pager.start, pager.size)
+            unit = read_head(connection).unit
+            shown = [(row, views.state_of(row), views.rule_words(row.rule)) for row in rows]
+    except UnavailableError as error:
+        return show(request, "runs.html", missing=str(error), runs=[], pager=pager)
+    return show(request, "runs.html", runs=shown, pager=pager._replace(total=total), unit=unit)
+
+
+@router.get("/runs/{number}")
+def run(request: Request, number: str) -> HTMLResponse:
+    """Show a run."""
+    with source_of(request).reading() as connection:
+        row = queries.need_run(connection, number_in(number, "run"))
+        rule, unit = views.rule_words(row.rule), read_head(connection).unit
+    return show(request, "run.html", run=row, state=views.state_of(row), unit=unit, rule=rule)
+
+
+@router.get("/agents")
+def agents(request: Request) -> HTMLResponse:
+    """List the agents."""
+    search = request.query_params.get("search", "")[:200]
+    pager = page_of(request, 100, search=search)
+    with source_of(request).reading() as connection:
+        rows, total = queries.list_agents(connection, pager.start, pager.size, search)
+        unit = read_head(connection).unit
+    return show(request, "agents.html", agents=rows, pager=pager._replace(total=total), search=search, unit=unit)
+
+
+@router.get("/agents/{number}")
+def agent(request: Request, number: str) -> HTMLResponse:
+    """Show an agent's money and his statement."""
+    wanted = request.query_params.get("size", "")
+    size = next((size for size in STATEMENT_SIZES if str(size) == wanted), STATEMENT_SIZES[0])
+    pager = page_of(request, size, size=str(size) if wanted else "")
+    with source_of(request).reading() as connection:
+        row = queries.need_agent(connection, number_in(number, "agent"))
+        lines = views.statement_page(connection, row, pager.start, pager.size)
+        joined = queries.runs_of_agent(connection, row.id)
+    shown: dict[str, Any] = {
+        "agent": row,
+        "lines": lines.lines,
+        "unit": lines.unit,
+        "runs": joined,
+    }
+    return show(request, "agent.html", pager=pager._replace(total=lines.total), sizes=STATEMENT_SIZES, **shown)
+
+
+@router.get("/agents/{number}/statement.{form}")
+def statement(request: Request, number: str, form: str) -> Response:
+    """Return an agent's whole statement as a file: html to print, csv, json."""
+    if form not in FORMS:
+        raise queries.UnknownError(f"a statement comes as {', '.join(FORMS)}, not as {form[:20]!r}")
+    with source_of(request).reading() as connection:
+        row = queries.need_agent(connection, number_in(number, "agent"))
+        whole = whole_statement(connection, row.name)
+    headers = {"content-security-policy": SANDBOX}
+    if form != "html":
+        headers["content-disposition"] = f'attachment; filename="statement-{row.id}.{form}"'
+    return Response(FORMS[form](whole), media_type=f"{TYPES[form]}; charset=utf-8", headers=headers)
+
+
+@router.get("/payouts")
+def payouts(request: Request) -> HTMLResponse:
+    """List the payout batches, and what is owed now."""
+    pager = page_of(request, 50)
+    with source_of(request).reading() as connection:
+        rows, total = queries.list_payouts(connection, pager.start, pager.size)
+        common = {kind: account.balance for kind, account in common_accounts(connection).items()}
+        owed = queries.owed_now(connection)
+        unit = read_head(connection).unit
+    shown: dict[str, Any] = {"payouts": rows, "common": common, "owed": owed, "unit": unit}
+    return show(request, "payouts.html", pager=pager._replace(total=total), **shown)
+
+
+@router.get("/payouts/{number}")
+def payout(request: Request, number: str) -> HTMLResponse:
+    """Show one payout batch."""
+    with source_of(request).reading() as connection:
+        batch = find_payout(connection, number_in(number, "payout"))
+        unit = read_head(connection).unit
+    return show(request, "payout.html", payout=batch, unit=unit)
+
+
+@router.get("/playground")
+def playground(request: Request) -> HTMLResponse:
+    """Show the playground; it needs no ledger."""
+    limits = {"most_agents": MOST_AGENTS, "largest_batch": LARGEST_BATCH}
+    return show(request, "playground.html", can_simulate=can_simulate(), **limits)
+
+
+@router.get("/report")
+def report(request: Request) -> HTMLResponse:
+    """Show the reproduction report, or how to make one."""
+    file = report_of(request)
+    made = datetime.fromtimestamp(file.stat().st_mtime).astimezone() if file.is_file() else None
+    return show(request, "report.html", made=made, file=str(file))
+
+
+@router.get("/report/file")
+def report_file(request: Request) -> Response:
+    """Return the report as it is, in a sandbox: it was made by a program, but it is a file."""
+    file = report_of(request)
+    if not file.is_file():
+        raise queries.UnknownError(f"there is no report at {file}; `guerdon reproduce` writes one")
+    return Response(file.read_bytes(), media_type="text/html", headers={"content-security-policy": SANDBOX})
+
+
+@router.get("/api")
+def api_page(request: Request) -> HTMLResponse:
+    """Document the JSON API from its own schema."""
+    return show(request, "api.html", schema=request.app.openapi())
+
+
+@router.get("/login")
+def login_page(request: Request) -> Response:
+    """Ask for the token."""
+    if request.app.state.access.token is None:
+        return RedirectResponse("/", 303)
+    return show(request, "login.html", wanted=safe_next(request.query_params.get("next", "/")), wrong=False)
+
+
+@router.post("/login")
+async def login(request: Request) -> Response:
+    """Take the token and answer with a cookie that does not hold it."""
+    access: Access = request.app.state.access
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LONGEST_FORM:
+            return PlainTextResponse("too long", 413)
+    fields = parse_qs(body.decode("utf-8", "replace"))
+    wanted = safe_next(fields.get("next", ["/"])[0])
+    if not access.knows(fields.get("token", [""])[0].strip()):
+        return show(request, "login.html", 401, wanted=wanted, wrong=True)
+    answer = RedirectResponse(wanted, 303)
+    secure = request.url.scheme == "https"
+    answer.set_cookie(COOKIE, access.session(), max_age=SESSION, httponly=True, samesite="strict", secure=secure)
+    return answer
+
+
+@router.post("/logout")
+def logout() -> Response:
+    """Forget the cookie."""
+    answer = RedirectResponse("/login", 303)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return answer
+
+
+def brief(micro: int) -> str:
+    """Return an amount rounded to two decimals, for where the exact one stands beside it."""
+    return f"{micro / 1_000_000:,.2f}"
+
+
+def moment(at: datetime | None) -> str:
+    """Return a moment in UTC for people."""
+    return "" if at is None else f"{at:%Y-%m-%d %H:%M}"
+
+
+FILTERS = {"money": format_amount, "brief": brief, "moment": moment}

@@ -1,0 +1,133 @@
+"""A run round by round, drawn with a bounded number of points; what was averaged says so."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from guerdon.dashboard.queries import RunData
+from guerdon.dashboard.statistics import pay_spread, took_part
+from guerdon.ledger.money import MICRO
+from guerdon.mechanisms import Status
+
+MOST_POINTS = 400
+MOST_ROWS = 40  # agents in the matrix
+MOST_COLUMNS = 120  # rounds in it
+NORMAL_95 = 1.96
+
+
+class Series(NamedTuple):
+    """One entry per point; each is the mean of `rounds_per_point` rounds, but for what is cumulative."""
+
+    rounds_per_point: int
+    round: list[int]  # the last one of each point
+    request: list[float]
+    paid: list[float]
+    work: list[float]
+    cumulative_paid: list[float]
+    cumulative_work: list[float]
+    took_part: list[float]
+    metrics: dict[str, list[float | None]]
+
+
+class Matrix(NamedTuple):
+    """The status of agents (rows) in rounds (columns) as numbers of `Status`; -1 before an agent joined."""
+
+    first: int
+    last: int
+    rounds: list[int]
+    agents: list[tuple[int, str]]
+    statuses: list[list[int]]
+    hidden: int  # agents that are not shown, having missed fewer rounds
+
+
+class Course(NamedTuple):
+    """One agent's pay and the cost of his work, added up; the band is that of honest work."""
+
+    rounds_per_point: int
+    round: list[int]
+    paid: list[float]
+    work: list[float]
+    low: list[float | None]
+    high: list[float | None]
+
+
+def round_series(data: RunData, most: int = MOST_POINTS) -> Series:
+    """Return what was asked, paid and measured, at most `most` points of as many rounds each."""
+    count = len(data.record)
+    size = max(1, math.ceil(count / most))
+    starts = np.arange(0, count, size)
+    sums = per_round(data)
+    lengths = np.diff(np.append(starts, count))
+    ends = np.append(starts[1:], count) - 1 if count else starts
+
+    def mean(values: Any) -> list[float]:
+        return (np.add.reduceat(values, starts) / lengths).tolist() if count else []
+
+    paid, work = np.cumsum(sums["paid"]), np.cumsum(sums["work"])
+    names = dict.fromkeys(name for metrics in data.metrics for name in metrics)
+    return Series(
+        size, data.number[ends].tolist(), mean(data.request.astype(float)), mean(sums["paid"]), mean(sums["work"]),
+        paid[ends].tolist(), work[ends].tolist(), mean(sums["took_part"]),
+        {name: _metric(data, name, starts, size) for name in names},
+    )  # fmt: skip
+
+
+def per_round(data: RunData) -> dict[str, Any]:
+    """Return, per round, what was paid, what the work of those who took part costs, and how many they were."""
+    count, worked = len(data.record), took_part(data)
+    present = np.bincount(data.round[worked], minlength=count).astype(float)
+    paid = np.bincount(data.round, weights=data.reward / MICRO, minlength=count)
+    return {"paid": paid, "work": present * data.work, "took_part": present}
+
+
+def _metric(data: RunData, name: str, starts: Any, size: int) -> list[float | None]:
+    """Return the mean of a metric at each point, None where it was not measured."""
+    values = np.array([np.nan if (x := metrics.get(name)) is None else x for metrics in data.metrics], dtype=float)
+    means: list[float | None] = []
+    for start in starts.tolist():
+        known = values[start : start + size][np.isfinite(values[start : start + size])]
+        means.append(float(np.mean(known)) if len(known) else None)
+    return means
+
+
+def status_matrix(data: RunData, last: int | None = None) -> Matrix:
+    """Return who took part in the rounds up to `last` (default: the newest), those who missed most if too many."""
+    count = len(data.record)
+    stop = count if last is None else int(np.searchsorted(data.number, last, side="right"))
+    start = max(0, stop - MOST_COLUMNS)
+    grid = np.full((len(data.agents), stop - start), -1, dtype=np.int64)
+    inside = (data.round >= start) & (data.round < stop)
+    grid[data.position[inside], data.round[inside] - start] = data.status[inside]
+    rows = np.arange(len(data.agents))
+    if len(rows) > MOST_ROWS:
+        missed = np.bincount(data.position[data.status != Status.PAID.value], minlength=len(rows))
+        rows = np.sort(np.argsort(-missed, kind="stable")[:MOST_ROWS])
+    shown = [data.agents[row] for row in rows]
+    numbers = data.number[start:stop].tolist()
+    ends = (numbers[0], numbers[-1]) if numbers else (0, 0)
+    return Matrix(*ends, numbers, shown, grid[rows].tolist(), len(data.agents) - len(shown))
+
+
+def agent_course(data: RunData, agent: int, most: int = MOST_POINTS) -> Course:
+    """Return an agent's pay and the cost of the work asked of him, added up over the rounds he took part in.
+
+    The band is cost ± 1.96·s·√rounds, s the standard deviation of a round's pay − cost from the quartiles over all
+    agents of the run: at any one moment an honest agent is inside with a probability of about 95 %.
+    """
+    place = [number for number, _ in data.agents].index(agent)
+    mine = np.flatnonzero((data.position == place) & took_part(data))
+    size = max(1, math.ceil(len(mine) / most))
+    ends = np.arange(len(mine))[size - 1 :: size]
+    if len(mine) and (not len(ends) or ends[-1] != len(mine) - 1):
+        ends = np.append(ends, len(mine) - 1)
+    paid, work = np.cumsum(data.reward[mine] / MICRO), np.cumsum(data.work[data.round[mine]])
+    half = NORMAL_95 * pay_spread(data) * np.sqrt(ends + 1.0)
+
+    def known(values: Any) -> list[float | None]:
+        return [None if math.isnan(value) else value for value in values.tolist()]
+
+    return Course(
+        size, data.number[data.round[mine]][ends].tolist(), paid[ends].tolist(), work[ends].tolist(),
+        known(work[ends] - half), known(work[ends] + half),
+    )  # fmt: skip

@@ -1,0 +1,86 @@
+"""Serving the dashboard: a socket of one's own, a token where others can reach it, and a browser."""
+
+import os
+import secrets
+import socket
+import sys
+import threading
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from guerdon.dashboard.app import create_app
+from guerdon.dashboard.security import Access, check_token, is_loopback
+
+TOKEN_VARIABLE = "GUERDON_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
+
+
+def find_token(host: str, file: Path | None) -> tuple[str | None, bool]:
+    """Return the token that is needed, if one is, and whether it was made up here and must be told."""
+    if file is not None:
+        return check_token(file.read_text(encoding="utf-8").strip()), False
+    given = os.environ.get(TOKEN_VARIABLE)
+    if given is not None:
+        return check_token(given.strip()), False
+    return (None, False) if is_loopback(host) else (secrets.token_urlsafe(32), True)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens, or raise an OSError that says what to do."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        raise OSError(f"`--host` must be an address of this machine, got {host!r}") from error
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":  # elsewhere it would let two programs share a port
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(address)
+        opened.listen(128)
+    except OSError as error:
+        opened.close()
+        raise OSError(
+            f"cannot listen on port {port} of {host} ({error.strerror}); choose another with --port, or 0 for any"
+        ) from error
+    return opened
+
+
+def address_of(opened: socket.socket, host: str) -> str:
+    """Return the address to type into a browser."""
+    name = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)  # noqa: S104 - compared with
+    return f"http://{f'[{name}]' if ':' in name else name}:{opened.getsockname()[1]}/"
+
+
+class Server(uvicorn.Server):
+    """A server that tells the dashboard of its end first, so that no open stream holds it up."""
+
+    def __init__(self, app: FastAPI) -> None:
+        # No access log: addresses are nobody's business, and a log is where secrets end up.
+        quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False, "ws": "none"}
+        super().__init__(uvicorn.Config(app, timeout_graceful_shutdown=3, **quiet))
+        self._app = app
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """Close the streams, then the server."""
+        self._app.state.monitor.close()
+        super().handle_exit(sig, frame)
+
+
+def serve(where: str, host: str, port: int, report: Path, token: str | None, browser: bool, tell: Any) -> None:
+    """Serve the dashboard until interrupted; `tell` is given the address once it can be opened."""
+    app = create_app(where, report, Access(token, loopback=is_loopback(host)))
+    opened = listen(host, port)
+    address = address_of(opened, host)
+    tell(address)
+    if browser and _has_display():
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    with opened:
+        Server(app).run(sockets=[opened])
+
+
+def _has_display() -> bool:
+    """Tell whether a browser window can open here; one inside the terminal would only be in the way."""
+    return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))

@@ -1,0 +1,103 @@
+// Charts in one visual language, each with a text alternative and its numbers behind a disclosure.
+const colours = { blue: "#0072B2", orange: "#E69F00", green: "#009E73", red: "#D55E00", sky: "#56B4E9", purple: "#CC79A7", yellow: "#F0E442" };
+const drawn = new Map();
+
+// Plotly is large: while it loads, the numbers are fetched already.
+export const ready = window.Plotly ? Promise.resolve() : new Promise((done) => document.getElementById("plotly").addEventListener("load", done));
+
+export function colour(name) {
+  const dark = style("--scheme") === "dark";
+  if (dark && name === "blue") return "#56B4E9";
+  return colours[name] ?? style(`--${name}`);
+}
+
+// Plotly takes a few tags in texts for markup; names must stay names.
+export function plain(text) {
+  return String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
+
+export function shorten(text, length = 26) {
+  const letters = [...String(text)];
+  return letters.length > length ? `${letters.slice(0, length - 1).join("")}…` : String(text);
+}
+
+export function number(value, digits = 2) {
+  if (value === null || value === undefined) return "–";
+  return Number(value).toLocaleString("en", { maximumFractionDigits: digits });
+}
+
+export function style(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+// Says at the top of the page why charts could not be drawn, or takes that back.
+export function complain(error) {
+  const box = document.getElementById("stale");
+  box.hidden = !error;
+  box.querySelector("span").textContent = error?.message ?? "";
+}
+
+export async function read(address, signal) {
+  const answer = await fetch(address, { signal });
+  const body = await answer.json();
+  if (!answer.ok) throw new Error(body.detail ?? answer.statusText);
+  return body;
+}
+
+// `figure` is a function, so that a change of theme can draw it again in other colours.
+export function draw(id, figure, { summary, table, remark } = {}) {
+  drawn.set(id, figure);
+  const box = document.getElementById(id);
+  const plot = box.querySelector(".plot");
+  const some = figure !== null;
+  plot.hidden = !some;
+  box.querySelector(".empty").hidden = some;
+  box.querySelector(".numbers").hidden = !some;
+  const note = box.querySelector(".remark");
+  note.hidden = !remark;
+  note.textContent = remark ?? "";
+  if (!some) return;
+  if (summary) plot.setAttribute("aria-label", summary);
+  paint(plot, figure());
+  if (table) tabulate(box.querySelector(".numbers"), table);
+}
+
+function paint(plot, { traces, layout }) {
+  const ink = style("--ink"), soft = style("--soft"), line = style("--line");
+  const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, tickfont: { color: soft }, automargin: true, fixedrange: true };
+  const basic = {
+    autosize: true, height: 300, margin: { l: 56, r: 14, t: 8, b: 46 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", size: 12.5, color: ink }, showlegend: false, dragmode: false,
+    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { color: ink } },
+    hoverlabel: { bgcolor: style("--card"), bordercolor: line, font: { color: ink } },
+  };
+  const full = { ...basic, ...layout, xaxis: { ...axis, ...layout.xaxis }, yaxis: { ...axis, ...layout.yaxis } };
+  window.Plotly.react(plot, traces, full, { displayModeBar: false, responsive: true, displaylogo: false });
+}
+
+function tabulate(details, make) {
+  const fill = () => {
+    const { head, rows } = make();
+    const table = document.createElement("table");
+    table.className = "list";
+    const top = table.createTHead().insertRow();
+    for (const text of head) {
+      const cell = document.createElement("th");
+      cell.scope = "col";
+      cell.textContent = text;
+      top.append(cell);
+    }
+    const body = table.createTBody();
+    for (const row of rows) {
+      const line = body.insertRow();
+      for (const value of row) line.insertCell().textContent = value;
+    }
+    details.querySelector("div").replaceChildren(table);
+  };
+  details.ontoggle = () => details.open && fill();
+  if (details.open) fill();
+}
+
+document.addEventListener("guerdon:theme", () => {
+  for (const [id, figure] of drawn) if (figure) paint(document.querySelector(`#${id} .plot`), figure());
+});

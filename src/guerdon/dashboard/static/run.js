@@ -1,0 +1,194 @@
+// The charts of a run; drawn again whenever the ledger has changed.
+import { colour, complain, draw, number, plain, read, ready, shorten, style } from "/static/charts.js";
+
+const box = document.getElementById("run");
+const address = `/api/runs/${box.dataset.run}`;
+const unit = box.dataset.unit;
+let metric = null;
+let until = null; // the last round of the matrix; null follows the newest
+let sequence = 0;
+
+const statusColours = () => ({
+  paid: style("--paid"), declined: style("--declined"), invalid: colour("red"), alone: colour("orange"), "too-few": colour("purple"), "no-variance": colour("yellow"),
+});
+
+async function update() {
+  const mine = ++sequence;
+  const matrix = until === null ? "/participation" : `/participation?last=${until}`;
+  try {
+    const [rounds, agents, distances, participation] = await Promise.all(["/rounds", "/agents", "/distances", matrix].map((part) => read(address + part)));
+    await ready;
+    if (mine !== sequence) return;
+    drawRounds(rounds);
+    drawPay(agents.agents);
+    drawDistances(distances, agents.agents);
+    drawMatrix(participation);
+    complain(null);
+    box.dataset.drawn = String(rounds.round.at(-1) ?? 0);
+  } catch (error) {
+    complain(error);
+  }
+}
+
+function drawRounds(data) {
+  const some = data.round.length > 0;
+  const size = data.rounds_per_point;
+  const remark = size > 1 ? `Each point is the mean of ${size} rounds.` : "";
+  const last = data.round.at(-1);
+  const x = { title: { text: "round" } };
+  const trace = (values, name, look) => ({ x: data.round, y: values, name, type: "scatter", mode: data.round.length > 1 ? "lines" : "markers", ...look });
+  const rows = (...columns) => data.round.map((round, i) => [round, ...columns.map((values) => number(values[i], 4))]);
+  chooseMetric(Object.keys(data.metrics));
+  const measured = metric === null ? [] : data.metrics[metric];
+  draw("learning", measured.some((value) => value !== null) ? () => ({
+    traces: [trace(measured, plain(metric), { line: { color: colour("blue"), width: 2 }, connectgaps: true })],
+    layout: { xaxis: x, yaxis: { title: { text: plain(shorten(metric)) } } },
+  }) : null, { remark, summary: `${metric} over the rounds: first ${number(measured[0], 4)}, last ${number(measured.at(-1), 4)}`, table: () => ({ head: ["round", metric], rows: rows(measured) }) });
+  draw("request", some ? () => ({
+    traces: [trace(data.request, "ν", { line: { color: colour("purple"), width: 2, shape: size > 1 ? "linear" : "hv" } })],
+    layout: { xaxis: x, yaxis: { title: { text: "samples asked for" }, rangemode: "tozero" } },
+  }) : null, { remark, summary: `Requested batch size, ${number(data.request.at(-1))} in round ${last}`, table: () => ({ head: ["round", "samples asked for", "agents who took part"], rows: rows(data.request, data.took_part) }) });
+  const money = (paid, work) => () => ({
+    traces: [trace(paid, "paid", { line: { color: colour("blue"), width: 2 } }), trace(work, "cost of the requested work", { line: { color: colour("orange"), width: 2, dash: "dash" } })],
+    layout: { xaxis: x, yaxis: { title: { text: plain(unit) }, rangemode: "tozero" }, showlegend: true, hovermode: "x unified" },
+  });
+  const head = ["round", `paid (${unit})`, `cost of the requested work (${unit})`];
+  draw("payout", some ? money(data.paid, data.work) : null, { remark, summary: `Paid per round; ${number(data.paid.at(-1))} ${unit} in round ${last}, where the work costs ${number(data.work.at(-1))}`, table: () => ({ head, rows: rows(data.paid, data.work) }) });
+  draw("total", some ? money(data.cumulative_paid, data.cumulative_work) : null, { summary: `${number(data.cumulative_paid.at(-1))} ${unit} paid up to round ${last}; the work cost ${number(data.cumulative_work.at(-1))}`, table: () => ({ head, rows: rows(data.cumulative_paid, data.cumulative_work) }) });
+}
+
+function chooseMetric(names) {
+  const select = document.getElementById("metric");
+  if (!names.includes(metric)) metric = names[0] ?? null;
+  if (names.join("\n") !== [...select.options].map((option) => option.value).join("\n")) {
+    select.replaceChildren(...names.map((name) => new Option(name, name)));
+  }
+  select.value = metric ?? "";
+  select.closest(".tools").hidden = names.length < 2;
+}
+
+const words = { fits: "fits the cost", less: "paid less than it costs", more: "paid more than it costs", "too early": "too early to say" };
+
+// With many agents the extremes are what one looks for; all are in the numbers.
+function extremes(agents, value, most = 24) {
+  const known = agents.filter((agent) => value(agent) !== null);
+  const ordered = known.toSorted((a, b) => value(a) - value(b));
+  return ordered.length <= most ? ordered : [...ordered.slice(0, most / 2), ...ordered.slice(-most / 2)];
+}
+
+const labels = (agents) => agents.map((agent, i) => ({ at: i, text: plain(shorten(agent.name, innerWidth < 600 ? 12 : 26)) }));
+const names = (ticks) => ({ tickvals: ticks.map((tick) => tick.at), ticktext: ticks.map((tick) => tick.text), zeroline: false, showgrid: false, range: [-0.7, ticks.length - 0.3] });
+
+function drawPay(agents) {
+  const worked = agents.filter((agent) => agent.rounds > 0);
+  const shown = extremes(worked, (agent) => agent.difference);
+  const ticks = labels(shown);
+  const paint = { fits: "blue", less: "red", more: "green", "too early": "soft" };
+  const marks = { fits: "circle", less: "triangle-left", more: "triangle-right", "too early": "circle-open" };
+  const out = worked.filter((agent) => agent.verdict === "less" || agent.verdict === "more").length;
+  const hidden = worked.length - shown.length;
+  const remark = `${out === 0 ? "No agent's pay differs from the cost" : `The pay of ${out} agent${out > 1 ? "s" : ""} differs from the cost`} at a level of 95 % for all ${worked.length} together (Bonferroni); single intervals miss zero for one honest agent in twenty.${hidden > 0 ? ` Shown are the ${shown.length} agents at either end; the numbers have all.` : ""}`;
+  draw("pay", shown.length ? () => ({
+    traces: [{
+      x: shown.map((agent) => agent.difference), y: ticks.map((tick) => tick.at), type: "scatter", mode: "markers",
+      error_x: { type: "data", symmetric: false, array: shown.map((a) => (a.high ?? a.difference) - a.difference), arrayminus: shown.map((a) => a.difference - (a.low ?? a.difference)), color: style("--soft"), thickness: 1.6, width: 4 },
+      marker: { size: 10, color: shown.map((a) => colour(paint[a.verdict])), symbol: shown.map((a) => marks[a.verdict]) },
+      text: shown.map((a) => `${plain(shorten(a.name))}: ${number(a.difference, 3)} ± ${a.high === null ? "?" : number(a.high - a.difference, 3)}, ${words[a.verdict]}`), hoverinfo: "text",
+    }],
+    layout: {
+      height: Math.max(180, 70 + 24 * shown.length), xaxis: { title: { text: `reward − cost of the requested work, ${plain(unit)} per round` }, zeroline: true, zerolinecolor: style("--ink"), zerolinewidth: 1.5 },
+      yaxis: names(ticks),
+    },
+  }) : null, {
+    remark, summary: `Pay less cost per round of ${worked.length} agents, from ${number(shown[0]?.difference, 3)} to ${number(shown.at(-1)?.difference, 3)} ${unit}; ${out} stand out`,
+    table: () => ({
+      head: ["agent", "rounds", `mean pay (${unit})`, `mean cost (${unit})`, "difference", "95 % interval", "verdict", "statuses"],
+      rows: agents.map((a) => [a.name, number(a.rounds), number(a.paid, 4), number(a.work, 4), number(a.difference, 4), a.low === null ? "–" : `${number(a.low, 4)} to ${number(a.high, 4)}`, words[a.verdict], Object.entries(a.statuses).map(([name, count]) => `${count} ${name}`).join(", ")]),
+    }),
+  });
+}
+
+const band = (found, axes) => found === null ? [] : [{ type: "rect", layer: "below", x0: found.low, x1: found.high, fillcolor: colour("green"), opacity: 0.16, line: { width: 0 }, ...axes }];
+
+function drawDistances({ band: found, histogram }, agents) {
+  const x = { title: { text: "distance ÷ distance expected of honest work" }, zeroline: false };
+  const middle = histogram?.edges.slice(1).map((edge, i) => (edge + histogram.edges[i]) / 2);
+  const shapes = band(found, { yref: "paper", y0: 0, y1: 1 });
+  const outside = histogram === null ? 0 : histogram.below + histogram.above;
+  const remark = found === null ? "There are too few distances yet to say where honest work would lie." :
+    `${number(100 * found.inside, 1)} % of all lie in the band from ${number(found.low, 2)} to ${number(found.high, 2)}, of honest work 95 % would: what normal gradients with ${number(found.freedom, 0)} effective dimensions give among ${number(found.participants, 0)} participants, a number taken from the middle half of these distances.${outside > 0 ? ` ${outside} lie outside the drawn range.` : ""}`;
+  draw("distances", histogram === null ? null : () => ({
+    traces: [{ x: middle, y: histogram.counts, type: "bar", marker: { color: colour("blue") }, hovertemplate: "%{x:.2f}: %{y}<extra></extra>" }],
+    layout: { xaxis: x, yaxis: { title: { text: "payments" } }, bargap: 0.06, shapes },
+  }), {
+    remark, summary: `Histogram of relative distances${found === null ? "" : `; ${number(100 * found.inside, 1)} % in the band of honest work from ${number(found.low, 2)} to ${number(found.high, 2)}`}`,
+    table: () => ({ head: ["from", "to", "payments"], rows: histogram.counts.map((count, i) => [number(histogram.edges[i], 3), number(histogram.edges[i + 1], 3), count]) }),
+  });
+  const shown = extremes(agents, (agent) => agent.median_distance);
+  const ticks = labels(shown);
+  draw("spread", shown.length === 0 ? null : () => ({
+    traces: [{
+      x: shown.map((a) => a.median_distance), y: ticks.map((tick) => tick.at), type: "scatter", mode: "markers", marker: { size: 9, color: colour("blue") },
+      error_x: { type: "data", symmetric: false, array: shown.map((a) => a.high_distance - a.median_distance), arrayminus: shown.map((a) => a.median_distance - a.low_distance), color: style("--soft"), thickness: 1.6, width: 4 },
+      text: shown.map((a) => `${plain(shorten(a.name))}: median ${number(a.median_distance, 2)}`), hoverinfo: "text",
+    }],
+    layout: { height: Math.max(300, 70 + 24 * shown.length), xaxis: x, yaxis: names(ticks), shapes },
+  }), {
+    remark: "Where the variance is estimated or balanced, everybody is measured against the others: if all did less together, it would not show here.",
+    summary: `Median relative distance per agent, from ${number(shown[0]?.median_distance)} to ${number(shown.at(-1)?.median_distance)}`,
+    table: () => ({ head: ["agent", "10 %", "median", "90 %"], rows: agents.map((a) => [a.name, number(a.low_distance, 3), number(a.median_distance, 3), number(a.high_distance, 3)]) }),
+  });
+}
+
+function drawMatrix(data) {
+  const some = data.rounds.length > 0;
+  const seen = [...new Set(data.statuses.flat())].filter((code) => code >= 0).toSorted((a, b) => a - b);
+  const remarks = new Map(data.notes.map(({ agent, round, note }) => [`${agent} ${round}`, note]));
+  const at = (row, column) => remarks.get(`${data.agents[row].id} ${data.rounds[column]}`);
+  const label = (code) => (code < 0 ? "not a member yet" : data.labels[code]);
+  const counts = seen.map((code) => `${number(data.statuses.flat().filter((other) => other === code).length)} ${data.labels[code]}`).join(", ");
+  document.getElementById("earlier").disabled = !some || data.first <= 1 || data.rounds.length < 120;
+  document.getElementById("later").disabled = data.last >= data.newest;
+  const hidden = data.hidden > 0 ? ` Shown are the ${data.agents.length} agents who missed most rounds; ${data.hidden} more missed fewer or as many.` : "";
+  draw("matrix", some ? () => {
+    const palette = statusColours();
+    const steps = data.labels.length + 1;
+    const scale = [style("--card"), ...data.labels.map((name) => palette[name])].flatMap((tone, i) => [[i / steps, tone], [(i + 1) / steps, tone]]);
+    const hover = data.statuses.map((line, row) => line.map((code, column) => `${plain(shorten(data.agents[row].name))}, round ${data.rounds[column]}: ${label(code)}${at(row, column) ? `; ${plain(shorten(at(row, column), 80))}` : ""}`));
+    const keys = seen.map((code) => ({ x: [null], y: [null], type: "scatter", mode: "markers", name: data.labels[code], marker: { symbol: "square", size: 11, color: palette[data.labels[code]] }, showlegend: true }));
+    return {
+      traces: [{
+        type: "heatmap", x: data.rounds, y: data.agents.map((_, i) => i), z: data.statuses, zmin: -1.5, zmax: data.labels.length - 0.5, colorscale: scale, showscale: false, xgap: data.rounds.length > 60 ? 0.5 : 2, ygap: 2,
+        text: data.statuses.map((line, row) => line.map((_, column) => (at(row, column) ? "•" : ""))), texttemplate: "%{text}", textfont: { color: style("--ink") }, hovertext: hover, hovertemplate: "%{hovertext}<extra></extra>",
+      }, ...keys],
+      layout: { height: Math.max(170, 96 + 22 * data.agents.length), showlegend: true, xaxis: { title: { text: "round" }, showgrid: false, zeroline: false }, yaxis: { ...names(labels(data.agents)), autorange: false, range: [data.agents.length - 0.5, -0.5] } },
+    };
+  } : null, {
+    remark: some ? `Rounds ${number(data.first)} to ${number(data.last)} of ${number(data.newest)}: ${counts}.${hidden}` : "",
+    summary: `Participation in rounds ${data.first} to ${data.last}: ${counts}`,
+    table: () => ({
+      head: ["agent", ...data.labels, "other rounds and remarks"],
+      rows: data.statuses.map((line, row) => [data.agents[row].name, ...data.labels.map((_, code) => line.filter((other) => other === code).length),
+        line.map((code, column) => (code === 0 && !at(row, column) ? null : `${data.rounds[column]}: ${label(code)}${at(row, column) ? ` (${at(row, column)})` : ""}`)).filter(Boolean).join("; ")]),
+    }),
+  });
+  box.dataset.first = data.first;
+  box.dataset.last = data.last;
+  box.dataset.newest = data.newest;
+}
+
+document.getElementById("metric").addEventListener("change", (event) => {
+  metric = event.target.value;
+  update();
+});
+document.getElementById("earlier").addEventListener("click", () => {
+  until = Number(box.dataset.first) - 1;
+  update();
+});
+document.getElementById("later").addEventListener("click", () => {
+  const next = Number(box.dataset.last) + 120;
+  until = next >= Number(box.dataset.newest) ? null : next;
+  update();
+});
+document.addEventListener("guerdon:changed", update);
+update();

@@ -1,0 +1,241 @@
+"""Every page in a real browser, on no ledger, an empty one, a small one and one with 200,000 payments."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dashboard.conftest import Served, Visitor, serving
+from tests.dashboard.scenes import NAMES
+
+CHARTS = ["learning", "request", "payout", "total", "pay", "distances", "spread", "matrix"]
+PAGES = ["/runs", "/agents", "/payouts", "/playground", "/report", "/api"]
+
+
+@pytest.fixture(scope="module", params=["missing", "empty", "small", "large"])
+def shown(request: pytest.FixtureRequest, ledgers: Callable[[str], Path]) -> Iterator[tuple[str, Served]]:
+    """A served ledger of each kind."""
+    with serving(ledgers(request.param)) as served:
+        yield request.param, served
+
+
+def needs_ledger(path: str) -> bool:
+    return path in ("/agents", "/payouts")
+
+
+def test_every_page(shown: tuple[str, Served], visitor: Visitor) -> None:
+    kind, served = shown
+    for path in PAGES:
+        page = visitor.visit(served.address + path, 503 if kind == "missing" and needs_ledger(path) else 200)
+        assert page.locator("h1").count() == 1, path
+        assert page.locator("main").inner_text().strip(), path
+        assert page.locator("#gone").is_visible() == (kind == "missing"), path
+    visitor.troubles = [trouble for trouble in visitor.troubles if kind != "missing" or "503" not in trouble]
+    visitor.leave(served.address)
+
+
+def test_what_to_do_where_there_is_nothing(shown: tuple[str, Served], visitor: Visitor) -> None:
+    kind, served = shown
+    page = visitor.visit(f"{served.address}/runs")
+    text = page.locator("main").inner_text()
+    if kind == "missing":
+        assert "There is no ledger here yet" in text
+        assert "record_round" in text
+    elif kind == "empty":
+        assert "No run has begun yet" in text
+        assert "Nobody is enrolled yet" in visitor.visit(f"{served.address}/agents").locator("main").inner_text()
+        assert "Nothing was paid out yet" in visitor.visit(f"{served.address}/payouts").locator("main").inner_text()
+    else:
+        assert page.locator("tbody tr").count() == {"small": 3, "large": 1}[kind]
+    visitor.leave(served.address)
+
+
+def test_a_run_with_all_its_charts(shown: tuple[str, Served], visitor: Visitor) -> None:
+    kind, served = shown
+    if kind in ("missing", "empty"):
+        visitor.visit(f"{served.address}/runs/1", 503 if kind == "missing" else 404)
+        return
+    page = visitor.visit(f"{served.address}/runs/1")
+    for chart in CHARTS:
+        visitor.drawn(chart)
+        assert len(page.locator(f"#{chart} .plot").get_attribute("aria-label") or "") > 20
+    if kind == "large":
+        assert "1,000 agents" in page.locator(".tiles").inner_text().replace("\n", " ")
+        assert "the 40 agents who missed most rounds" in page.locator("#matrix .remark").inner_text()
+    page.wait_for_selector("#verification[data-state=verified]")
+    assert re.fullmatch(r"verified up to record \d+ at \d\d:\d\d UTC", page.locator("#verification").inner_text())
+    visitor.leave(served.address)
+
+
+def test_the_numbers_behind_a_chart(shown: tuple[str, Served], visitor: Visitor) -> None:
+    kind, served = shown
+    if kind != "small":
+        return
+    page = visitor.visit(f"{served.address}/runs/1")
+    visitor.drawn("matrix")
+    page.locator("#request summary").click()
+    rows = page.locator("#request tbody tr")
+    assert rows.count() == 62
+    assert rows.nth(0).inner_text().split() == ["1", "8", "10"]
+    page.locator("#pay summary").click()
+    vigo = next(text for text in page.locator("#pay tbody tr").all_inner_texts() if text.startswith("Vigo"))
+    assert "paid less than it costs" in vigo
+    page.locator("#matrix summary").click()
+    assert "no reply within 60 s" in page.locator("#matrix tbody").inner_text()
+    visitor.leave(served.address)
+
+
+def test_a_run_without_metrics_distances_or_rounds(shown: tuple[str, Served], visitor: Visitor) -> None:
+    kind, served = shown
+    if kind != "small":
+        return
+    page = visitor.visit(f"{served.address}/runs/2")  # flat pay: no distances
+    visitor.drawn("payout")
+    assert page.locator("#distances .empty").is_visible()
+    page = visitor.visit(f"{served.address}/runs/3")  # nothing recorded yet
+    page.wait_for_selector("#request .empty:visible")
+    for chart in CHARTS:
+        assert page.locator(f"#{chart} .empty").is_visible(), chart
+        assert not page.locator(f"#{chart} details").is_visible(), chart
+    visitor.leave(served.address)
+
+
+def test_an_agent_and_his_statement(shown: tuple[str, Served], visitor: Visitor) -> None:
+    kind, served = shown
+    if kind in ("missing", "empty"):
+        visitor.visit(f"{served.address}/agents/1", 503 if kind == "missing" else 404)
+        return
+    page = visitor.visit(f"{served.address}/agents/6")
+    visitor.drawn("course")
+    assert page.locator("table.list tbody tr").count() == 50
+    first = page.locator(".formula").first.inner_text()
+    assert re.search(r"\d+ \+ 1 · \d+² ÷ [\d,.]+ · \([\d,.]+ − [\d,.]+\) = -?[\d.]+", first), first
+    page.get_by_role("link", name="Next").click()
+    page.wait_for_url("**page=2*")
+    assert page.locator("table.list tbody tr").count() > 0
+    visitor.leave(served.address)
+
+
+def test_payouts(shown: tuple[str, Served], visitor: Visitor) -> None:
+    kind, served = shown
+    if kind in ("missing", "empty"):
+        visitor.visit(f"{served.address}/payouts/1", 503 if kind == "missing" else 404)
+        return
+    page = visitor.visit(f"{served.address}/payouts")
+    states = page.locator("tbody .state").all_inner_texts()
+    assert states == (["open", "cancelled", "paid"] if kind == "small" else ["paid"] * 4)
+    page.get_by_role("link", name="Payout 1", exact=True).click()
+    page.get_by_role("heading", name="Payout 1").wait_for()
+    assert page.locator("tbody tr").count() == (10 if kind == "small" else 1000)
+    visitor.leave(served.address)
+
+
+@pytest.fixture(scope="module")
+def small_served(ledgers: Callable[[str], Path]) -> Iterator[Served]:
+    with serving(ledgers("small")) as served:
+        yield served
+
+
+@pytest.mark.parametrize("width", [380, 1600])
+def test_nothing_is_wider_than_the_window(chromium: Any, small_served: Served, width: int) -> None:
+    visitor = Visitor(chromium, viewport={"width": width, "height": 800})
+    charts = {"/runs/1": "matrix", "/agents/6": "course", "/playground": "curve"}
+    for path in (*PAGES, "/runs/1", "/agents/6", "/nothing"):
+        page = visitor.visit(small_served.address + path, 404 if path == "/nothing" else 200)
+        if path in charts:
+            visitor.drawn(charts[path])
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    visitor.context.close()
+
+
+def test_light_and_dark(chromium: Any, small_served: Served) -> None:
+    visitor = Visitor(chromium, color_scheme="dark")
+    page = visitor.visit(f"{small_served.address}/runs/1")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    axis = "document.querySelector('#request .xtick text').style.fill"
+    visitor.drawn("request")
+    dark = page.evaluate(paper), page.evaluate(axis)
+    page.get_by_role("button", name="Switch between light and dark").click()
+    light = page.evaluate(paper), page.evaluate(axis)
+    assert dark[0] != light[0]
+    assert dark[1] != light[1], "charts follow the theme"
+    page.reload()
+    assert page.evaluate(paper) == light[0], "the choice is remembered"
+    visitor.leave(small_served.address)
+
+
+def test_with_the_keyboard_alone(chromium: Any, small_served: Served) -> None:
+    visitor = Visitor(chromium)
+    page = visitor.visit(f"{small_served.address}/runs")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "waiting", "the first run, after the table itself"
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/runs/3")
+    unnamed = "[...document.querySelectorAll('button, a, input, select')].filter(e => !(e.labels?.length || e.ariaLabel || e.textContent.trim())).length"  # noqa: E501
+    for path in ("/runs/1", "/agents", "/agents/6", "/playground"):
+        assert visitor.visit(small_served.address + path).evaluate(unnamed) == 0, path
+    visitor.leave(small_served.address)
+
+
+def test_printing_leaves_the_statement_only(chromium: Any, small_served: Served) -> None:
+    visitor = Visitor(chromium)
+    page = visitor.visit(f"{small_served.address}/agents/6")
+    visitor.drawn("course")
+    page.emulate_media(media="print")
+    assert not page.locator("nav").first.is_visible()
+    assert not page.locator("#course").is_visible()
+    assert page.locator(".formula").first.is_visible()
+    assert page.get_by_role("heading", name="Vigo").is_visible()
+    visitor.leave(small_served.address)
+
+
+def test_finding_an_agent(chromium: Any, small_served: Served) -> None:
+    visitor = Visitor(chromium)
+    page = visitor.visit(f"{small_served.address}/agents")
+    assert page.locator("tbody tr").count() == len(NAMES)
+    page.get_by_label("Name contains").fill("ber")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**search=ber*")
+    assert page.locator("tbody th").all_inner_texts() == ["Berlin Charité"]
+    assert "Nobody is called so" in visitor.visit(f"{small_served.address}/agents?search=xyz").inner_text("main")
+    visitor.leave(small_served.address)
+
+
+def test_earlier_and_later_rounds(chromium: Any, ledgers: Callable[[str], Path]) -> None:
+    with serving(ledgers("large")) as served:
+        visitor = Visitor(chromium)
+        page = visitor.visit(f"{served.address}/runs/1")
+        remark = page.locator("#matrix .remark")
+        visitor.until("document.querySelector('#matrix .remark').textContent.startsWith('Rounds 81 to 200')")
+        page.get_by_role("button", name="earlier").click()
+        visitor.until("document.querySelector('#matrix .remark').textContent.startsWith('Rounds 1 to 80')")
+        assert page.get_by_role("button", name="earlier").is_disabled()
+        page.get_by_role("button", name="later").click()
+        visitor.until("document.querySelector('#matrix .remark').textContent.startsWith('Rounds 81 to 200')")
+        assert "960 more" in remark.inner_text()
+        visitor.leave(served.address)
+
+
+def test_the_report_is_one_click_away(chromium: Any, ledgers: Callable[[str], Path], tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    with serving(ledgers("empty"), report) as served:
+        visitor = Visitor(chromium)
+        page = visitor.visit(f"{served.address}/runs")
+        assert page.get_by_role("link", name="Report", exact=True).count() == 0
+        assert "guerdon reproduce" in visitor.visit(f"{served.address}/report").inner_text("main")
+        report.write_text("<style>h1{color:red}</style><h1>Reproduced</h1><script>parent.hacked = 1</script>")
+        page = visitor.visit(f"{served.address}/runs")
+        page.get_by_role("link", name="Report", exact=True).click()
+        inside = page.frame_locator("iframe")
+        assert inside.locator("h1").inner_text() == "Reproduced"
+        assert inside.locator("h1").evaluate("e => getComputedStyle(e).color") == "rgb(255, 0, 0)"
+        assert page.evaluate("window.hacked") is None
+        assert any("sandboxed" in trouble for trouble in visitor.troubles), "the script was blocked"
+        visitor.context.close()

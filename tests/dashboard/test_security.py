@@ -1,0 +1,250 @@
+"""Who may look, and what pages may do: hosts, tokens, policy, and names that would like to be markup."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from guerdon.dashboard.security import COOKIE, SESSION, Access, check_token, is_loopback, safe_next
+from guerdon.dashboard.serve import find_token
+from guerdon.ledger import Ledger
+from tests.dashboard.conftest import Served, Visitor, ask
+from tests.dashboard.scenes import Training
+from tests.dashboard.test_live import tamper
+
+TOKEN = "correct-horse-battery-staple"  # noqa: S105
+HOSTILE = [
+    '<img src=x onerror="alert(1)">',
+    "<script>alert(2)</script>",
+    "<b>bold</b> & <a href='javascript:alert(3)'>x</a>",
+    "{{ 7 * 7 }}{% include 'base.html' %}",
+    "$\\frac{1}{0}$ %{x} <br><sup>up</sup>",
+    "日本語 العربية 👩‍🔬 é ﷽",
+    "</title></script><svg onload=alert(4)>" + "x" * 150,
+    "=HYPERLINK(\"http://evil.example\")",
+]  # fmt: skip
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A ledger in which all that can be named is named badly."""
+    path = tmp_path / "hostile.db"
+    names = [f"{name}"[:200] for name in HOSTILE]
+    with Ledger(path) as ledger:
+        training = Training(ledger, "<script>alert('run')</script>", names)
+        training.play(12, metrics={"<i>loss</i><script>alert(5)</script>": 0.5, "b": 1.0}, notes=names)
+        ledger.settle_payout(ledger.payout(memo="<script>alert('memo')</script>"), "paid")
+    return path
+
+
+def test_names_never_become_markup(hostile: Path, serve: Callable[..., Served], visitor: Visitor) -> None:
+    served = serve(hostile)
+    page = visitor.visit(f"{served.address}/runs/1")
+    visitor.drawn("learning", "pay", "spread", "matrix")
+    for chart in ("learning", "pay", "matrix", "distances"):
+        page.locator(f"#{chart} summary").click()
+    # Nothing in the charts is bold, raised or linked, and no element was made from a name.
+    assert page.locator(".plot a, .plot b, .plot sup, main img, main script, main svg a").count() == 0
+    assert page.evaluate("[...document.querySelectorAll('.plot tspan')].filter(e => e.style.fontWeight).length") == 0
+    labels = page.locator("#pay .ytick").all_text_contents()
+    assert any(label.startswith("<img src=x onerror=") for label in labels), labels
+    assert any(label.startswith("<b>bold</b> & <a") for label in labels), labels
+    table = page.locator("#pay tbody").inner_text()
+    for name in HOSTILE:
+        assert name[:200] in table
+    page.locator("#pay .plot").hover()
+    for path in ("/runs", "/agents", "/payouts", "/payouts/1", *(f"/agents/{number}" for number in range(1, 9))):
+        page = visitor.visit(served.address + path)
+        assert page.locator("main img, main script, main svg").count() in (0, page.locator(".plot svg").count()), path
+    assert HOSTILE[3] in visitor.visit(f"{served.address}/agents").inner_text("main")
+    visitor.leave(served.address)
+
+
+def test_names_that_are_too_long_do_not_get_in(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        for name in ("x" * 10_000, "é" * 201, "tab\there", "\u202eturned"):
+            with pytest.raises(ValueError, match="printable characters"):
+                ledger.enrol({name: None})
+
+
+def test_a_whole_statement_of_a_hostile_agent(hostile: Path, serve: Callable[..., Served], visitor: Visitor) -> None:
+    served = serve(hostile)
+    page = visitor.visit(f"{served.address}/agents/1/statement.html")
+    assert page.locator("img, script").count() == 0
+    answer = ask(served, "/agents/1/statement.html")
+    assert "sandbox" in answer.headers["content-security-policy"]
+    assert "script-src" not in answer.headers["content-security-policy"]
+    assert "attachment" in ask(served, "/agents/1/statement.csv").headers["content-disposition"]
+    visitor.leave(served.address)
+
+
+@pytest.mark.parametrize("path", ["/runs", "/runs/1", "/runs/999", "/api/runs", "/api/nothing", "/static/style.css", "/playground", "/api"])  # noqa: E501  # fmt: skip
+def test_headers_on_every_answer(ledgers: Callable[[str], Path], serve: Callable[..., Served], path: str) -> None:
+    headers = ask(serve(ledgers("small")), path).headers
+    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert "server" not in headers
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("127.0.0.1:1", 200), ("localhost", 200), ("[::1]:80", 200), ("127.9.9.9", 200), ("evil.example", 421),
+     ("evil.example:8733", 421), ("127.0.0.1.evil.example", 421), ("", 421), ("localhost.evil.example:80", 421)],
+)  # fmt: skip
+def test_only_this_machine_by_its_own_name(
+    ledgers: Callable[[str], Path], serve: Callable[..., Served], host: str, status: int
+) -> None:
+    served = serve(ledgers("empty"))
+    for path in ("/runs", "/api/status", "/static/style.css", "/login"):
+        expected = 303 if (path, status) == ("/login", 200) else status
+        assert ask(served, path, Host=host).status == expected, path
+
+
+def test_other_sites_may_not_ask(ledgers: Callable[[str], Path], serve: Callable[..., Served]) -> None:
+    served = serve(ledgers("empty"))
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+        assert ask(served, "/api/game", Sec_Fetch_Site=site).status == status
+
+
+@pytest.fixture
+def locked(ledgers: Callable[[str], Path], serve: Callable[..., Served]) -> Served:
+    """A dashboard that asks for a token."""
+    return serve(ledgers("small"), access=Access(TOKEN, loopback=False))
+
+
+def test_without_the_token_nothing_is_shown(locked: Served) -> None:
+    for path in (
+        "/runs",
+        "/runs/1",
+        "/agents/1/statement.json",
+        "/payouts",
+        "/playground",
+        "/report",
+        "/api",
+        "/logout",
+    ):
+        answer = ask(locked, path)
+        assert answer.status == (401 if path == "/api" else 303), path
+        assert "heart 2026" not in answer.text
+    for path in ("/api/runs", "/api/status", "/api/events", "/api/openapi.json", "/api/game"):
+        answer = ask(locked, path)
+        assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
+    for given in ("Bearer wrong", "Bearer ", f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Bearer é"):
+        assert ask(locked, "/api/runs", Authorization=given.encode().decode("latin-1")).status == 401, given
+    assert ask(locked, f"/api/runs?token={TOKEN}").status == 401, "a token in an address is no token"
+    assert ask(locked, "/runs", Cookie=f"{COOKIE}={TOKEN}").status == 303
+    assert ask(locked, "/runs", Cookie=f'{COOKIE}="a;b\\"; =').status == 303
+
+
+def test_who_is_not_let_in_learns_nothing(small: Path, serve: Callable[..., Served]) -> None:
+    tamper(small)
+    served = serve(small, access=Access(TOKEN, loopback=False))
+    while served.app.state.monitor.snapshot.check.state != "failed":
+        time.sleep(0.05)
+    pages = [ask(served, path).text for path in ("/login", "/static/nothing", "/static/%2e%2e%2fapp.py")]
+    pages.append(ask(served, "/login", "POST", b"token=wrong").text)
+    told = ask(served, "/payouts", Authorization=f"Bearer {TOKEN}").text
+    secrets = ["Vigo", "EUR", "verification failed", str(served.app.state.monitor.snapshot.head.hash)]
+    for secret in secrets:
+        assert secret in told, "or this test shows nothing"
+        assert not [page for page in pages if secret in page]
+
+
+def test_with_the_token(locked: Served) -> None:
+    assert ask(locked, "/api/runs", Authorization=f"Bearer {TOKEN}").status == 200
+    form = urlencode({"token": TOKEN, "next": "/playground?agents=5"}).encode()
+    answer = ask(locked, "/login", "POST", form)
+    assert (answer.status, answer.headers["location"]) == (303, "/playground?agents=5")
+    cookie = answer.headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}
+    assert TOKEN not in cookie
+    assert ask(locked, "/runs", Cookie=cookie.split(";")[0]).status == 200
+    assert ask(locked, "/api/runs", Cookie=cookie.split(";")[0]).status == 200
+    assert ask(locked, "/login", "POST", urlencode({"token": "wrong"}).encode()).status == 401
+    assert ask(locked, "/login", "POST", b"x" * 100_000).status == 413
+
+
+def test_logging_in_with_a_browser(locked: Served, visitor: Visitor) -> None:
+    page = visitor.visit(f"{locked.address}/playground?agents=5")
+    assert page.url.endswith("/login?next=%2Fplayground%3Fagents%3D5")
+    page.get_by_label("Token").fill("not the token at all")
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_text("This is not the token.").wait_for()
+    visitor.troubles.clear()  # the browser reports the 401
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url("**/playground?agents=5*")
+    visitor.drawn("curve")
+    assert page.evaluate("document.cookie") == ""
+    page.get_by_role("button", name="Log out").click()
+    page.wait_for_url("**/login")
+    assert visitor.visit(f"{locked.address}/runs").url.endswith("/login?next=%2Fruns")
+    assert not [url for url in visitor.asked if TOKEN in url]
+    visitor.leave(locked.address)
+
+
+def test_sessions_end_and_cannot_be_made_up() -> None:
+    access = Access(TOKEN)
+    session, now = access.session(), time.time()
+    assert access.is_session(session)
+    assert not access.is_session(session, now + SESSION + 1)
+    expiry, _, signature = session.partition(".")
+    assert not access.is_session(f"{int(expiry) + 9}.{signature}")
+    assert not Access(TOKEN).is_session(session), "another process has another secret"
+    for nonsense in ("", ".", "9" * 400, f"{expiry}.", "é.é", f"-1.{signature}"):
+        assert not access.is_session(nonsense)
+    assert TOKEN not in repr(access.secret)
+
+
+@pytest.mark.parametrize("path", ["//evil.example", "/\\evil.example", "https://evil.example", "javascript:alert(1)", "", "/a\nb"])  # noqa: E501  # fmt: skip
+def test_login_leads_nowhere_else(path: str) -> None:
+    assert safe_next(path) == "/"
+
+
+def test_where_the_token_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GUERDON_DASHBOARD_TOKEN", raising=False)
+    assert find_token("127.0.0.1", None) == (None, False)
+    made, told = find_token("0.0.0.0", None)  # noqa: S104
+    assert told
+    assert made is not None
+    assert len(made) > 40
+    assert made != find_token("0.0.0.0", None)[0]  # noqa: S104
+    monkeypatch.setenv("GUERDON_DASHBOARD_TOKEN", TOKEN)
+    assert find_token("127.0.0.1", None) == (TOKEN, False)
+    (tmp_path / "token").write_text(f"{TOKEN}-2\n")
+    assert find_token("0.0.0.0", tmp_path / "token") == (f"{TOKEN}-2", False)  # noqa: S104
+    for short in ("", "short", "has a space in it, long", "é" * 20):
+        with pytest.raises(ValueError, match="at least 16 ASCII characters"):
+            check_token(short)
+    assert not is_loopback("10.0.0.1")
+
+
+def test_nothing_secret_is_printed(ledgers: Callable[[str], Path], tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    command = [str(Path(sys.executable).parent / "guerdon"), "dashboard", "--db", str(ledgers("small")), "--port", "0"]
+    command += ["--no-browser", "--token-file", str(tmp_path / "token"), "--host", "127.0.0.1"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"TERM": "dumb"})  # noqa: E501  # fmt: skip
+    assert process.stderr is not None
+    try:
+        first = process.stderr.readline()
+        served = Served(None, re.search(r"http://[^/]+", first)[0])  # pyright: ignore[reportArgumentType, reportOptionalSubscript]
+        assert ask(served, "/api/runs", Authorization=f"Bearer {TOKEN}").status == 200
+        assert ask(served, f"/api/runs?token={TOKEN}").status == 401
+        assert ask(served, "/login", "POST", urlencode({"token": TOKEN}).encode()).status == 303
+    finally:
+        process.terminate()
+        out, error = process.communicate(timeout=20)
+    assert process.returncode in (0, -15)
+    assert TOKEN not in first + out + error
+    assert error == "", "nothing is logged"

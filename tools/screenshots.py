@@ -1,0 +1,66 @@
+"""`python -m tools.screenshots`: draw the pictures of the dashboard in docs/images again. Needs Chromium."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+from tests.dashboard.conftest import CHROMIUM, serving
+from tests.dashboard.scenes import small_ledger
+
+IMAGES = Path(__file__).parent.parent / "docs" / "images"
+LARGEST = 200_000  # bytes of a picture
+
+
+def main() -> None:
+    """Serve a small ledger, look at it, and keep what is seen."""
+    if CHROMIUM is None or not shutil.which(CHROMIUM):
+        raise SystemExit("Chromium is needed: apt-get install chromium")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
+        path = Path(folder) / "guerdon.db"
+        small_ledger(path)
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--no-first-run"])
+        with serving(path) as served:
+            wide = {"width": 1200, "height": 1500}
+            page = browser.new_context(viewport=wide, color_scheme="light").new_page()  # pyright: ignore[reportArgumentType]
+            _run(page, served.address)
+            _agent(page, served.address)
+            _playground(page, served.address)
+            page = browser.new_context(viewport=wide, color_scheme="dark").new_page()  # pyright: ignore[reportArgumentType]
+            _run(page, served.address, "dashboard-run-dark.png")
+        browser.close()
+
+
+def _run(page: Page, address: str, name: str = "dashboard-run.png") -> None:
+    page.goto(f"{address}/runs/1")
+    page.wait_for_selector("#matrix .main-svg >> nth=0")
+    page.wait_for_selector("#verification[data-state=verified]", timeout=60_000)
+    _keep(page, name, 1200)
+
+
+def _agent(page: Page, address: str) -> None:
+    page.goto(f"{address}/agents/6")
+    page.wait_for_selector("#course .main-svg >> nth=0")
+    _keep(page, "dashboard-agent.png", 1300)
+
+
+def _playground(page: Page, address: str) -> None:
+    page.goto(f"{address}/playground?agents=10&request=8&others=8&rule=known")
+    page.wait_for_selector("#curve .main-svg >> nth=0")
+    page.get_by_role("button", name="Simulate").click()
+    page.wait_for_selector(".playground[data-simulated=yes]", timeout=120_000)
+    _keep(page, "dashboard-playground.png", 900)
+
+
+def _keep(page: Page, name: str, height: int) -> None:
+    """Take a picture of the upper part of the page."""
+    page.wait_for_timeout(300)
+    file = IMAGES / name
+    page.screenshot(path=file, clip={"x": 0, "y": 0, "width": 1200, "height": height})
+    print(f"{file}: {file.stat().st_size:,} bytes")
+    if file.stat().st_size > LARGEST:
+        raise SystemExit(f"{file} is larger than {LARGEST:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
