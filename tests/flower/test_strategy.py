@@ -58,6 +58,8 @@ def test_rewards_are_those_of_the_mechanism_offline(
     assert told["guerdon-paid"] == pytest.approx(sum(expected))
     assert (told["guerdon-request"], told["guerdon-participants"]) == (8, 5)
     assert told["loss"] == pytest.approx(2.0)  # what the strategy itself reports stays
+    assert {name for name in told if "guerdon" not in name} == {"loss"}
+    assert not {"guerdon-round", "guerdon-signature"} & set(told)
     assert ledger.verify().holds
 
 
@@ -177,6 +179,20 @@ def bad(kind: str) -> Any:
             "no round": lambda: answered(reply(message, arrays, loss=4.0), {"round": "1"}),
             "odd answer": lambda: answered(reply(message, arrays, loss=4.0), {"round": 1, "signature": "x"}),
             "forged": lambda: answered(reply(message, arrays, loss=4.0), {"round": 1, "signature": b"x" * 96}),
+            "metric round": lambda: reply(message, arrays, loss=4.0, **{"guerdon-round": 7}),
+            "float round": lambda: reply(message, arrays, loss=4.0, **{"guerdon-round": 1.0}),
+            "wide signature": lambda: reply(
+                message, arrays, loss=4.0, **{"guerdon-round": 1, "guerdon-signature": [999]}
+            ),
+            "float signature": lambda: reply(
+                message, arrays, loss=4.0, **{"guerdon-round": 1, "guerdon-signature": [1.5]}
+            ),
+            "long signature": lambda: reply(
+                message, arrays, loss=4.0, **{"guerdon-round": 1, "guerdon-signature": 2**40}
+            ),
+            "forged metric": lambda: reply(
+                message, arrays, loss=4.0, **{"guerdon-round": 1, "guerdon-signature": [7] * 96}
+            ),
             "twice": lambda: [reply(message, arrays, loss=4.0), reply(message, record(**whole), loss=4.1)],
             "declined": lambda: decline(message, "busy"),
         }[kind]()  # fmt: skip
@@ -229,6 +245,12 @@ FAULTS = {
     "no round": ("invalid", "its round must be a whole number, got '1'"),
     "odd answer": ("invalid", "its record 'guerdon-answer' is malformed"),
     "forged": ("invalid", "its signature is not that of the enrolled key"),
+    "metric round": ("invalid", "it answers round 7, not round 1"),
+    "float round": ("invalid", "its round must be a whole number, got 1.0"),
+    "wide signature": ("invalid", "its metric 'guerdon-signature' is no signature"),
+    "float signature": ("invalid", "its metric 'guerdon-signature' is no signature"),
+    "long signature": ("invalid", "its metric 'guerdon-signature' is no signature"),
+    "forged metric": ("invalid", "its signature is not that of the enrolled key"),
     "twice": ("invalid", "it answered twice, and not the same"),
     "declined": ("declined", '"busy"'),
 }

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from guerdon.flower.messages import ANSWER, CHOSEN, PAY, REQUEST, Answer, Pay, Request, with_records
+from guerdon.flower.messages import ANSWER, CHOSEN, PAY, REQUEST, Answer, Pay, Request
 from guerdon.flower.payload import read_arrays
 from guerdon.ledger.money import format_amount
 from guerdon.ledger.submissions import gradient_hash, sign_submission, submission
@@ -102,7 +102,7 @@ def _signed(reply: Message, request: Request, key: Any) -> Message:
         arrays = read_arrays(next(iter(reply.content.array_records.values())))
         hashed = gradient_hash(arrays[name] for name in sorted(arrays))
         signature = sign_submission(key, submission(request.run, request.round, request.request, hashed))
-    with_records(reply, {ANSWER: Answer(request.round, signature).record()})
+    Answer(request.round, signature).put(reply)
     return reply
 
 

@@ -1,14 +1,18 @@
 """What travels beside the model: the request and the last pay to a node, its answer back.
 
-Each is a `ConfigRecord` under a name of its own, so that nothing in an app's own records changes.
+Flower stores and fetches every record by itself, and many small ones cost more than a few large ones. So request and
+pay share one `ConfigRecord`, and the answer goes with the reply's metrics; the server takes it out again.
 """
 
-from typing import NamedTuple, Self
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Self
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 REQUEST, PAY, ANSWER = "guerdon-request", "guerdon-pay", "guerdon-answer"
 CHOSEN = "batch-size"  # what the node decided to use; written by its mod, read by its app
+TOLD = "pay-"  # what the names of the last pay begin with in a request
+ROUND, SIGNATURE = "guerdon-round", "guerdon-signature"  # of an answer, among a reply's metrics
 
 GRADIENTS, MODELS = "gradients", "models"  # what nodes send
 
@@ -21,9 +25,10 @@ class Request(NamedTuple):
     request: int
     sends: str  # GRADIENTS, or MODELS trained from the one that was sent
 
-    def record(self) -> ConfigRecord:
-        """Return it as it travels."""
-        return ConfigRecord({**self._asdict(), CHOSEN: self.request})
+    def record(self, pay: "Pay | None" = None) -> ConfigRecord:
+        """Return it as it travels, with the last pay."""
+        told = {} if pay is None else {TOLD + name: value for name, value in pay._asdict().items()}
+        return ConfigRecord({**self._asdict(), CHOSEN: self.request, **told})
 
     @classmethod
     def read(cls, content: RecordDict) -> Self | None:
@@ -53,7 +58,9 @@ class Pay(NamedTuple):
     @classmethod
     def read(cls, content: RecordDict) -> Self | None:
         """Return the pay that a message tells of, or None where it tells of none."""
-        found = content.config_records.get(PAY)
+        asked = content.config_records.get(REQUEST, ConfigRecord())
+        told = {name.removeprefix(TOLD): value for name, value in asked.items() if name.startswith(TOLD)}
+        found = told or content.config_records.get(PAY)
         if found is None:
             return None
         number, request, reward, balance = (
@@ -70,8 +77,17 @@ class Answer(NamedTuple):
     declined: str = ""  # a reason; empty where it does not decline
 
     def record(self) -> ConfigRecord:
-        """Return it as it travels."""
+        """Return it as it travels where there are no metrics to go with."""
         return ConfigRecord(self._asdict())
+
+    def put(self, message: Message) -> None:
+        """Add it to a reply: to its metrics, where it has one set of them."""
+        if len(message.content.metric_records) != 1:
+            with_records(message, {ANSWER: self.record()})
+            return
+        name, metrics = next(iter(message.content.metric_records.items()))
+        signed = {SIGNATURE: list(self.signature)} if self.signature else {}
+        message.content = RecordDict({**message.content, name: MetricRecord({**metrics, ROUND: self.round, **signed})})
 
     @classmethod
     def read(cls, content: RecordDict) -> Self | None:
@@ -80,11 +96,31 @@ class Answer(NamedTuple):
         if found is None:
             if ANSWER in content:
                 raise ValueError(f"its record {ANSWER!r} is malformed")
-            return None
+            return cls._among(content.metric_records.values())
         signature, declined = found.get("signature", b""), found.get("declined", "")
         if not isinstance(signature, bytes) or not isinstance(declined, str):
             raise ValueError(f"its record {ANSWER!r} is malformed")
         return cls(_whole("round", found.get("round")), signature, declined)
+
+    @classmethod
+    def _among(cls, metrics: Iterable[MetricRecord]) -> Self | None:
+        """Return the answer that goes with one of several sets of metrics."""
+        for record in metrics:
+            if ROUND in record:
+                signature = record.get(SIGNATURE, [])
+                if not isinstance(signature, list) or not all(isinstance(x, int) and 0 <= x < 256 for x in signature):
+                    raise ValueError(f"its metric {SIGNATURE!r} is no signature")
+                return cls(_whole("round", record[ROUND]), bytes(map(int, signature)))
+        return None
+
+
+def without_answer(content: RecordDict) -> RecordDict:
+    """Return a reply's content as its app made it: without the answer."""
+    kept: dict[str, Any] = {name: value for name, value in content.items() if name != ANSWER}
+    for name, metrics in content.metric_records.items():
+        if ROUND in metrics or SIGNATURE in metrics:
+            kept[name] = MetricRecord({key: value for key, value in metrics.items() if key not in (ROUND, SIGNATURE)})
+    return RecordDict(kept)
 
 
 def with_records(message: Message, records: dict[str, ConfigRecord]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from flwr.app import ArrayRecord, Error, Message, Metadata, RecordDict
 
-from guerdon.flower.messages import ANSWER, Answer, Request
+from guerdon.flower.messages import Answer, Request, without_answer
 from guerdon.flower.nodes import Member
 from guerdon.flower.payload import Template
 from guerdon.ledger.submissions import gradient_hash, is_signed_by, submission
@@ -192,8 +192,7 @@ def _check_signature(member: Member, answer: Answer | None, hashed: bytes, rules
 def _in_order(content: RecordDict, record: ArrayRecord, template: Template) -> RecordDict:
     """Return a reply's content without our own record, the arrays in the model's order (some strategies go by it)."""
     ordered = ArrayRecord({name: record[name] for name in template.kinds})
-    kept: dict[str, Any] = {name: value for name, value in content.items() if name != ANSWER}
-    return RecordDict({name: ordered if value is record else value for name, value in kept.items()})
+    return RecordDict({name: ordered if value is record else value for name, value in without_answer(content).items()})
 
 
 def agree(reports: Sequence[Report], usual: Form | None) -> Form | None:

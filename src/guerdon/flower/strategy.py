@@ -145,7 +145,7 @@ class Rewarded(Strategy):
         sends = MODELS if self._steps is None else GRADIENTS
         self._request = Request(self.run, number, request, sends)
         log.info("Round %d asks %d nodes for %d samples each", number, len(messages), request)
-        self._address(messages, members, {REQUEST: self._request.record()})
+        self._address(messages, members, self._request)
         return messages
 
     def aggregate_train(
@@ -183,7 +183,7 @@ class Rewarded(Strategy):
             return []
         members = self._members(grid)
         messages = list(self.strategy.configure_evaluate(server_round + self._offset, arrays, config, members))
-        self._address(messages, members, {})
+        self._address(messages, members, None)
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -242,7 +242,7 @@ class Rewarded(Strategy):
         recovery.remind(self.strategy, saved.get("strategy", {}))
         return model
 
-    def _address(self, messages: list[Message], members: MembersGrid, records: dict[str, ConfigRecord]) -> None:
+    def _address(self, messages: list[Message], members: MembersGrid, request: Request | None) -> None:
         """Give every message its own records, and remember to whom it goes; its id is known once it is sent."""
         for message in messages:
             member = members.members.get(message.metadata.dst_node_id)
@@ -251,7 +251,10 @@ class Rewarded(Strategy):
             if any(member == other for _, other in self._asked):
                 raise RefusedError(f"the strategy sends two messages to node {member.node} in a round; pay is for one")
             pay = self._book.pay_of(member.account)
-            with_records(message, records | ({} if pay is None else {PAY: pay.record()}))
+            if request is not None:
+                with_records(message, {REQUEST: request.record(pay)})
+            elif pay is not None:
+                with_records(message, {PAY: pay.record()})
             self._asked.append((message.metadata, member))
         self._asked.sort(key=lambda asked: asked[1].account)  # whom a strategy samples first must not change any digit
 

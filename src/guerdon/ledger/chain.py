@@ -8,13 +8,13 @@ Two databases with the same contents have the same hashes, whatever the machine.
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 
+from guerdon.ledger.canonical import canonical
 from guerdon.ledger.tables import microseconds
 from guerdon.mechanisms import Status
 
@@ -29,18 +29,6 @@ PAYMENT = np.dtype(
         *((name, "<i8") for name in ("amount", "cut", "held", "gradient", "signature", "note")),
     ]
 )
-
-
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
-def canonical(value: Any) -> str:
-    """Return JSON in its one form: sorted keys, no spaces.
-
-    >>> canonical({"b": [1.5, None], "a": "é"})
-    '{"a":"é","b":[1.5,null]}'
-    """
-    return _ENCODER.encode(value)
 
 
 def payment_hashes(

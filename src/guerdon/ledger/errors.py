@@ -3,8 +3,6 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-
 
 class RefusedError(ValueError):
     """What was asked contradicts what is recorded, or the rules: nothing was changed."""
@@ -38,6 +36,8 @@ _WORDS = {
 @contextmanager
 def told_plainly(where: str) -> Generator[None]:
     """Turn the database's complaints about the ledger at `where` into `UnavailableError`."""
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # not above: a node that signs needs no database
+
     try:
         yield
     except DBAPIError as error:

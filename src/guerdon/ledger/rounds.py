@@ -12,6 +12,7 @@ import numpy as np
 from guerdon.arrays import check_positive_integer, to_numpy
 from guerdon.evidence import Evidence
 from guerdon.ledger import chain
+from guerdon.ledger.canonical import canonical
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.money import to_micro
 from guerdon.ledger.rules import describe, largest_term, remembers
@@ -69,7 +70,7 @@ class Round:
         blobs = [
             [None if part is None else part.hex() for part in parts] for parts in (self.gradients, self.signatures)
         ]
-        head = chain.canonical([*texts, *blobs, None if self.checkpoint is None else self.checkpoint.hex()])
+        head = canonical([*texts, *blobs, None if self.checkpoint is None else self.checkpoint.hex()])
         numbers = np.array([*self.payments, *self.evidence, self.held], dtype="<f8") + 0.0
         numbers[np.isnan(numbers)] = np.nan  # there are many
         return hashlib.sha256(head.encode() + numbers.tobytes()).digest()
@@ -158,7 +159,7 @@ def take_in(
         signatures=_bytes("signatures", extras["signatures"], len(agents)),
         notes=_notes(extras["notes"], len(agents)),
         held=to_micro(held),
-        metrics=chain.canonical({clean(str(name)): _finite_or_none(value) for name, value in metrics.items()}),
+        metrics=canonical({clean(str(name)): _finite_or_none(value) for name, value in metrics.items()}),
         checkpoint=extras["checkpoint"],
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from guerdon.costs import AffineCost, Cost, ExpressionCost, PowerCost
-from guerdon.ledger.chain import canonical
+from guerdon.ledger.canonical import canonical
 from guerdon.ledger.errors import RefusedError
 from guerdon.mechanisms import (
     BalancedVariance,

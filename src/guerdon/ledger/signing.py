@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from guerdon.ledger.chain import canonical
+from guerdon.ledger.canonical import canonical
 from guerdon.ledger.errors import RefusedError
 
 

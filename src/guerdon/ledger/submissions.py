@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from guerdon.arrays import to_numpy
-from guerdon.ledger.chain import canonical
+from guerdon.ledger.canonical import canonical
 from guerdon.ledger.errors import RefusedError
 
 
