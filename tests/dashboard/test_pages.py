@@ -77,12 +77,15 @@ def test_the_numbers_behind_a_chart(shown: tuple[str, Served], visitor: Visitor)
     visitor.drawn("matrix")
     page.locator("#request summary").click()
     rows = page.locator("#request tbody tr")
+    rows.nth(61).wait_for()  # the table is made when it is opened
     assert rows.count() == 62
     assert rows.nth(0).inner_text().split() == ["1", "8", "10"]
     page.locator("#pay summary").click()
+    page.locator("#pay tbody tr").first.wait_for()
     vigo = next(text for text in page.locator("#pay tbody tr").all_inner_texts() if text.startswith("Vigo"))
     assert "paid less than it costs" in vigo
     page.locator("#matrix summary").click()
+    page.locator("#matrix tbody tr").first.wait_for()
     assert "no reply within 60 s" in page.locator("#matrix tbody").inner_text()
     visitor.leave(served.address)
 

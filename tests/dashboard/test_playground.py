@@ -64,6 +64,7 @@ def test_sliders_change_the_curve_and_match_game_py(served: Served, visitor: Vis
     move(visitor, kind="own", formula="3 + s*s")
     check_curve(visitor, MinibatchGame(25, 16, ExpressionCost("3 + s*s"), 64, rule="balanced"), 4)
     page.locator("#curve summary").click()
+    page.locator("#curve tbody tr").nth(64).wait_for()  # the table is made when it is opened
     assert page.locator("#curve tbody tr").count() == 65
     visitor.leave(served.address)
 

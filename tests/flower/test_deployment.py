@@ -113,6 +113,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 def test_every_offence_over_the_wire(flower: Deployment, ledger: Ledger) -> None:
     """In each round the offender does something else; the honest are paid what a round without him pays."""
     kinds = list(FAULTS)

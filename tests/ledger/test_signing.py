@@ -106,7 +106,7 @@ def test_bad_key_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "bad.pem").write_text("nonsense")
     with pytest.raises(RefusedError, match=r"bad.pem must hold an unencrypted Ed25519 private key"):
         load_key(tmp_path / "bad.pem")
-    with pytest.raises(RefusedError, match=r"bad.pem must hold a public key"):
+    with pytest.raises(RefusedError, match=r"bad.pem: must hold a public key"):
         read_public_key(tmp_path / "bad.pem")
     (tmp_path / "good.pem").write_bytes(
         KEYS["p384"].public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
