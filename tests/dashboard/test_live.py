@@ -22,6 +22,8 @@ from guerdon.ledger import Ledger
 from tests.dashboard.conftest import Served, Visitor, ask
 from tests.dashboard.scenes import NAMES, Training
 
+pytestmark = pytest.mark.slow  # each of them waits for something to happen
+
 GUERDON = str(Path(sys.executable).parent / "guerdon")
 
 

@@ -3,7 +3,6 @@
 # Flower's records are typed as dictionaries of a union, which no plain dictionary is.
 # pyright: reportArgumentType=false, reportIncompatibleMethodOverride=false, reportUnhashable=false, reportCallIssue=false
 
-import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -166,15 +165,14 @@ def test_messages_without_a_request_pass_through() -> None:
     assert "guerdon-answer" not in found.content
 
 
-def test_the_pay_is_told_once_and_kept(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_pay_is_told_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("guerdon.flower.client.log.info", lambda text, *parts: told.append(text % parts))
     pay = Pay(2, 8, "paid", 9_250_000, 20_000_000, "EUR", "9 for the 8 samples asked for, plus 0.25")
     message, own = asked(**{"guerdon-pay": pay.record()}), context()
-    logging.getLogger("flwr").propagate = True
-    with caplog.at_level(logging.INFO):
-        for _ in range(2):
-            paid_work()(message, own, lambda found, _: reply(found, record(**MODEL)))
-    logging.getLogger("flwr").propagate = False
-    assert caplog.text.count("Round 2: 9.25 EUR (paid; balance 20.00). 9 for the 8 samples") == 1
+    for _ in range(2):
+        paid_work()(message, own, lambda found, _: reply(found, record(**MODEL)))
+    assert told == ["Round 2: 9.25 EUR (paid; balance 20.00). 9 for the 8 samples asked for, plus 0.25"]
     assert last_pay(message) == pay == Pay.read(own.state)
 
 

@@ -21,6 +21,8 @@ from guerdon.ledger.money import to_micro
 from guerdon.ledger.submissions import read_public_key
 from tests.flower.wire import WireNode, public_key
 
+pytestmark = pytest.mark.slow  # Flower asks for replies every three seconds
+
 APP = Path(__file__).parent / "paid_app"
 RULE = OutputAgreement(AffineCost(1, 1))
 NAMES = ["n0", "n1", "n2", "n3", "n4"]
@@ -113,7 +115,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.slow
 def test_every_offence_over_the_wire(flower: Deployment, ledger: Ledger) -> None:
     """In each round the offender does something else; the honest are paid what a round without him pays."""
     kinds = list(FAULTS)
