@@ -15,18 +15,14 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import numpy as np
 from rich.table import Table
-
-from guerdon import AffineCost, OutputAgreement, gather
-from guerdon.ledger import Ledger
+from tests.dashboard.scenes import large_ledger
 
 AGENTS, ROUNDS = 100, 2_000  # 200,000 payments
 RUNS = 3
 FIRST_PAGE, ANY_PAGE = 1.0, 2.0  # seconds, promised
-RULE = OutputAgreement(AffineCost(1, 1))
 PAGES = {
     "/playground": (),
     "/runs": (),
@@ -50,7 +46,7 @@ def run() -> tuple[Table, list[str]]:
         table.add_column(heading, justify="left" if heading == "page" else "right")
     broken: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        _fill(Path(folder) / "large.db")
+        large_ledger(Path(folder) / "large.db", AGENTS, ROUNDS)
         peer = 0.0
         for path, parts in PAGES.items():
             answered = min(_fresh(folder, lambda host: _timed(host, path, parts)) for _ in range(RUNS))  # noqa: B023
@@ -68,22 +64,6 @@ def _best(folder: str, path: str) -> tuple[float, float]:
     """Return the shortest times until a page is seen, and until its charts are drawn."""
     times = [_fresh(folder, lambda host: _browsed(host, path)) for _ in range(RUNS)]
     return min(seen for seen, _ in times), min(drawn for _, drawn in times)
-
-
-def _fill(path: Path) -> None:
-    """Record rounds in which some are absent; the gradients of twenty come again and again."""
-    rng, played = np.random.default_rng(0), list[Any]()
-    for _ in range(20):
-        gradients, present = rng.normal(size=(AGENTS, 40)), rng.random(AGENTS) < 0.97
-        evidence = gather(gradients, present)
-        played.append((RULE.pay(RULE.init(AGENTS), evidence, present, 8)[0], evidence))
-    with Ledger(path) as ledger:
-        ledger.start_run("run", [f"agent {index}" for index in range(AGENTS)], RULE)
-        for number in range(1, ROUNDS + 1):
-            payments, evidence = played[number % len(played)]
-            ledger.record_round("run", number, 8, payments, evidence, metrics={"loss": 1 / number})
-            if number % (ROUNDS // 10) == 0:
-                ledger.settle_payout(ledger.payout(), "paid")
 
 
 @contextmanager

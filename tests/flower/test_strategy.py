@@ -614,7 +614,7 @@ def test_a_strategy_that_asks_twice_or_strangers_is_refused(
         def _construct_messages(self, record: RecordDict, node_ids: list[int], message_type: str) -> Any:
             return super()._construct_messages(record, [999, *node_ids], message_type)
 
-    with pytest.raises(RefusedError, match="two messages to node"):
+    with pytest.raises(RefusedError, match="two messages to 'n"):
         rewarded(Twice()).start(grid, model)
     with pytest.raises(RefusedError, match="node 999, which cannot be paid"):
         rewarded(Elsewhere()).start(grid, model)

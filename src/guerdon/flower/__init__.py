@@ -1,7 +1,8 @@
 """Paid federated learning on Flower: wrap a strategy in `Rewarded`, give the client app the mod `paid_work`."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from guerdon.lazy import loader
 
 if TYPE_CHECKING:
     from guerdon.flower.client import batch_size, decline, last_pay, paid_work
@@ -22,9 +23,4 @@ _WHERE = {
     "paid_work": "client",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Load what is asked for when it is asked for: a node needs neither a database nor a strategy."""
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+__getattr__ = loader(__name__, _WHERE)

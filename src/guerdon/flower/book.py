@@ -93,9 +93,8 @@ class Book:
         """Take up what is recorded, and return the arrays saved with the last paid round; None if none is paid yet."""
         self._roster = self.ledger.roster(self.run)
         if self._roster:
-            self.ledger.start_run(
-                self.run, self._roster, self.mechanism, liability=self.liability
-            )  # as it was, or refused
+            # Found as it was begun, or refused.
+            self.ledger.start_run(self.run, self._roster, self.mechanism, liability=self.liability)
         found = self.ledger.resume(self.run)
         if found is None:
             return None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from guerdon.flower.payload import Template, read_arrays
+from guerdon.flower.payload import Template
 from guerdon.ledger.errors import RefusedError
 
 BROADCAST = "current_arrays"  # Flower's name for the model last sent: `configure_train` sets it again
@@ -100,11 +100,6 @@ def saved_model(arrays: Mapping[str, Any], template: Template, run: str) -> Arra
             "app that it was begun with, or begin a run of another name"
         )
     return ArrayRecord({name: Array(np.asarray(arrays[name], order="C")) for name in template.kinds})
-
-
-def model_group(arrays: ArrayRecord) -> dict[str, Any]:
-    """Return a model as it is saved."""
-    return dict(read_arrays(arrays))
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

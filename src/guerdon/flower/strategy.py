@@ -244,12 +244,14 @@ class Rewarded(Strategy):
 
     def _address(self, messages: list[Message], members: MembersGrid, request: Request | None) -> None:
         """Give every message its own records, and remember to whom it goes; its id is known once it is sent."""
+        taken: set[str] = set()
         for message in messages:
             member = members.members.get(message.metadata.dst_node_id)
             if member is None:
                 raise RefusedError(f"the strategy addresses node {message.metadata.dst_node_id}, which cannot be paid")
-            if any(member == other for _, other in self._asked):
-                raise RefusedError(f"the strategy sends two messages to node {member.node} in a round; pay is for one")
+            if member.account in taken:
+                raise RefusedError(f"the strategy sends two messages to {member.account!r} in a round; pay is for one")
+            taken.add(member.account)
             pay = self._book.pay_of(member.account)
             if request is not None:
                 with_records(message, {REQUEST: request.record(pay)})
@@ -324,7 +326,7 @@ class Rewarded(Strategy):
     def _checkpoint(self, model: ArrayRecord, number: int) -> dict[str, Any]:
         groups = {
             "flower": {"round": np.asarray(number)},
-            "model": recovery.model_group(model),
+            "model": read_arrays(model),
             "requests": recovery.flat_state(self._policy),
             "trail": self._trail,
             "strategy": recovery.changed(recovery.remembered(self.strategy), self._before),

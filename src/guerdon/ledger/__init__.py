@@ -1,7 +1,8 @@
 """The ledger: every payment once, explained, and provable, in SQLite or PostgreSQL."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from guerdon.lazy import loader
 
 if TYPE_CHECKING:
     from guerdon.ledger.errors import RefusedError, UnavailableError
@@ -36,9 +37,4 @@ _WHERE = {
     "submission": "submissions",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Load what is asked for when it is asked for: a node needs neither a database nor a strategy."""
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+__getattr__ = loader(__name__, _WHERE)

@@ -156,10 +156,10 @@ class Ledger:
         `payments` and `evidence` are those of the run's agents, in their order. They are not believed: every reward is
         recomputed from the evidence, and the round refused where they differ. Rounds follow each other without gaps.
 
-        `mechanism`: where it is not the run's (a known variance that changes). `agents`: the run's agents and, after
-        them, new ones who join. `gradients`: hashes of what was sent; `signatures` of them; `notes`: a remark on each
-        agent; `held`: how much of each reward goes to escrow; `metrics`: numbers to remember (a loss, an accuracy);
-        `checkpoint`: groups of arrays to resume from, {"model": {...}, "mechanism": state}.
+        `mechanism`: where it is not the run's (a known variance that changes). `agents`: its agents, then new ones who
+        join. `gradients`: hashes of what was sent; `signatures` of them; `notes`: a remark on each agent; `held`: what of
+        each reward goes to escrow; `metrics`: numbers to remember (a loss, an accuracy); `checkpoint`: groups of arrays
+        to resume from, {"model": {...}, "mechanism": state}.
         """
         data = None if checkpoint is None else checkpoints.pack(checkpoint)
         extras = {"gradients": gradients, "signatures": signatures, "notes": notes, "held": held, "metrics": metrics}
@@ -215,8 +215,8 @@ class Ledger:
                     f"cannot {kind} {format_amount(amount)} for {agent!r}: his {tables.MOVES[kind][0]} account holds "
                     f"{format_amount(source.balance)}"
                 )
-            entries = np.array([[source.id, target.id, amount]], dtype=np.int64)
-            return Recorded(journal.append(connection, kind, {}, entries, memo=clean(memo)), new=True)
+            entry = np.array([[source.id, target.id, amount]], dtype=np.int64)
+            return Recorded(journal.append(connection, kind, {}, entry, memo=clean(memo)), new=True)
 
     def payout(self, minimum: int = 1, memo: str = "") -> int:
         """Freeze all balances of at least `minimum` micro-units into a batch to be paid, and return its number.
@@ -342,8 +342,6 @@ class Ledger:
     def reading(self) -> AbstractContextManager[Connection]:
         """Give a connection that sees one unchanging state, for questions that are not answered here."""
         return self._database.reading()
-
-    # Inside
 
     def _prepare(self, unit: str | None) -> None:
         """Create the ledger if there is none yet; raise if it has another unit."""
