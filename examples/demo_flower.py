@@ -26,6 +26,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="how many rounds to pay (default: 3)")
     parser.add_argument("--ledger", type=Path, default=Path("demo.db"), help="the ledger it leaves (default: demo.db)")
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error(f"--rounds must be at least 1, got {options.rounds}")
     if options.ledger.exists():
         parser.error(f"{options.ledger} exists already; move it away, or choose another file with --ledger")
     with tempfile.TemporaryDirectory(prefix="guerdon-demo-") as folder:
