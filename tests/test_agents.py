@@ -36,17 +36,16 @@ COST = AffineCost(1, 1)
 KEY = jax.random.key(0)
 KEYS = jax.random.split(KEY, 20_000)
 
-# Numbers that a float holds exactly, so that the aggregate is recovered from the two models without rounding.
-PREVIOUS = jnp.asarray([4.0, -2.0, 1.0, 0.0, 8.0])
+MODEL = jnp.asarray([4.0, -2.0, 1.0, 0.0, 8.0])
 AGGREGATE = jnp.asarray([1.0, 3.0, -2.0, 0.5, -4.0])
 GRADIENT = jnp.asarray([2.0, -1.0, 0.25, 7.0, 0.0])
-STEP = 0.25
+PREDICTION = jnp.asarray([0.5, 2.5, -1.0, 0.0, -3.0])
 
 
 def view(request: int = 8, turn: int = 3, memory: Any = ()) -> View:
-    """Return what an agent knows after a step of 0.25 along `AGGREGATE`."""
-    models = PREVIOUS - STEP * AGGREGATE, PREVIOUS
-    return View(jnp.asarray(turn), jnp.asarray(request), *models, jnp.float32(STEP), jnp.float32(50), memory)
+    """Return what an agent knows after a step along `AGGREGATE`."""
+    public = MODEL, AGGREGATE, PREDICTION
+    return View(jnp.asarray(turn), jnp.asarray(request), *public, jnp.float32(50), memory)
 
 
 def chosen(agent: Agent, request: int) -> int:
@@ -211,7 +210,7 @@ def test_echo_sends_the_last_aggregate_exactly() -> None:
 
 
 def test_echo_has_nothing_to_echo_in_the_first_round() -> None:
-    first = view()._replace(model=PREVIOUS, previous_step=jnp.float32(0))
+    first = view()._replace(aggregate=jnp.zeros(5))
     np.testing.assert_array_equal(echo().report(first, GRADIENT, KEY), np.zeros(5))
 
 

@@ -3,6 +3,7 @@
 from guerdon.costs import AffineCost, Cost, ExpressionCost, FunctionCost, PowerCost, check_cost
 from guerdon.evidence import Evidence, gather
 from guerdon.game import MinibatchGame
+from guerdon.information import InformationPay
 from guerdon.mechanisms import (
     BalancedVariance,
     EstimatedVariance,
@@ -37,6 +38,7 @@ __all__ = [
     "FlatPay",
     "FunctionCost",
     "GenieAided",
+    "InformationPay",
     "KnownVariance",
     "Mechanism",
     "MinibatchGame",

@@ -27,8 +27,8 @@ class View(NamedTuple):
     round: Array  # 0 for the first
     request: Array  # the batch size that the server asks for
     model: Array  # the model just broadcast
-    previous_model: Array  # the one before it; the same in the first round
-    previous_step: Array  # the step size between the two; public, as the server's training recipe is
+    aggregate: Array  # the last mean gradient, which can be read from two broadcasts; zeros in the first round
+    prediction: Array  # the server's public prediction of the gradient; zeros where she makes none
     variance: Array  # σ² at the model: more than most agents know, for cheats who fit their noise to it
     memory: Any  # what he made of his own past batch sizes and rewards
 
@@ -40,6 +40,11 @@ class Agent(Protocol):
     def fabricates(self) -> bool:
         """Whether he sends something even without samples."""
         return False
+
+    @property
+    def leader(self) -> int:
+        """Whose samples he draws, by position: colluders share them. −1: his own."""
+        return -1
 
     def init(self) -> Any:
         """Return what he remembers before the first round."""
@@ -185,11 +190,13 @@ def learning(sizes: tuple[int, ...], cost: Cost, exploration: float = 6.0) -> Le
 class Reporting(Agent):
     """Chooses as `chooser` does, but sends something else than the gradient X that he computed:
 
-        gradient · X  +  echo · (last aggregate)  +  noise of total variance  honest_noise · σ²/ν  +  noise² · d
+        gradient · X  +  echo · (last aggregate)  +  prediction · (the server's prediction)
+            +  noise of total variance  honest_noise · σ²/ν  +  noise² · d
 
     The last aggregate is public: it can be read from two broadcasts. σ²/ν is the noise that honest work would have.
     `fabricates` says that he sends it even where he used no samples. Everything is a number, so that all such agents
-    run in one compiled simulation, and the most profitable one can be searched for.
+    run in one compiled simulation, and the most profitable one can be searched for. With a `leader` X is his: the
+    gradient of the very same samples.
     """
 
     chooser: Agent
@@ -197,7 +204,9 @@ class Reporting(Agent):
     echo: float = 0.0
     honest_noise: float = 0.0
     noise: float = 0.0
+    prediction: float = 0.0
     fabricates: bool = False  # pyright: ignore[reportIncompatibleMethodOverride]
+    leader: int = -1  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def init(self) -> Any:
         """Return what his chooser remembers."""
@@ -209,11 +218,10 @@ class Reporting(Agent):
 
     def report(self, view: View, gradient: Array, key: Array) -> Array:
         """Return the mixture."""
-        step = jnp.where(view.previous_step > 0, view.previous_step, 1.0)
-        aggregate = (view.previous_model - view.model) / step
+        public = self.echo * view.aggregate + self.prediction * view.prediction
         honest = self.honest_noise * view.variance / view.request / gradient.shape[0]
         noise = jnp.sqrt(honest + self.noise**2) * jax.random.normal(key, gradient.shape, gradient.dtype)
-        return self.gradient * gradient + self.echo * aggregate + noise
+        return self.gradient * gradient + public + noise
 
     def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
         """Return what his chooser learns."""

@@ -4,8 +4,9 @@ For a public prediction p of the gradient (zero where none is given) and m̄ the
 
     deviation_k = ‖X_k − m̄‖²        length_k = ‖X_k − p‖²        alignment_k = ⟨X_k − p, Σ_i (X_i − p)⟩
 
-Every payment rule, the noise scale and the audit are computed from these alone. Each is a sum over components, so a
-model of any size streams through, layer by layer and a block of columns at a time, at a cost of O(agents × dim).
+where the last sum is over the participants that others are compared with: all, unless a rule says otherwise. Every
+payment rule, the noise scale and the audit are computed from these alone. Each is a sum over components, so a model of
+any size streams through, layer by layer and a block of columns at a time, at a cost of O(agents × dim).
 
 Rounding: within a block of columns the arithmetic is that of the gradients' own type (at least float32), on
 differences from one participant and then from their mean, so that nothing cancels however large the common part of
@@ -46,23 +47,32 @@ class _Block(NamedTuple):
     columns: Array
     guess: Array
     participating: Array
+    reference: Array | None  # None: everybody
 
 
 class _Sums(NamedTuple):
-    """What adds up over blocks: ‖X_k − m̄‖² and ⟨X_k − m̄, m̄ − p⟩ per agent, and ‖m̄ − p‖²."""
+    """What adds up over blocks, with m̄ the participants' mean and r̄ that of the reference.
+
+    Per agent ‖X_k − m̄‖², ⟨X_k − m̄, m̄ − p⟩ and ⟨X_k − m̄, r̄ − p⟩, and for all ‖m̄ − p‖² and ⟨m̄ − p, r̄ − p⟩.
+    """
 
     deviation: Array
     lean: Array
+    reference_lean: Array
     offset: Array
+    reference_offset: Array
 
 
-def gather(gradients: Layers, participating: Array, prediction: Layers | None = None) -> Evidence:
+def gather(
+    gradients: Layers, participating: Array, prediction: Layers | None = None, reference: Array | None = None
+) -> Evidence:
     """Return the evidence of one round.
 
     `gradients` is an array (agents, dim), or a sequence of layers, each (agents, …). `participating` tells who took
     part; the rows of the others are not looked at. `prediction`, if given, has the shape of one agent's gradient:
-    (dim,), or one array per layer. A sequence is read from front to back, and again only if some number in it is not
-    usable, so it may build each layer when asked for it.
+    (dim,), or one array per layer. `reference` tells whose reports the alignment is with (default: everybody's), for
+    rules that do not compare anybody with agents found to send something else than gradients. A sequence is read from
+    front to back, and again only if some number in it is not usable, so it may build each layer when asked for it.
 
     >>> import numpy as np
     >>> evidence = gather(np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]), np.array([True, True, True]))
@@ -71,39 +81,62 @@ def gather(gradients: Layers, participating: Array, prediction: Layers | None = 
     """
 
     def blocks() -> Iterator[_Block]:
-        return _blocks(gradients, participating, prediction)
+        return _blocks(gradients, participating, prediction, reference)
 
     with np.errstate(over="ignore", invalid="ignore"):  # an unusable number is dealt with, not warned about
-        if not _holds_tracer(gradients, participating, prediction):
+        if not _holds_tracer(gradients, participating, prediction, reference):
             evidence = _evidence(blocks(), usable=None)
             if _surely_usable(evidence):
                 return evidence
         return _evidence(blocks(), _usable(blocks()))
 
 
+def shortening(length: Array, counted: Array, limit: Any) -> Array:
+    """Return the factors that shorten reports to at most `limit` times the median length of the others', around p.
+
+    `length` is the evidence's ‖X_k − p‖². Replacing X_k by p + factor·(X_k − p) bounds what any one report can do to
+    the mean and to the others' pay. The median is over the other counted agents, so nobody sets his own limit; of an
+    even number the lower one counts.
+
+    >>> import numpy as np
+    >>> shortening(np.array([1.0, 4.0, 1e12]), np.array([True, True, True]), limit=2.0)
+    array([1.e+00, 1.e+00, 2.e-06])
+    """
+    xp = namespace(length)
+    count = length.shape[0]
+    others = counted[None, :] & ~xp.eye(count, dtype=xp.bool)
+    ordered = xp.sort(xp.where(others, length[None, :], xp.inf), axis=1)
+    middle = (xp.sum(xp.astype(others, xp.int32), axis=1) - 1) // 2
+    chosen = xp.arange(count)[None, :] == middle[:, None]
+    median = xp.sum(xp.where(chosen, ordered, 0.0), axis=1)
+    long = counted & (middle >= 0) & (length > limit**2 * median)
+    return xp.where(long, limit * xp.sqrt(median / xp.where(long, length, 1.0)), 1.0)
+
+
 def _evidence(blocks: Iterable[_Block], usable: Array | None) -> Evidence:
     """Return the evidence of the participants whose gradients are usable (None: believed of all)."""
-    total, counted = None, None
+    total, counted, reference = None, None, None
     for block in blocks:
         counted = block.participating if usable is None else block.participating & usable
-        sums = _sums(block.columns, block.guess, counted)
+        reference = None if block.reference is None else counted & block.reference
+        sums = _sums(block.columns, block.guess, counted, reference)
         total = sums if total is None else _Sums(*(a + b for a, b in zip(total, sums, strict=True)))
     if total is None:
         raise ValueError("`gradients` must hold at least one layer, got an empty sequence")
-    return _around_prediction(total, counted)
+    return _around_prediction(total, counted, reference)
 
 
-def _around_prediction(sums: _Sums, counted: Array) -> Evidence:
+def _around_prediction(sums: _Sums, counted: Array, reference: Array | None) -> Evidence:
     """Turn sums around the mean into sums around the prediction, by ‖a + b‖² = ‖a‖² + 2⟨a, b⟩ + ‖b‖²."""
     xp = namespace(counted)
-    count = xp.sum(xp.astype(counted, sums.deviation.dtype))
+    count = xp.sum(xp.astype(counted if reference is None else reference, sums.deviation.dtype))
     length = sums.deviation + 2 * sums.lean + sums.offset
     length = xp.where(length < 0, 0.0, length)  # rounding; a NaN stays one
-    alignment = count * (sums.lean + sums.offset)
+    alignment = count * (sums.reference_lean + sums.reference_offset)
     return Evidence(*(xp.where(counted, x, 0.0) for x in (sums.deviation, length, alignment)), counted=counted)
 
 
-def _sums(columns: Array, guess: Array, counted: Array) -> _Sums:
+def _sums(columns: Array, guess: Array, counted: Array, reference: Array | None) -> _Sums:
     """Return the sums over one block of columns, centred twice: on one participant, then on the mean."""
     xp, wide = namespace(columns), widest_float(namespace(columns))
     work = xp.result_type(columns.dtype, xp.float32)  # half precision is widened, a foreign byte order made native
@@ -118,7 +151,18 @@ def _sums(columns: Array, guess: Array, counted: Array) -> _Sums:
     centred -= mean
     offset = (xp.astype(pivot, wide) - guess) + xp.astype(mean, wide)
     deviation, lean = row_dots(xp, centred, centred), row_dots(xp, centred, xp.astype(offset, work))
-    return _Sums(xp.astype(deviation, wide), xp.astype(lean, wide), xp.sum(offset * offset))
+    ours = offset if reference is None else offset + _mean_of(centred, reference)
+    ours_lean = lean if reference is None else row_dots(xp, centred, xp.astype(ours, work))
+    per_agent = (xp.astype(x, wide) for x in (deviation, lean, ours_lean))
+    return _Sums(*per_agent, offset=xp.sum(offset * offset), reference_offset=xp.sum(offset * ours))
+
+
+def _mean_of(centred: Array, reference: Array) -> Array:
+    """Return the mean of some rows, zero where there are none."""
+    xp = namespace(centred)
+    count = xp.sum(xp.astype(reference, centred.dtype))
+    total = xp.sum(xp.where(reference[:, None], centred, 0.0), axis=0)
+    return xp.astype(total / xp.where(count > 0, count, 1.0), widest_float(xp))
 
 
 def _surely_usable(evidence: Evidence) -> bool:
@@ -135,7 +179,9 @@ def _usable(blocks: Iterable[_Block]) -> Array:
     return usable
 
 
-def _blocks(gradients: Layers, participating: Array, prediction: Layers | None) -> Iterator[_Block]:
+def _blocks(
+    gradients: Layers, participating: Array, prediction: Layers | None, reference: Array | None
+) -> Iterator[_Block]:
     """Yield the gradients block by block, layer by layer, each layer checked when its turn comes."""
     layers = [gradients] if is_array(gradients) else gradients
     guesses = [prediction] if is_array(prediction) else prediction
@@ -146,10 +192,11 @@ def _blocks(gradients: Layers, participating: Array, prediction: Layers | None) 
         layer = _as_matrix(layers[index], name)
         guess = _as_guess(None if guesses is None else guesses[index], layer, name)
         mask = as_mask(namespace(layer), participating, layer.shape[:1])
+        compared = None if reference is None else as_mask(namespace(layer), reference, layer.shape[:1], "reference")
         # A traced layer is one block: the compiler fuses the arithmetic and needs no help from the cache.
         width = layer.shape[1] if is_traced(layer) else _width(layer.shape[0])
         for start in range(0, layer.shape[1], width):
-            yield _Block(layer[:, start : start + width], guess[start : start + width], mask)
+            yield _Block(layer[:, start : start + width], guess[start : start + width], mask, compared)
 
 
 def _width(num_agents: int) -> int:

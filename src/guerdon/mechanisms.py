@@ -27,7 +27,7 @@ all gradients are identical has no scale, and pays nothing.
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -50,6 +50,7 @@ from guerdon.evidence import Evidence
 RESOLUTION = 1e-6
 
 Crowd: TypeAlias = Literal["present", "enrolled"]
+State = TypeVar("State", bound=tuple[Any, ...])
 
 
 class Status(IntEnum):
@@ -102,11 +103,11 @@ class Spread(NamedTuple):
 class Mechanism(Protocol):
     """A payment rule."""
 
-    def init(self, num_agents: int) -> History:
+    def init(self, num_agents: int) -> Any:
         """Return the state before the first round."""
         ...
 
-    def pay(self, state: History, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, History]:
+    def pay(self, state: Any, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, Any]:
         """Return the payments of a round in which everybody was asked for `request` samples, and the next state."""
         ...
 
@@ -196,7 +197,7 @@ class BalancedVariance:
     def variances(self, history: History, spread: Spread) -> tuple[Array, Array]:
         """Return (V, σ̂²₋ₖ); V is this round's pooled estimate where there is no history."""
         xp = namespace(spread.squares)
-        pooled = spread.request * spread.squares / _at_least_one(spread.count - 1)
+        pooled = spread.request * spread.squares / at_least_one(spread.count - 1)
         known = history.squares > 0
         past = history.squares / xp.where(known, history.freedom, 1.0)
         return xp.where(known, past, pooled), _variance_of_others(spread)
@@ -244,17 +245,17 @@ class OutputAgreement:
 
     def pay(self, state: History, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, History]:
         """Return the payments of a round, and the state with this round remembered."""
-        state, mask = _checked(state, evidence, participating, request)
+        state, mask = check_round(state, evidence, participating, request)
         spread = _spread(evidence, request)
         slope_variance, level_variance = self.variance.variances(state, spread)
-        status = _status(evidence, mask, self.variance.least_participants, slope_variance)
+        status = statuses(evidence, mask, self.variance.least_participants, slope_variance)
         paid = status == Status.PAID.value
 
         xp = namespace(evidence.deviation)
         nu = spread.request
-        distance = (spread.count / _at_least_one(spread.count - 1)) ** 2 * evidence.deviation
+        distance = (spread.count / at_least_one(spread.count - 1)) ** 2 * evidence.deviation
         crowd = spread.count if self.crowd == "present" else mask.shape[-1] + 0 * spread.count
-        expected = level_variance / nu * crowd / _at_least_one(crowd - 1)
+        expected = level_variance / nu * crowd / at_least_one(crowd - 1)
         scale = xp.where(paid, slope_variance, 1.0)  # never a division by 0, not even where it is masked away
         reward = self.cost(nu) + self.cost.slope(nu) * nu**2 / scale * (expected - distance)
 
@@ -279,11 +280,11 @@ class GenieAided:
 
     def pay(self, state: History, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, History]:
         """Return the payments of a round, and the state as it is."""
-        state, mask = _checked(state, evidence, participating, request)
+        state, mask = check_round(state, evidence, participating, request)
         xp = namespace(evidence.deviation)
-        nu = _as_request(evidence, request)
+        nu = as_request(evidence, request)
         variance = self.variance.variance + 0 * evidence.length
-        status = _status(evidence, mask, least_participants=1, variance=variance)
+        status = statuses(evidence, mask, least_participants=1, variance=variance)
         paid = status == Status.PAID.value
         reward = self.cost(nu) + self.cost.slope(nu) * nu**2 / variance * (variance / nu - evidence.length)
         shown = [xp.where(paid, x, xp.nan) for x in (evidence.length, variance / nu, variance)]
@@ -302,10 +303,10 @@ class FlatPay:
 
     def pay(self, state: History, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, History]:
         """Return h(ν) for every participant, and the state as it is."""
-        state, mask = _checked(state, evidence, participating, request)
+        state, mask = check_round(state, evidence, participating, request)
         xp = namespace(evidence.deviation)
-        nu = _as_request(evidence, request)
-        status = _status(evidence, mask, least_participants=1, variance=1 + 0 * evidence.deviation)
+        nu = as_request(evidence, request)
+        status = statuses(evidence, mask, least_participants=1, variance=1 + 0 * evidence.deviation)
         nothing = xp.nan + 0 * evidence.deviation
         reward = xp.where(status == Status.PAID.value, self.cost(nu), 0.0 * evidence.deviation)
         return Payments(reward, nothing, nothing, nothing, status), state
@@ -344,7 +345,7 @@ def _no_history(num_agents: int) -> History:
     return History(np.zeros(num_agents), np.zeros(num_agents))
 
 
-def _checked(state: History, evidence: Evidence, participating: Array, request: Any) -> tuple[History, Array]:
+def check_round(state: State, evidence: Evidence, participating: Array, request: Any) -> tuple[State, Array]:
     """Return the state and the mask as arrays of the evidence's library, or raise."""
     if not is_array(evidence.deviation):
         raise TypeError(f"`evidence` must come from `gather`, got {type(evidence.deviation).__name__} for a deviation")
@@ -353,17 +354,18 @@ def _checked(state: History, evidence: Evidence, participating: Array, request: 
     if evidence.deviation.ndim == 1:
         check_positive_integer("request", request)
     mask = as_mask(xp, participating, evidence.deviation.shape)
-    if state.squares.shape != (num_agents,):
+    if state[0].shape != (num_agents,):
         raise ValueError(
-            f"`state` must be of the {num_agents} agents of this round, got one of {state.squares.shape[0]}; "
+            f"`state` must be of the {num_agents} agents of this round, got one of {state[0].shape[0]}; "
             "enrol everybody in `init` and tell who is absent through `participating`"
         )
     if not is_traced(mask, evidence.counted) and bool(xp.any(evidence.counted & ~mask)):
         raise ValueError("`participating` must be the mask that `evidence` was gathered with, got another")
-    return History(*(xp.asarray(part, dtype=evidence.deviation.dtype) for part in state)), mask
+    return type(state)(*(xp.asarray(part, dtype=evidence.deviation.dtype) for part in state)), mask
 
 
-def _as_request(evidence: Evidence, request: Any) -> Array:
+def as_request(evidence: Evidence, request: Any) -> Array:
+    """Return a request as an array of the evidence's library and type."""
     return namespace(evidence.deviation).asarray(request, dtype=evidence.deviation.dtype)
 
 
@@ -372,17 +374,17 @@ def _spread(evidence: Evidence, request: Any) -> Spread:
     xp = namespace(evidence.deviation)
     counted = xp.astype(evidence.counted, evidence.deviation.dtype)
     count, squares = (xp.sum(x, axis=-1, keepdims=True) for x in (counted, evidence.deviation))
-    of_others = squares - count / _at_least_one(count - 1) * evidence.deviation
+    of_others = squares - count / at_least_one(count - 1) * evidence.deviation
     of_others = xp.where(of_others > RESOLUTION * squares, of_others, RESOLUTION * squares)
-    return Spread(_as_request(evidence, request), count, squares, count - counted - 1, of_others)
+    return Spread(as_request(evidence, request), count, squares, count - counted - 1, of_others)
 
 
 def _variance_of_others(spread: Spread) -> Array:
     """Return σ̂²₋ₖ = ν/(|P∖k| − 1) · Σ_{i∈P∖k} ‖X_i − m_{−k}‖² (the paper's equation 10)."""
-    return spread.request * spread.squares_of_others / _at_least_one(spread.freedom_of_others)
+    return spread.request * spread.squares_of_others / at_least_one(spread.freedom_of_others)
 
 
-def _status(evidence: Evidence, participating: Array, least_participants: int, variance: Array) -> Array:
+def statuses(evidence: Evidence, participating: Array, least_participants: int, variance: Array) -> Array:
     """Return the status of every agent; the first reason not to pay is the one given."""
     xp = namespace(evidence.deviation)
     count = xp.sum(xp.astype(evidence.counted, xp.int32), axis=-1, keepdims=True)
@@ -393,6 +395,6 @@ def _status(evidence: Evidence, participating: Array, least_participants: int, v
     return xp.where(participating, status, Status.DECLINED.value)
 
 
-def _at_least_one(count: Array) -> Array:
+def at_least_one(count: Array) -> Array:
     """Return a count to divide by: where it is below 1 the quotient is masked away, but must exist."""
     return namespace(count).where(count > 1, count, 1.0)

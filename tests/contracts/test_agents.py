@@ -58,9 +58,9 @@ every_pair = pytest.mark.parametrize("pair", AGENTS.values(), ids=AGENTS)
 
 def view_of(agent: Agent, request: int = 8, turn: int = 3, seed: int = 0) -> View:
     """Return what an agent might know in a round."""
-    model, previous = jnp.asarray(np.random.default_rng(seed).normal(size=(2, DIM)), jnp.float32)
+    model, aggregate, prediction = jnp.asarray(np.random.default_rng(seed).normal(size=(3, DIM)), jnp.float32)
     numbers = jnp.asarray(turn), jnp.asarray(request)
-    return View(*numbers, model, previous, jnp.float32(0.25), jnp.float32(50.0), agent.init())
+    return View(*numbers, model, aggregate, prediction, jnp.float32(50.0), agent.init())
 
 
 def gradient() -> Any:
@@ -109,9 +109,9 @@ def test_he_sends_a_vector_like_his_gradient(agent: Agent) -> None:
 
 @every_agent
 def test_he_manages_the_first_round(agent: Agent) -> None:
-    """When there is no model before this one, and no step between them."""
-    model = jnp.arange(DIM, dtype=jnp.float32)
-    view = View(jnp.asarray(0), jnp.asarray(8), model, model, jnp.float32(0), jnp.float32(50), agent.init())
+    """When there is no mean gradient yet, and no prediction."""
+    model, nothing = jnp.arange(DIM, dtype=jnp.float32), jnp.zeros(DIM)
+    view = View(jnp.asarray(0), jnp.asarray(8), model, nothing, nothing, jnp.float32(50), agent.init())
     assert agent.choose(view, KEYS[0]) >= 0
     assert jnp.isfinite(agent.report(view, gradient(), KEYS[0])).all()
 
@@ -141,7 +141,7 @@ def test_the_same_key_gives_the_same_choice_and_report(agent: Agent) -> None:
 
 def test_a_view_holds_what_an_agent_could_know() -> None:
     """Nobody's batch size, gradient or pay but his own: a new field here needs a reason."""
-    fields = ("round", "request", "model", "previous_model", "previous_step", "variance", "memory")
+    fields = ("round", "request", "model", "aggregate", "prediction", "variance", "memory")
     assert View._fields == fields
 
 

@@ -29,6 +29,9 @@ def rounds(seed: int = 0) -> Rounds:
         ACTIVE,
         rng.exponential(size=ACTIVE.shape) * ACTIVE,
         rng.normal(size=ACTIVE.shape) * ACTIVE,
+        surprise=rng.normal(size=ACTIVE.shape) * ACTIVE,
+        offset=rng.normal(size=ACTIVE.shape) * ACTIVE,
+        accusation=rng.normal(size=sizes.shape) * ACTIVE[..., None],
     )
 
 
@@ -47,6 +50,9 @@ def test_arrays_are_what_was_recorded(history: History) -> None:
     np.testing.assert_array_equal(history.rewards["flat"], recorded.rewards[1])
     np.testing.assert_array_equal(history.variance, recorded.variance)
     np.testing.assert_array_equal(history.signal, recorded.signal)
+    np.testing.assert_array_equal(history.surprise, recorded.surprise)
+    np.testing.assert_array_equal(history.offset, recorded.offset)
+    np.testing.assert_array_equal(history.accusation, recorded.accusation)
     np.testing.assert_array_equal(history.metrics["error"], recorded.metrics["error"])
 
 
@@ -138,6 +144,9 @@ def played(length: int) -> Rounds:
         np.full((2, length), True),
         np.full((2, length), 4.0),
         np.full((2, length), 2.0),
+        surprise=np.full((2, length), 1.0),
+        offset=np.full((2, length), 0.0),
+        accusation=np.full((2, length, 3), -1.0),
     )
 
 

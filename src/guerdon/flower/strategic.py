@@ -61,8 +61,8 @@ class Strategic:
             round=jnp.asarray(request.round - 1),
             request=jnp.asarray(request.request),
             model=model,
-            previous_model=model if previous is None else _vector(previous),
-            previous_step=jnp.asarray(1.0),
+            aggregate=jnp.zeros_like(model) if previous is None else _vector(previous) - model,
+            prediction=jnp.zeros_like(model),
             variance=jnp.asarray(0.0),
             memory=self._memory(context),
         )

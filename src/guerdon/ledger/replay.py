@@ -85,4 +85,4 @@ def padded(empty: Any, state: Any) -> Any:
     if state is None:
         return empty
     parts = zip(empty, state, strict=True)
-    return type(empty)(*(np.concatenate([old, new[len(old) :]]) for new, old in parts))
+    return type(empty)(*(np.concatenate([old, new[..., old.shape[-1] :]], axis=-1) for new, old in parts))

@@ -8,8 +8,7 @@ and policies are data to the compiled function; only what they are, and how many
 # JAX's transformations forget the types of what they are given.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,15 +18,20 @@ import numpy as np
 
 from guerdon.agents import Agent, Learning, View
 from guerdon.arrays import Array, check_positive_integer
+from guerdon.audit import evidence_against
+from guerdon.broadcasts import Dither
 from guerdon.costs import Cost
-from guerdon.evidence import Evidence, gather
-from guerdon.mechanisms import GenieAided, KnownVariance, Mechanism
-from guerdon.noise_scale import Noise, Recall, estimate_noise, lengthen, recall
+from guerdon.information import InformationPay, surprise
+from guerdon.mechanisms import Mechanism
+from guerdon.noise_scale import Recall, estimate_noise, lengthen, recall
+from guerdon.predictions import Prediction, Seen, ZeroPrediction
 from guerdon.problems import Problem
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Outcome, Requests, ScheduledRequest
 from guerdon.simulation.chunks import run_in_chunks
 from guerdon.simulation.history import History, Rounds, pad_rounds
-from guerdon.simulation.terms import Stop, TrueVariance
+from guerdon.simulation.paying import Round, Settled, has_genie, settle
+from guerdon.simulation.players import Players, by_kind, choose, learn, report, sort_by_kind
+from guerdon.simulation.terms import Stop
 
 SEGMENT = 32  # rounds compiled as one scan where a stopping rule may end a run early
 MEMORY = 2**29  # bytes that a chunk of repetitions may take
@@ -48,6 +52,8 @@ class _Setting(NamedTuple):
     mechanisms: tuple[Mechanism, ...]
     stop: Stop | None
     positions: tuple[tuple[int, ...], ...]  # which agents belong to each kind
+    prediction: Prediction
+    dither: Dither | None
 
 
 class _Data(NamedTuple):
@@ -57,13 +63,18 @@ class _Data(NamedTuple):
     kinds: tuple[Any, ...]  # agents of one kind, their numbers stacked: they are played together
     requests: Requests
 
+    def players(self, setting: _Setting) -> Players:
+        """Return the agents."""
+        return Players(setting.positions, self.kinds)
+
 
 class _Carry(NamedTuple):
     """What a run takes from round to round."""
 
     model: Array
-    previous_model: Array
-    previous_step: Array
+    aggregate: Array  # the mean gradient of the last step
+    predicting: Any  # the state of the prediction
+    dithering: Any  # and of the dither
     states: tuple[Any, ...]  # one per mechanism
     asking: Any  # the state of the policy
     trail: Array  # of the mean gradients; all zeros where the policy does not look at it
@@ -82,6 +93,8 @@ def simulate(
     seed: int = 0,
     *,
     costs: Cost | Sequence[Cost] | None = None,
+    prediction: Prediction | None = None,
+    dither: Dither | None = None,
     stop: Stop | None = None,
     chunk: int | None = None,
     progress: bool = False,
@@ -90,14 +103,17 @@ def simulate(
 
     `mechanism` is one payment rule, or several by name: then all are computed on the same gradients, and the first is
     the one that the agents are paid by and learn from. `costs` are what work really costs each agent (default: what
-    the first mechanism believes). After `stop` is reached a run does and pays nothing more. `chunk` repetitions run at
+    the first mechanism believes). `prediction` is the server's public one of each gradient, which information pay
+    measures improvements on (default: none), and `dither` makes her broadcast beside the model, stepping once every two
+    rounds. After `stop` is reached a run does and pays nothing more. `chunk` repetitions run at
     once; by default as many as fit in half a gigabyte. An interrupt (Ctrl-C) keeps the chunks that are finished.
     """
     rules: dict[str, Any] = dict(mechanism) if isinstance(mechanism, Mapping) else {"reward": mechanism}
     _check(problem, agents, rules, requests, stop, {"rounds": rounds, "repetitions": repetitions})
+    _check_dither(dither, requests, rounds)
     true_costs = _costs_per_agent(costs, rules, len(agents))
-    positions, kinds = _sort_by_kind(agents)
-    setting = _Setting(tuple(rules.values()), stop, positions)
+    positions, kinds = sort_by_kind(agents)
+    setting = _Setting(tuple(rules.values()), stop, positions, prediction or ZeroPrediction(), dither)
     fitting = max(1, MEMORY // _bytes_per_repetition(problem, len(agents), len(rules), rounds))
     size = min(fitting if chunk is None else chunk, repetitions)
     run = partial(_run, setting, _Data(problem, kinds, requests), rounds, seed, size)
@@ -146,13 +162,16 @@ def _begin(setting: _Setting, data: _Data, keys: Array) -> tuple[_Carry, dict[st
         model = data.problem.init(jax.random.fold_in(key, 2**31 - 1))
         model = jax.lax.convert_element_type(model, model.dtype)  # never weakly typed: one compilation for all segments
         states = tuple(jax.tree.map(jnp.asarray, rule.init(num_agents)) for rule in setting.mechanisms)
-        memories = tuple(_by_kind(setting, data, lambda agent, *_: agent.init(), data.kinds, jnp.arange(num_agents)))
+        everybody = jnp.arange(num_agents)
+        memories = tuple(by_kind(data.players(setting), lambda agent, *_: agent.init(), data.kinds, everybody))
         metrics = data.problem.metrics(model)
         stopped = setting.stop.reached(metrics) if setting.stop else jnp.asarray(False)
         asking = jax.tree.map(lambda x: jnp.asarray(x, _type_of(x, model)), data.requests.init(num_agents))
-        still = jnp.zeros((), model.dtype)
+        nothing = jnp.zeros_like(model)
+        predicting = setting.prediction.init(model)
+        dithering = setting.dither.init(model) if setting.dither else ()
         never = jnp.asarray(False)
-        carry = _Carry(model, model, still, states, asking, jnp.zeros_like(model), memories, stopped, never)
+        carry = _Carry(model, nothing, predicting, dithering, states, asking, nothing, memories, stopped, never)
         return carry, metrics
 
     return jax.vmap(begin)(keys)
@@ -178,139 +197,89 @@ def _play_round(
     round: Array,  # noqa: A002
 ) -> tuple[_Carry, Rounds]:
     """Play one round, in the paper's order: ask, choose, draw, report, pay, step."""
-    num_agents = sum(map(len, setting.positions))
-    choose_keys, draw_keys, report_keys = round_keys(key, round, num_agents)
+    players, problem = data.players(setting), data.problem
+    choose_keys, draw_keys, report_keys = round_keys(key, round, players.number)
     asked = jnp.asarray(data.requests.ask(carry.asking, round), jnp.int32)
     over = carry.stopped | (asked < 1)  # a request of 0 ends the training
     request = jnp.maximum(asked, 1)
-    variance = data.problem.variance(carry.model)
-    view = View(round, request, carry.model, carry.previous_model, carry.previous_step, variance, ())
-    sizes, sends = _choose(setting, data, view, carry.memories, choose_keys)
-    sizes = jnp.clip(sizes, 0, data.problem.max_batch)
-    participating = ((sizes > 0) | sends) & ~(over | carry.diverged)
-    gradients = jax.vmap(partial(data.problem.gradient, carry.model))(jnp.maximum(sizes, 1), draw_keys)
-    reports = _report(setting, data, view, carry.memories, sizes, gradients, report_keys)
+    model, carry = _broadcast(setting, key, carry, round)
+    variance, expected = problem.variance(model), setting.prediction.predict(carry.predicting, model)
+    view = View(round, request, model, carry.aggregate, expected, variance, ())
+    sizes, fabricates, leaders = choose(players, view, carry.memories, choose_keys)
+    sizes = jnp.clip(sizes, 0, problem.max_batch)
+    participating = ((sizes > 0) | fabricates) & ~(over | carry.diverged)
+    gradients = jax.vmap(partial(problem.gradient, model))(jnp.maximum(sizes, 1), draw_keys[leaders])
+    reports = report(players, view, carry.memories, sizes, gradients, report_keys)
 
-    evidence, paid, states = _pay(setting, data, carry, reports, participating, request, variance)
-    memories = _learn(setting, data, view, carry.memories, sizes, paid[0])
-    step, seen, after = _observe(setting, data, carry, reports, evidence, request, paid[0])
-    diverged = carry.diverged | (jnp.any(participating) & ~jnp.any(evidence.counted))
-    metrics = {name: jnp.where(diverged, jnp.inf, x) for name, x in data.problem.metrics(after.model).items()}
+    truth = problem.population_gradient(model) if has_genie(setting.mechanisms) else None
+    played = Round(reports, participating, request, expected, variance, truth)
+    settled = settle(setting.mechanisms, carry.states, played)
+    memories = learn(players, view, carry.memories, sizes, settled.rewards[0])
+    step, after = _observe(setting, data, carry, settled, request, round)
+    diverged = carry.diverged | (jnp.any(participating) & ~jnp.any(settled.evidence.counted))
+    metrics = {name: jnp.where(diverged, jnp.inf, x) for name, x in problem.metrics(after.model).items()}
     stopped = over | (setting.stop.reached(metrics) & ~diverged if setting.stop else False)
     asked_for = jnp.where(over, 0, request), jnp.where(over, 0.0, step)
-    used = jnp.where(participating, sizes, 0)
-    record = Rounds(*asked_for, used, participating, paid, metrics, ~over, seen.variance, seen.signal)
-    return after._replace(states=states, memories=memories, stopped=stopped, diverged=diverged), record
+    used, noise = jnp.where(participating, sizes, 0), estimate_noise(settled.evidence, request)
+    surprised, _, _ = surprise(settled.around, settled.reference, request)
+    record = Rounds(
+        *asked_for, used, participating, settled.rewards, metrics, ~over, noise.variance, noise.signal, surprised,
+        carry.dithering.length if setting.dither else jnp.zeros(()), _accusations(setting, settled),
+    )  # fmt: skip
+    return after._replace(states=settled.states, memories=memories, stopped=stopped, diverged=diverged), record
+
+
+def _broadcast(setting: _Setting, key: Array, carry: _Carry, round: Array) -> tuple[Array, _Carry]:  # noqa: A002
+    """Return the model that is broadcast: the current one, or one beside it."""
+    if setting.dither is None:
+        return carry.model, carry
+    fresh = jax.random.fold_in(jax.random.fold_in(key, 2**31 - 2), round)
+    normals = jax.random.normal(fresh, carry.model.shape, carry.model.dtype)
+    model, dithering = setting.dither.place(carry.dithering, carry.model, round, normals)
+    return model, carry._replace(dithering=dithering)
 
 
 def _observe(
     setting: _Setting,
     data: _Data,
     carry: _Carry,
-    reports: Array,
-    evidence: Evidence,
+    settled: Settled,
     request: Array,
-    paid: Array,
-) -> tuple[Array, Noise, _Carry]:
-    """Return the step that the policy chooses, what the gradients say of noise and signal, and what is carried on."""
-    aggregate = _mean(reports, evidence.counted)
-    if _has_genie(setting):  # which had the evidence gathered around the true gradient
-        evidence = gather(reports, evidence.counted)
-    nothing = jnp.zeros((), carry.model.dtype)
-    looked = recall(carry.trail, aggregate) if data.requests.recalls else Recall(nothing, nothing)
-    step, asking = data.requests.observe(carry.asking, Outcome(request, evidence, looked, jnp.sum(paid)))
+    round: Array,  # noqa: A002
+) -> tuple[Array, _Carry]:
+    """Return the step that the policy chooses, and what is carried on."""
+    recalls, nothing = data.requests.recalls, jnp.zeros((), carry.model.dtype)
+    looked = recall(carry.trail, settled.aggregate) if recalls else Recall(nothing, nothing)
+    outcome = Outcome(request, settled.evidence, looked, jnp.sum(settled.rewards[0]))
+    step, asking = data.requests.observe(carry.asking, outcome)
     step = jnp.asarray(step, carry.model.dtype)
     asking = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), carry.asking, asking)
-    trail = lengthen(carry.trail, aggregate) if data.requests.recalls else carry.trail
-    after = carry._replace(previous_model=carry.model, previous_step=step, asking=asking, trail=trail)
-    return step, estimate_noise(evidence, request), after._replace(model=carry.model - step * aggregate)
+    trail = lengthen(carry.trail, settled.aggregate) if recalls else carry.trail
+    carry = carry._replace(asking=asking, trail=trail)
+    if setting.dither is None:
+        return step, _step(setting, carry, Seen(carry.model, settled.aggregate), step)
+    second = round % 2 == 1
+    _, variance, _ = surprise(settled.around, settled.reference, request)
+    samples = jnp.sum(settled.reference) * request
+    seen, dithering = setting.dither.observe(carry.dithering, round, carry.model, settled.aggregate, variance, samples)
+    dithering = jax.tree.map(partial(jnp.where, second), setting.dither.adapt(dithering, request), dithering)
+    moved = _step(setting, carry, seen, step)
+    carry = jax.tree.map(partial(jnp.where, second), moved, carry)._replace(dithering=dithering)
+    return jnp.where(second, step, 0.0), carry
 
 
-def _choose(setting: _Setting, data: _Data, view: View, memories: tuple[Any, ...], keys: Array) -> tuple[Array, Array]:
-    """Return every agent's batch size, and whether he sends something even without samples."""
-
-    def choose(agent: Agent, memory: Any, key: Array) -> tuple[Array, Array]:
-        return agent.choose(view._replace(memory=memory), key), jnp.asarray(agent.fabricates)
-
-    parts = _by_kind(setting, data, choose, memories, keys)
-    return _in_order(setting, [size for size, _ in parts]), _in_order(setting, [sends for _, sends in parts])
+def _step(setting: _Setting, carry: _Carry, seen: Seen, step: Array) -> _Carry:
+    """Return what is carried on after a step along the mean gradient."""
+    predicting = setting.prediction.learn(carry.predicting, seen)
+    return carry._replace(model=carry.model - step * seen.aggregate, aggregate=seen.aggregate, predicting=predicting)
 
 
-def _report(
-    setting: _Setting,
-    data: _Data,
-    view: View,
-    memories: tuple[Any, ...],
-    sizes: Array,
-    gradients: Array,
-    keys: Array,
-) -> Array:
-    """Return what every agent sends; what one who declines would have sent is not looked at."""
-    if all(type(kind).report is Agent.report for kind in data.kinds):
-        return gradients  # everybody sends what he computed: nothing to be copied about
-
-    def report(agent: Agent, memory: Any, gradient: Array, key: Array) -> Array:
-        return agent.report(view._replace(memory=memory), gradient, key)
-
-    computed = jnp.where((sizes > 0)[:, None], gradients, 0.0)
-    return _in_order(setting, _by_kind(setting, data, report, memories, computed, keys))
-
-
-def _learn(
-    setting: _Setting, data: _Data, view: View, memories: tuple[Any, ...], sizes: Array, rewards: Array
-) -> tuple[Any, ...]:
-    """Return what every agent remembers after the round, kind by kind."""
-
-    def learn(agent: Agent, memory: Any, size: Array, reward: Array) -> Any:
-        return agent.learn(view._replace(memory=memory), size, reward)
-
-    return tuple(_by_kind(setting, data, learn, memories, sizes, rewards))
-
-
-def _by_kind(
-    setting: _Setting, data: _Data, function: Callable[..., Any], memories: tuple[Any, ...], *per_agent: Array
-) -> list[Any]:
-    """Return, kind by kind, function(agent, memory, …) of every agent, given what is his of each array."""
-    return [
-        jax.vmap(function)(kind, memory, *(_take(values, where) for values in per_agent))
-        for kind, memory, where in zip(data.kinds, memories, setting.positions, strict=True)
-    ]
-
-
-def _take(values: Array, where: tuple[int, ...]) -> Array:
-    """Return the rows `where`; a run of neighbours is a slice, which costs nothing."""
-    first, last = where[0], where[-1] + 1
-    return values[first:last] if where == tuple(range(first, last)) else values[jnp.asarray(where)]
-
-
-def _pay(
-    setting: _Setting, data: _Data, carry: _Carry, reports: Array, participating: Array, request: Array, variance: Array
-) -> tuple[Evidence, tuple[Array, ...], tuple[Any, ...]]:
-    """Return the evidence, and the rewards and next state under every rule."""
-    truth = data.problem.population_gradient(carry.model) if _has_genie(setting) else None
-    evidence = gather(reports, participating, truth)
-    rewards: list[Array] = []
-    states: list[Any] = []
-    for rule, state in zip(setting.mechanisms, carry.states, strict=True):
-        payments, after = _with_true_variance(rule, variance).pay(state, evidence, participating, request)
-        rewards.append(payments.reward)
-        states.append(after)
-    return evidence, tuple(rewards), tuple(states)
-
-
-def _with_true_variance(rule: Any, variance: Array) -> Mechanism:
-    known = isinstance(getattr(rule, "variance", None), TrueVariance)
-    return replace(rule, variance=KnownVariance(variance)) if known else rule
-
-
-def _has_genie(setting: _Setting) -> bool:
-    return any(isinstance(rule, GenieAided) for rule in setting.mechanisms)
-
-
-def _mean(reports: Array, counted: Array) -> Array:
-    """Return the mean of the counted reports; zero where there are none."""
-    total = jnp.sum(jnp.where(counted[:, None], reports, 0.0), axis=0)
-    return total / jnp.maximum(jnp.sum(counted), 1)
+def _accusations(setting: _Setting, settled: Settled) -> Array:
+    """Return the logarithm of the evidence against each agent, of the first rule that keeps any; else zeros."""
+    for rule, state in zip(setting.mechanisms, settled.states, strict=True):
+        if isinstance(rule, InformationPay):
+            return evidence_against(state.wealth)
+    return jnp.zeros_like(settled.rewards[0])
 
 
 def _type_of(value: Any, model: Array) -> Any:
@@ -318,32 +287,17 @@ def _type_of(value: Any, model: Array) -> Any:
     return jnp.int32 if jnp.issubdtype(jnp.asarray(value).dtype, jnp.integer) else model.dtype
 
 
-def _in_order(setting: _Setting, parts: list[Array]) -> Array:
-    """Return what was computed kind by kind in the order of the agents."""
-    order = np.argsort([position for where in setting.positions for position in where])
-    joined = jnp.concatenate(parts)
-    return joined if np.array_equal(order, np.arange(len(order))) else joined[order]
-
-
-def _sort_by_kind(agents: Sequence[Agent]) -> tuple[tuple[tuple[int, ...], ...], tuple[Any, ...]]:
-    """Return, for each kind of agent, their positions and their numbers stacked."""
-    kinds: dict[Any, list[int]] = {}
-    converted = [jax.tree.map(jnp.asarray, agent) for agent in agents]
-    for position, agent in enumerate(converted):
-        leaves, structure = jax.tree.flatten(agent)
-        kinds.setdefault((structure, tuple((x.shape, x.dtype) for x in leaves)), []).append(position)
-    stacked = tuple(_stack([converted[position] for position in where]) for where in kinds.values())
-    return tuple(map(tuple, kinds.values())), stacked
-
-
-def _stack(agents: list[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *agents)
-
-
 def _bytes_per_repetition(problem: Problem, num_agents: int, num_rules: int, rounds: int) -> int:
     """Return roughly what a repetition needs: what is recorded, and a few copies of the agents' gradients."""
     dim = jax.eval_shape(problem.init, jax.random.key(0)).shape[0]
     return 4 * num_agents * (rounds * (2 + num_rules) + 6 * dim)
+
+
+def _check_dither(dither: Dither | None, requests: Requests, rounds: int) -> None:
+    if dither is not None and requests.recalls:
+        raise ValueError("`requests` must be fixed or scheduled under a dither: those that learn expect a step a round")
+    if dither is not None and rounds % 2:
+        raise ValueError(f"`rounds` must be even under a dither, which steps once in two rounds, got {rounds}")
 
 
 def _costs_per_agent(costs: Any, rules: Mapping[str, Any], num_agents: int) -> tuple[Cost, ...]:

@@ -30,6 +30,9 @@ class Rounds(NamedTuple):
     active: Array  # whether the run was still going
     variance: Array  # σ² as the gradients of the round have it, without bias
     signal: Array  # ‖m‖², likewise
+    surprise: Array  # ‖m − p‖² around the server's prediction, likewise
+    offset: Array  # how far beside the model the gradients were taken
+    accusation: Array  # the logarithm of the evidence against each agent, (…, agents)
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,9 @@ class History:
     """Everything that happened: arrays over (repetitions, rounds) or (repetitions, rounds, agents).
 
     `metrics` have one column more than there are rounds: the first is before training. `rewards` and `utilities` are by
-    payment rule. `variance` and `signal` are what each round's gradients say of σ² and ‖m‖², without bias. A run that
+    payment rule. `variance`, `signal` and `surprise` are what each round's gradients say of σ², ‖m‖² and ‖m − p‖², p
+    the server's prediction, without bias; `offset` is how far beside the model they were taken. `accusation` is the
+    logarithm of the evidence that information pay has against each agent. A run that
     stopped early has nothing but zeros from then on, and its metrics stay as they were.
     """
 
@@ -51,6 +56,9 @@ class History:
     active: Array
     variance: Array
     signal: Array
+    surprise: Array
+    offset: Array
+    accusation: Array
     interrupted: bool = False
 
     @classmethod
@@ -71,6 +79,9 @@ class History:
             played.active,
             played.variance,
             played.signal,
+            played.surprise,
+            played.offset,
+            played.accusation,
             interrupted,
         )
 

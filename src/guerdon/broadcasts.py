@@ -1,0 +1,124 @@
+"""Dithered broadcast: the server asks for gradients beside the model, so that there is always something to learn.
+
+Near convergence the gradient is no surprise, and information pay has nothing to pay for. The server therefore asks for
+gradients at θ + u and in the next round at θ − u, with u fresh, random and known to nobody in advance, and steps once
+per pair of rounds along the mean of both. To first order the answers H·u and −H·u cancel, so training is undisturbed,
+while ‖m − p‖² is at least ‖H·u‖², which no public record ever shows.
+
+How long u must be: information pay turns public knowledge into a loss once the noise scale B = σ²/‖m − p‖² is below
+`noise_scale_bound`. Half the difference of a pair's mean gradients is H·u and noise, so the server sees B as it would
+be if all but the dither were predicted. A longer u lowers it, but where gradients get noisier with ‖u‖ (they do in
+linear regression) also disturbs training; so u is made just as long as it needs to be, at most `largest`. Where that
+does not suffice, `Dithering.noise_scale` says so.
+"""
+
+# No type covers both an array and a list of layers.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from guerdon.arrays import Array, check_number, namespace
+from guerdon.costs import Cost
+from guerdon.information import noise_scale_bound
+from guerdon.predictions import Seen, over_layers
+
+MARGIN = 0.7  # the noise scale aimed at, relative to the bound
+MEMORY = 0.8  # weight of a pair in what is believed of the noise scale, relative to the pair after it
+CAUTION = 0.5  # how much of the way to the length that seems right is gone in a pair
+QUICKEST = 2.0  # by how much the length may change from pair to pair
+
+
+class Dithering(NamedTuple):
+    """Where a pair of rounds stands, and what is believed of the noise scale."""
+
+    offset: Any  # u
+    first: Any  # the mean gradient at θ + u
+    length: Array  # ‖u‖
+    signal: Array  # decayed sum of ‖H·u‖²/(σ²·‖u‖²)
+    weight: Array  # and of pairs
+
+    @property
+    def noise_scale(self) -> Array:
+        """σ²/‖H·u‖² at the present ‖u‖, as the last pairs had it; infinite where there was no answer to the dither."""
+        xp = namespace(self.signal)
+        positive = self.signal > 0
+        signal = xp.where(positive, self.signal, 1.0) * self.length**2
+        return xp.where(positive, self.weight / signal, xp.inf)
+
+
+@dataclass(frozen=True)
+class Dither:
+    """Broadcasts θ + u and θ − u in turn, ‖u‖ as long as `cost` needs it to be, from `length` on and at most `largest`.
+
+    It aims at a noise scale somewhat below the bound of the cost, but not below `finest`: say what is attainable where
+    the bound is not, lest ‖u‖ grows to `largest` for nothing. Without a cost ‖u‖ stays `length`.
+    """
+
+    length: float
+    cost: Cost | None = None
+    largest: float = 2.0
+    finest: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("length", self.length), ("largest", self.largest)):
+            check_number(name, value, minimum=0, inclusive=False)
+        check_number("finest", self.finest, minimum=0)
+
+    def init(self, model: Any) -> Dithering:
+        """Return the state before the first round."""
+        nothing = over_layers(lambda part: 0 * part, model)
+        zero = 0.0 * _square(model)
+        return Dithering(nothing, nothing, self.length + zero, zero, zero)
+
+    def place(self, state: Dithering, model: Any, round: Array, normals: Any) -> tuple[Any, Dithering]:  # noqa: A002
+        """Return the model to broadcast in `round` (0 for the first); `normals` are fresh, in the model's shape."""
+        xp = namespace(state.length)
+        scale = state.length / xp.sqrt(_square(normals))
+        even = round % 2 == 0
+        offset = over_layers(lambda old, z: namespace(z).where(even, scale * z, old), state.offset, normals)
+        sign = xp.where(xp.asarray(even), 1.0, -1.0)
+        return over_layers(lambda m, u: m + sign * u, model, offset), state._replace(offset=offset)
+
+    def observe(
+        self,
+        state: Dithering,
+        round: Array,  # noqa: A002
+        model: Any,
+        aggregate: Any,
+        variance: Array,
+        samples: Array,
+    ) -> tuple[Seen, Dithering]:
+        """Return what the pair has shown, if this was its second round, and the next state.
+
+        `aggregate` is the mean gradient of the round, over `samples` in all; `variance` is that of a single one.
+        """
+        response = over_layers(lambda a, b: (a - b) / 2, state.first, aggregate)
+        both = over_layers(lambda a, b: (a + b) / 2, state.first, aggregate)
+        xp = namespace(state.length)
+        usable = xp.asarray(round % 2 == 1) & (variance > 0) & (samples > 0)
+        unit, samples = xp.where(usable, variance, 1.0), xp.where(usable, samples, 1.0)
+        # Without bias: the noise of half a difference of two means is half that of one.
+        answer = (_square(response) / unit - 0.5 / samples) / state.length**2
+        after = state._replace(
+            first=aggregate,
+            signal=xp.where(usable, MEMORY * state.signal + answer, state.signal),
+            weight=xp.where(usable, MEMORY * state.weight + 1, state.weight),
+        )
+        return Seen(model, both, state.offset, response), after
+
+    def adapt(self, state: Dithering, request: Any) -> Dithering:
+        """Return the state with ‖u‖ as long as it seems to need to be for the next pair: B falls as 1/‖u‖²."""
+        if self.cost is None:
+            return state
+        xp = namespace(state.length)
+        bound = MARGIN * noise_scale_bound(self.cost, request)
+        target = xp.clip(xp.asarray(bound, dtype=state.length.dtype), self.finest, None)
+        ratio = xp.clip(xp.sqrt(state.noise_scale / target), 1 / QUICKEST, QUICKEST) ** CAUTION
+        length = xp.clip(state.length * ratio, 0.01 * self.largest, self.largest)
+        return state._replace(length=xp.where(state.weight > 0, length, state.length))
+
+
+def _square(value: Any) -> Array:
+    """Return the squared length of an array, or of a list of layers."""
+    return sum(namespace(part).sum(part * part) for part in (value if isinstance(value, list) else [value]))

@@ -1,0 +1,208 @@
+"""Information pay: a reward for what a report adds to what everybody knows already (THEORY §9).
+
+Agreement with the others is cheap to fake where their mean is predictable. So the server states a public prediction p
+of the gradient, and pays for the improvement on it only. With v_k = X_k − p, w_k the mean of the other trusted
+participants' v, g² = ‖m − p‖² and a = g²/(g² + σ²/ν), the shrunk report a·v_k improves on p by the score
+
+    I_k = 2a⟨v_k, w_k⟩ − a²‖v_k‖²                          R_k = h(ν) + h'(ν) · ν²/(a²σ²) · (I_k − Ī₋ₖ)
+
+where Ī₋ₖ is the same score as the others have it among themselves. At cooperation I_k and Ī₋ₖ have the same mean
+whatever a is, so it may be an estimate: it is from earlier rounds, without k. For σ² any value will do that does not
+depend on this round, or that is the same function of everybody's report: it is this round's estimate from all. So
+honest pay is h(ν) exactly. The slope in his batch size is h'(ν) at S = ν. Shrinking, scaling
+and noise lose. A report that is made from public knowledge scores at most 0 where p is the best public prediction, and
+earns at most h(ν) − ν·h'(ν)·(1 + ν/B), B = σ²/g²: less than nothing once B < `noise_scale_bound`, and never more than
+the fixed part of the cost.
+
+In the terms of `Payments`: distance D_k = ‖v_k‖² − (2/a)⟨v_k, w_k⟩, which is −I_k/a² and may be negative; E_k is the
+same among the others; and R_k = h(ν) + h'(ν)·ν²/V_k·(E_k − D_k) as in every other rule.
+
+**Trust.** Whoever sends something else than gradients also moves the others' pay, as their reference. So every agent's
+score is tested against the others' round by round (`guerdon.audit`), and whom the test doubts is compared with the
+others, but no longer they with him. The test looks at earlier rounds only, so honest pay stays exact.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from guerdon.arrays import Array, check_number, check_positive_integer, is_array, namespace
+from guerdon.audit import BETS, bet, evidence_against, rank_scores
+from guerdon.costs import Cost
+from guerdon.evidence import Evidence
+from guerdon.mechanisms import RESOLUTION, Payments, Status, as_request, at_least_one, check_round, statuses
+
+LEAST = 3  # trusted participants, below which the rule cannot pay
+
+
+class Knowledge(NamedTuple):
+    """What earlier rounds said, per agent without his own reports, and the bets against him."""
+
+    signal: Array  # decayed sum of g²/σ²: unlike g² itself, it changes little while a training converges
+    weight: Array  # and of rounds
+    wealth: Array  # (bets, agents): logarithm of what each bet against an agent has become
+
+
+class Scores(NamedTuple):
+    """A round in the terms of the rule: per agent, and among the others."""
+
+    agreement: Array  # ⟨v_k, w_k⟩
+    length: Array  # ‖v_k‖²
+    signal_of_others: Array  # g², as the others have it
+    length_of_others: Array  # their mean ‖v‖²
+    others: Array  # how many they are
+
+
+@dataclass(frozen=True)
+class InformationPay:
+    """Pay each agent for what his report adds to the public prediction that the evidence was gathered around.
+
+    `decay` is the weight of a round in the estimate of a, relative to the round after it. `least` is the
+    smallest a that is used: the smaller, the noisier the pay of rounds with little to learn, and the less a report that
+    shrinks towards the prediction can gain there. An agent against whom the evidence exceeds `doubt` to one is not
+    compared with; infinity trusts everybody. Reports longer than `limit` times the median length of the others' (around
+    the prediction) are to be shortened to that before evidence is gathered, see `guerdon.evidence.shortening`.
+
+    >>> import numpy as np
+    >>> from guerdon import AffineCost, gather
+    >>> rule = InformationPay(AffineCost(1, 1))
+    >>> everybody = np.array([True, True, True])
+    >>> reports = np.array([[2.0, 0.0], [3.0, 1.0], [0.0, 0.0]])
+    >>> evidence = gather(reports, everybody, prediction=np.array([0.0, 0.0]))
+    >>> payments, state = rule.pay(rule.init(3), evidence, everybody, request=8)
+    >>> payments.reward.round(2)
+    array([ 54.,  27., -54.])
+    """
+
+    cost: Cost
+    decay: float = 0.7
+    least: float = 0.01
+    doubt: float = 20.0
+    limit: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("decay", self.decay), ("least", self.least)):
+            check_number(name, value, minimum=0, inclusive=name == "decay")
+            if value > 1:
+                raise ValueError(f"`{name}` must be at most 1, got {value!r}")
+        for name, value in (("doubt", self.doubt), ("limit", self.limit)):
+            if value != float("inf"):
+                check_number(name, value, minimum=1)
+
+    def init(self, num_agents: int) -> Knowledge:
+        """Return the state before the first round: nothing is known, everybody is trusted."""
+        check_positive_integer("num_agents", num_agents)
+        nothing = np.zeros(num_agents)
+        return Knowledge(nothing, nothing, np.zeros((len(BETS), num_agents)))
+
+    def reference(self, state: Knowledge, participating: Array) -> Array:
+        """Tell with whom this round's participants are compared: gather the evidence with this."""
+        xp = namespace(participating)
+        wealth = xp.asarray(state.wealth)
+        trusted = participating & (evidence_against(wealth) < float(np.log(self.doubt)))
+        enough = xp.sum(xp.astype(trusted, xp.int32)) >= LEAST
+        return xp.where(enough, trusted, participating)
+
+    def pay(
+        self, state: Knowledge, evidence: Evidence, participating: Array, request: Any
+    ) -> tuple[Payments, Knowledge]:
+        """Return the payments of a round, and the state with this round remembered.
+
+        The evidence must have been gathered around the prediction, with `reference(state, participating)`.
+        """
+        state, mask = check_round(state, evidence, participating, request)
+        xp = namespace(evidence.length)
+        nu = as_request(evidence, request)
+        trusted = self.reference(state, mask) & evidence.counted
+        scores = _scores(evidence, trusted)
+        variance, shrinkage = self._terms(state, scores, trusted, nu)
+        status = statuses(evidence, mask, LEAST, variance)
+        status = xp.where((status == Status.PAID.value) & (scores.others < 2), Status.TOO_FEW.value, status)
+        paid = status == Status.PAID.value
+
+        distance = scores.length - 2 / shrinkage * scores.agreement
+        expected = scores.length_of_others - 2 / shrinkage * scores.signal_of_others
+        scale = xp.where(paid, variance, 1.0)
+        reward = self.cost(nu) + self.cost.slope(nu) * nu**2 / scale * (expected - distance)
+        shown = [xp.where(paid, x, xp.nan) for x in (distance, expected, variance)]
+        after = self._remember(state, scores, evidence.counted, trusted, shrinkage, nu)
+        return Payments(xp.where(paid, reward, 0.0), *shown, status=status), after
+
+    def _terms(self, state: Knowledge, scores: Scores, trusted: Array, nu: Array) -> tuple[Array, Array]:
+        """Return σ² as all have it in this round, and a as earlier rounds had it without k.
+
+        In the first round a too is from all.
+        """
+        xp = namespace(scores.length)
+        own = xp.astype(trusted, scores.length.dtype)
+        count = at_least_one(xp.sum(own))
+        signal, length = xp.sum(own * scores.agreement) / count, xp.sum(own * scores.length) / count
+        variance = nu * _at_least(length - signal, RESOLUTION * length)
+        now = signal / xp.where(variance > 0, variance, 1.0)
+        known = state.weight > 0
+        ratio = xp.where(known, state.signal / xp.where(known, state.weight, 1.0), now)
+        ratio = _at_least(ratio, 0.0)
+        return variance + 0 * scores.length, xp.clip(nu * ratio / (nu * ratio + 1), self.least, 1.0)
+
+    def _remember(
+        self, state: Knowledge, scores: Scores, counted: Array, trusted: Array, shrinkage: Array, nu: Array
+    ) -> Knowledge:
+        """Return the state with this round added; a round of fewer than two others says nothing."""
+        xp = namespace(scores.length)
+        noise = _at_least(scores.length_of_others - scores.signal_of_others, RESOLUTION * scores.length_of_others)
+        informative = (scores.others > 1) & (noise > 0)
+        ratio = scores.signal_of_others / (nu * xp.where(informative, noise, 1.0))
+        signal = xp.where(informative, self.decay * state.signal + ratio, state.signal)
+        weight = xp.where(informative, self.decay * state.weight + 1, state.weight)
+        # One shrinkage for all, so that nobody's score differs from another's but by what was sent.
+        people = xp.astype(counted, scores.length.dtype)
+        common = xp.sum(people * shrinkage) / at_least_one(xp.sum(people))
+        score = 2 * common * scores.agreement - common**2 * scores.length
+        return Knowledge(signal, weight, bet(state.wealth, rank_scores(score, counted, trusted)))
+
+
+def noise_scale_bound(cost: Cost, request: Any) -> Any:
+    """Return the noise scale B = σ²/‖m − p‖² below which public knowledge alone earns less than nothing.
+
+    h(ν) < ν·h'(ν)·(1 + ν/B) at B < ν²h'(ν)/(h(ν) − νh'(ν)), which is c1·ν²/c0 for h = c0 + c1·s; infinite where the
+    cost has no fixed part.
+
+    >>> from guerdon import AffineCost
+    >>> noise_scale_bound(AffineCost(1, 1), 16)
+    256.0
+    """
+    xp = namespace(request)
+    slope = cost.slope(request) * request
+    fixed = xp.asarray(cost(request) - slope)
+    positive = fixed > 1e-12 * slope
+    bound = xp.where(positive, request * slope / xp.where(positive, fixed, 1.0), xp.inf)
+    return bound if is_array(request) else float(bound)
+
+
+def surprise(evidence: Evidence, reference: Array, request: Any) -> tuple[Array, Array, Array]:
+    """Return ‖m − p‖² and σ² as a round's reports have them, without bias, and whether two of them said anything."""
+    xp = namespace(evidence.length)
+    own = xp.astype(reference & evidence.counted, evidence.length.dtype)
+    count = xp.sum(own)
+    enough = count > 1
+    signal = xp.sum(own * (evidence.alignment - evidence.length)) / xp.where(enough, count * (count - 1), 1.0)
+    length = xp.sum(own * evidence.length) / xp.where(enough, count, 1.0)
+    return xp.where(enough, signal, 0.0), xp.where(enough, request * (length - signal), 0.0), enough
+
+
+def _scores(evidence: Evidence, trusted: Array) -> Scores:
+    """Return the round's scores, from lengths and alignments with the trusted participants alone."""
+    xp = namespace(evidence.length)
+    own = xp.astype(trusted, evidence.length.dtype)
+    count = xp.sum(own)
+    others = count - own
+    cross = evidence.alignment - own * evidence.length  # ⟨v_k, sum of the other trusted v⟩
+    pairs = at_least_one(others * (others - 1))
+    signal = (xp.sum(own * cross) - 2 * own * cross) / pairs
+    length = (xp.sum(own * evidence.length) - own * evidence.length) / at_least_one(others)
+    return Scores(cross / at_least_one(others), evidence.length, signal, length, others)
+
+
+def _at_least(values: Array, floor: Any) -> Array:
+    return namespace(values).where(values > floor, values, floor)

@@ -1,0 +1,216 @@
+"""How the server predicts a round's gradient from public history: what information pay measures improvements on.
+
+A prediction has three pure functions, the same in a simulation and in a server. Gradients and models are arrays, or
+lists of layers:
+
+    state = prediction.init(model)                    before the first round
+    p = prediction.predict(state, model)              for the gradient at the model that is broadcast
+    state = prediction.learn(state, seen)             once a step is taken
+
+Only what everybody can read from the broadcasts goes into it: the mean gradient of each step, never that of one half of
+a pair (see `guerdon.broadcasts`).
+"""
+
+# No type covers both an array and a list of layers.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from guerdon.arrays import Array, check_number, namespace
+
+LARGEST_SLOPE = 1.5  # a regression coefficient is not believed beyond this
+
+
+class Seen(NamedTuple):
+    """What a step shows: the model it started from, and the mean gradient it was taken along.
+
+    Where the model was broadcast dithered, by ±`offset`, `response` is half the difference of the two gradients.
+    """
+
+    model: Any
+    aggregate: Any
+    offset: Any = None
+    response: Any = None
+
+
+class Prediction(Protocol):
+    """A public prediction of the next gradient."""
+
+    def init(self, model: Any) -> Any:
+        """Return the state before the first round."""
+        ...
+
+    def predict(self, state: Any, model: Any) -> Any:
+        """Return the prediction of the gradient at a model."""
+        ...
+
+    def learn(self, state: Any, seen: Seen) -> Any:
+        """Return the state after a step."""
+        ...
+
+
+class Nothing(NamedTuple):
+    """The state of a prediction that learns nothing."""
+
+
+@dataclass(frozen=True)
+class ZeroPrediction:
+    """Predicts no gradient at all: information pay then measures agreement from 0, as nothing were known."""
+
+    def init(self, model: Any) -> Nothing:
+        """Return nothing."""
+        del model
+        return Nothing()
+
+    def predict(self, state: Nothing, model: Any) -> Any:
+        """Return zeros."""
+        del state
+        return over_layers(lambda part: 0 * part, model)
+
+    def learn(self, state: Nothing, seen: Seen) -> Nothing:
+        """Return nothing."""
+        del seen
+        return state
+
+
+class Last(NamedTuple):
+    """The last mean gradient."""
+
+    aggregate: Any
+
+
+@dataclass(frozen=True)
+class LastAggregate:
+    """Predicts that the gradient is the last mean gradient."""
+
+    def init(self, model: Any) -> Last:
+        """Return zeros."""
+        return Last(over_layers(lambda part: 0 * part, model))
+
+    def predict(self, state: Last, model: Any) -> Any:
+        """Return the last mean gradient."""
+        del model
+        return state.aggregate
+
+    def learn(self, state: Last, seen: Seen) -> Last:
+        """Return this step's mean gradient."""
+        del state
+        return Last(seen.aggregate)
+
+
+class Running(NamedTuple):
+    """The running mean of mean gradients, and the sums whose ratio is the regression coefficient on it."""
+
+    total: Any
+    weight: Array
+    agreement: Array
+    length: Array
+
+
+@dataclass(frozen=True)
+class RunningMean:
+    """Predicts β times the running mean of past mean gradients; β by regression of each on the mean before it.
+
+    Each step weighs `decay` times the one after it in the mean, and `steady` times in the regression. Noise in the mean
+    lowers β, so the prediction is never much worse than none.
+    """
+
+    decay: float = 0.8
+    steady: float = 0.95
+
+    def __post_init__(self) -> None:
+        for name, value in (("decay", self.decay), ("steady", self.steady)):
+            check_number(name, value, minimum=0)
+            if value >= 1:
+                raise ValueError(f"`{name}` must be below 1, got {value!r}")
+
+    def init(self, model: Any) -> Running:
+        """Return no gradient and no regression."""
+        zero = 0.0 * _dot(model, model)
+        return Running(over_layers(lambda part: 0 * part, model), zero, zero, zero)
+
+    def predict(self, state: Running, model: Any) -> Any:
+        """Return β times the mean."""
+        del model
+        factor = _ratio(state.agreement, state.length) / _positive(state.weight)
+        return over_layers(lambda part: factor * part, state.total)
+
+    def learn(self, state: Running, seen: Seen) -> Running:
+        """Return the mean and the regression with this step added."""
+        weight = _positive(state.weight)
+        total = over_layers(lambda old, new: self.decay * old + new, state.total, seen.aggregate)
+        return Running(
+            total,
+            self.decay * state.weight + 1,
+            self.steady * state.agreement + _dot(state.total, seen.aggregate) / weight,
+            self.steady * state.length + _dot(state.total, state.total) / weight**2,
+        )
+
+
+class Extrapolated(NamedTuple):
+    """The running mean, the model it belongs to, and the sums whose ratio is the curvature."""
+
+    running: Running
+    models: Any
+    along: Array
+    moved: Array
+
+
+@dataclass(frozen=True)
+class Extrapolation:
+    """Predicts from the running mean and how far the model has moved since: β·mean + κ·(θ − mean of the models).
+
+    κ is one curvature for all directions, read from how the gradient responds to a dithered broadcast. Whoever knows
+    the problem can do the same, so where the loss is equally curved in all directions, a server who does not is
+    exploited; one who does finds that there is little left to pay for.
+    """
+
+    decay: float = 0.8
+
+    def init(self, model: Any) -> Extrapolated:
+        """Return no gradient, no model and no curvature."""
+        running = RunningMean(self.decay).init(model)
+        return Extrapolated(running, over_layers(lambda part: 0 * part, model), running.weight, running.weight)
+
+    def predict(self, state: Extrapolated, model: Any) -> Any:
+        """Return the mean, moved along the curvature."""
+        mean = RunningMean(self.decay).predict(state.running, model)
+        curvature = _ratio(state.along, state.moved, largest=None)
+        weight = _positive(state.running.weight)
+        known = namespace(state.running.weight).where(state.running.weight > 0, curvature, 0.0)
+        return over_layers(lambda p, old, now: p + known * (now - old / weight), mean, state.models, model)
+
+    def learn(self, state: Extrapolated, seen: Seen) -> Extrapolated:
+        """Return the mean, the models and the curvature with this step added."""
+        running = RunningMean(self.decay).learn(state.running, seen)
+        models = over_layers(lambda old, new: self.decay * old + new, state.models, seen.model)
+        along, moved = state.along, state.moved
+        if seen.offset is not None:
+            along = self.decay * along + _dot(seen.offset, seen.response)
+            moved = self.decay * moved + _dot(seen.offset, seen.offset)
+        return Extrapolated(running, models, along, moved)
+
+
+def over_layers(function: Callable[..., Any], *values: Any) -> Any:
+    """Return a function of arrays, or of each layer of lists of them."""
+    if isinstance(values[0], (list, tuple)):
+        return [function(*parts) for parts in zip(*values, strict=True)]
+    return function(*values)
+
+
+def _dot(left: Any, right: Any) -> Any:
+    products = over_layers(lambda a, b: namespace(a, b).sum(a * b), left, right)
+    return sum(products) if isinstance(products, list) else products
+
+
+def _positive(weight: Array) -> Array:
+    return namespace(weight).where(weight > 0, weight, 1.0)
+
+
+def _ratio(numerator: Array, denominator: Array, largest: float | None = LARGEST_SLOPE) -> Array:
+    """Return a regression coefficient of at least 0; 0 where there is nothing to regress on."""
+    xp = namespace(numerator)
+    ratio = xp.where(denominator > 0, numerator / _positive(denominator), 0.0)
+    return xp.clip(ratio, 0.0, largest)
