@@ -9,6 +9,8 @@ exceeds 1/α, ever, with a probability of at most α (Ville's inequality): one m
 import math
 from typing import Any
 
+import numpy as np
+
 from guerdon.arrays import Array, namespace
 
 BETS = (0.03, 0.06, 0.12, 0.25, 0.5, 0.95)  # shares of the wealth that are staked, side by side
@@ -25,6 +27,36 @@ def rank_scores(values: Array, counted: Array, reference: Array) -> Array:
     above = xp.sum(others * xp.sign(values[None, :] - values[:, None]), axis=1)
     count = xp.sum(others, axis=1)
     return xp.where(counted & (count > 0), above / xp.where(count > 0, count, 1.0), 0.0)
+
+
+def pair_scores(products: Array, counted: Array) -> Array:
+    """Return how often two agents' deviations agree more than those of other pairs, less how often less, as a share.
+
+    `products` are those of `guerdon.evidence.products`, around any point. 1 for the pair that agrees most, 0 on the
+    diagonal and for who is not counted. Honest agents draw their own samples, so every pair of them is like any other.
+    """
+    xp = namespace(products)
+    agents = products.shape[0]
+    own = xp.astype(counted, products.dtype)
+    count = xp.sum(own)
+    share = own / xp.where(count > 0, count, 1.0)
+    lean = products @ share
+    apart = products - lean[:, None] - lean[None, :] + share @ lean  # around the mean of the counted
+    length = xp.sqrt(xp.clip(xp.linalg.diagonal(apart), 0.0, None))
+    scale = length[:, None] * length[None, :]
+    alike = apart / xp.where(scale > 0, scale, 1.0)
+    upper, across = np.triu_indices(agents, k=1)
+    valid = counted[upper] & counted[across]
+    pairs = xp.sum(xp.astype(valid, products.dtype))
+    values = xp.where(valid, alike[upper, across], xp.inf)
+    ordered = xp.sort(values)
+    below, reached = (xp.searchsorted(ordered, values, side=side) for side in ("left", "right"))
+    score = (xp.astype(below + reached, products.dtype) - pairs) / xp.where(pairs > 1, pairs - 1, 1.0)
+    score = xp.where(valid & (pairs > 1), score, 0.0)
+    position = np.zeros((agents, agents), dtype=np.int64)
+    position[upper, across] = position[across, upper] = np.arange(len(upper))
+    off = xp.asarray(~np.eye(agents, dtype=bool))
+    return xp.where(off, score[xp.asarray(position)], 0.0) if len(upper) else xp.zeros_like(products)
 
 
 def bet(wealth: Array, scores: Array) -> Array:

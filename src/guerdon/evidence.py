@@ -91,6 +91,32 @@ def gather(
         return _evidence(blocks(), _usable(blocks()))
 
 
+def products(gradients: Layers, participating: Array, prediction: Layers | None = None) -> Array:
+    """Return the inner products ⟨X_i − p, X_j − p⟩ of all participants (agents, agents): what a test of pairs needs.
+
+    Rows and columns of agents who are not counted are 0. The cost is O(agents² × dim).
+
+    >>> import numpy as np
+    >>> products(np.array([[1.0, 2.0], [3.0, 0.0], [5.0, 5.0]]), np.array([True, True, False]))
+    array([[5., 3., 0.],
+           [3., 9., 0.],
+           [0., 0., 0.]])
+    """
+
+    def blocks() -> Iterator[_Block]:
+        return _blocks(gradients, participating, prediction, None)
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        usable = _usable(blocks())
+        total: Any = 0
+        for block in blocks():
+            xp = namespace(block.columns)
+            counted = block.participating & usable
+            apart = xp.where(counted[:, None], xp.astype(block.columns, widest_float(xp)) - block.guess, 0.0)
+            total = total + apart @ apart.T
+    return total
+
+
 def shortening(length: Array, counted: Array, limit: Any) -> Array:
     """Return the factors that shorten reports to at most `limit` times the median length of the others', around p.
 
