@@ -44,7 +44,7 @@ PREDICTION = jnp.asarray([0.5, 2.5, -1.0, 0.0, -3.0])
 
 def view(request: int = 8, turn: int = 3, memory: Any = ()) -> View:
     """Return what an agent knows after a step along `AGGREGATE`."""
-    public = MODEL, AGGREGATE, PREDICTION
+    public = MODEL, AGGREGATE, MODEL, PREDICTION
     return View(jnp.asarray(turn), jnp.asarray(request), *public, jnp.float32(50), memory)
 
 

@@ -10,7 +10,7 @@ Agents are JAX pytrees: their numbers are data, so that a run with another batch
 # JAX's transformations forget the types of what they are given.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -28,8 +28,9 @@ class View(NamedTuple):
     request: Array  # the batch size that the server asks for
     model: Array  # the model just broadcast
     aggregate: Array  # the last mean gradient, which can be read from two broadcasts; zeros in the first round
+    origin: Array  # the model that it was the mean gradient at
     prediction: Array  # the server's public prediction of the gradient; zeros where she makes none
-    variance: Array  # σ² at the model: more than most agents know, for cheats who fit their noise to it
+    variance: Array  # σ² as the last round had it: more than most agents know, for cheats who fit their noise to it
     memory: Any  # what he made of his own past batch sizes and rewards
 
 
@@ -226,6 +227,69 @@ class Reporting(Agent):
     def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
         """Return what his chooser learns."""
         return self.chooser.learn(view, batch_size, reward)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Foreseeing(Agent):
+    """Reports as `base` does, plus what he expects of the gradient from everything he has read so far:
+
+        forecast · ( M + curvature · (θ − Θ) )
+
+    M is the mean of all past mean gradients, each weighing `memory` times the next, Θ that of the models they were
+    taken at, and θ the model just broadcast: with the right curvature he extrapolates. With a `period` he does so in
+    every other stretch of so many rounds only; in between he works, and sends `lift` times his gradient.
+    """
+
+    base: Reporting
+    dim: int = field(metadata={"static": True})
+    forecast: float = 0.0
+    memory: float = 0.9
+    curvature: float = 0.0
+    period: int = 0
+    lift: float = 1.0
+
+    @property
+    def fabricates(self) -> bool:
+        """Whether he sends something even without samples."""
+        return self.base.fabricates
+
+    @property
+    def leader(self) -> int:
+        """Whose samples he draws."""
+        return self.base.leader
+
+    def init(self) -> Any:
+        """Return what his base remembers, and nothing read yet: the sums behind M and Θ."""
+        return self.base.init(), jnp.zeros(self.dim), jnp.zeros(self.dim), jnp.zeros(())
+
+    def choose(self, view: View, key: Array) -> Array:
+        """Return what his base chooses, or the request while he works."""
+        chosen = self.base.choose(view._replace(memory=view.memory[0]), key)
+        return jnp.where(self._works(view), view.request, chosen)
+
+    def report(self, view: View, gradient: Array, key: Array) -> Array:
+        """Return his base's report and the forecast, or his gradient while he works."""
+        gradients, models, weight = self._read(view)
+        weight = jnp.where(weight > 0, weight, 1.0)
+        expected = gradients / weight + self.curvature * (view.model - models / weight)
+        made = self.base.report(view._replace(memory=view.memory[0]), gradient, key) + self.forecast * expected
+        return jnp.where(self._works(view), self.lift * gradient, made)
+
+    def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
+        """Return what his base learns, and what he has read."""
+        return self.base.learn(view._replace(memory=view.memory[0]), batch_size, reward), *self._read(view)
+
+    def _read(self, view: View) -> tuple[Array, Array, Array]:
+        """Return the sums with the last mean gradient added; before the first there is nothing to read."""
+        _, gradients, models, weight = view.memory
+        known = jnp.where(jnp.any(view.aggregate != 0), 1.0, 0.0)
+        added = (self.memory * old + known * new for old, new in ((gradients, view.aggregate), (models, view.origin)))
+        return *added, self.memory * weight + known
+
+    def _works(self, view: View) -> Array:
+        stretch = view.round // jnp.where(self.period > 0, self.period, 1)
+        return (jnp.asarray(self.period) > 0) & (stretch % 2 == 0)
 
 
 def zero() -> Reporting:

@@ -14,6 +14,7 @@ from guerdon.agents import (
     Cooperative,
     Declining,
     Fixed,
+    Foreseeing,
     Portion,
     View,
     best_responding,
@@ -51,6 +52,7 @@ AGENTS: dict[str, tuple[Agent, Agent]] = {
     "scale-little-work": (scale(2.0, Fixed(1)), scale(2.0, Fixed(2))),
     "sign-flip": (sign_flip(), sign_flip()),
     "garbage": (garbage(), garbage(5.0)),
+    "foreseeing": (Foreseeing(zero(), DIM, forecast=1.0), Foreseeing(echo(), DIM, memory=0.5, period=2, lift=3.0)),
 }
 every_agent = pytest.mark.parametrize("agent", [pair[0] for pair in AGENTS.values()], ids=AGENTS)
 every_pair = pytest.mark.parametrize("pair", AGENTS.values(), ids=AGENTS)
@@ -58,9 +60,9 @@ every_pair = pytest.mark.parametrize("pair", AGENTS.values(), ids=AGENTS)
 
 def view_of(agent: Agent, request: int = 8, turn: int = 3, seed: int = 0) -> View:
     """Return what an agent might know in a round."""
-    model, aggregate, prediction = jnp.asarray(np.random.default_rng(seed).normal(size=(3, DIM)), jnp.float32)
+    model, aggregate, origin, prediction = jnp.asarray(np.random.default_rng(seed).normal(size=(4, DIM)), jnp.float32)
     numbers = jnp.asarray(turn), jnp.asarray(request)
-    return View(*numbers, model, aggregate, prediction, jnp.float32(50.0), agent.init())
+    return View(*numbers, model, aggregate, origin, prediction, jnp.float32(50.0), agent.init())
 
 
 def gradient() -> Any:
@@ -111,7 +113,7 @@ def test_he_sends_a_vector_like_his_gradient(agent: Agent) -> None:
 def test_he_manages_the_first_round(agent: Agent) -> None:
     """When there is no mean gradient yet, and no prediction."""
     model, nothing = jnp.arange(DIM, dtype=jnp.float32), jnp.zeros(DIM)
-    view = View(jnp.asarray(0), jnp.asarray(8), model, nothing, nothing, jnp.float32(50), agent.init())
+    view = View(jnp.asarray(0), jnp.asarray(8), model, nothing, model, nothing, jnp.float32(50), agent.init())
     assert agent.choose(view, KEYS[0]) >= 0
     assert jnp.isfinite(agent.report(view, gradient(), KEYS[0])).all()
 
@@ -141,7 +143,7 @@ def test_the_same_key_gives_the_same_choice_and_report(agent: Agent) -> None:
 
 def test_a_view_holds_what_an_agent_could_know() -> None:
     """Nobody's batch size, gradient or pay but his own: a new field here needs a reason."""
-    fields = ("round", "request", "model", "aggregate", "prediction", "variance", "memory")
+    fields = ("round", "request", "model", "aggregate", "origin", "prediction", "variance", "memory")
     assert View._fields == fields
 
 

@@ -62,6 +62,7 @@ class Strategic:
             request=jnp.asarray(request.request),
             model=model,
             aggregate=jnp.zeros_like(model) if previous is None else _vector(previous) - model,
+            origin=model if previous is None else _vector(previous),
             prediction=jnp.zeros_like(model),
             variance=jnp.asarray(0.0),
             memory=self._memory(context),

@@ -29,7 +29,7 @@ from guerdon.problems import Problem
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Outcome, Requests, ScheduledRequest
 from guerdon.simulation.chunks import run_in_chunks
 from guerdon.simulation.history import History, Rounds, pad_rounds
-from guerdon.simulation.paying import Round, Settled, has_genie, settle
+from guerdon.simulation.paying import Round, Settled, settle
 from guerdon.simulation.players import Players, by_kind, choose, learn, report, sort_by_kind
 from guerdon.simulation.terms import Stop
 
@@ -73,6 +73,8 @@ class _Carry(NamedTuple):
 
     model: Array
     aggregate: Array  # the mean gradient of the last step
+    origin: Array  # the model that it was taken at
+    variance: Array  # σ² as the last round had it
     predicting: Any  # the state of the prediction
     dithering: Any  # and of the dither
     states: tuple[Any, ...]  # one per mechanism
@@ -171,7 +173,9 @@ def _begin(setting: _Setting, data: _Data, keys: Array) -> tuple[_Carry, dict[st
         predicting = setting.prediction.init(model)
         dithering = setting.dither.init(model) if setting.dither else ()
         never = jnp.asarray(False)
-        carry = _Carry(model, nothing, predicting, dithering, states, asking, nothing, memories, stopped, never)
+        variance = data.problem.variance(model)
+        public = nothing, model, variance, predicting, dithering
+        carry = _Carry(model, *public, states, asking, nothing, memories, stopped, never)
         return carry, metrics
 
     return jax.vmap(begin)(keys)
@@ -203,16 +207,15 @@ def _play_round(
     over = carry.stopped | (asked < 1)  # a request of 0 ends the training
     request = jnp.maximum(asked, 1)
     model, carry = _broadcast(setting, key, carry, round)
-    variance, expected = problem.variance(model), setting.prediction.predict(carry.predicting, model)
-    view = View(round, request, model, carry.aggregate, expected, variance, ())
+    expected = setting.prediction.predict(carry.predicting, model)
+    view = View(round, request, model, carry.aggregate, carry.origin, expected, carry.variance, ())
     sizes, fabricates, leaders = choose(players, view, carry.memories, choose_keys)
     sizes = jnp.clip(sizes, 0, problem.max_batch)
     participating = ((sizes > 0) | fabricates) & ~(over | carry.diverged)
     gradients = jax.vmap(partial(problem.gradient, model))(jnp.maximum(sizes, 1), draw_keys[leaders])
     reports = report(players, view, carry.memories, sizes, gradients, report_keys)
 
-    truth = problem.population_gradient(model) if has_genie(setting.mechanisms) else None
-    played = Round(reports, participating, request, expected, variance, truth)
+    played = Round(reports, participating, request, expected, problem, model)
     settled = settle(setting.mechanisms, carry.states, played)
     memories = learn(players, view, carry.memories, sizes, settled.rewards[0])
     step, after = _observe(setting, data, carry, settled, request, round)
@@ -221,7 +224,8 @@ def _play_round(
     stopped = over | (setting.stop.reached(metrics) & ~diverged if setting.stop else False)
     asked_for = jnp.where(over, 0, request), jnp.where(over, 0.0, step)
     used, noise = jnp.where(participating, sizes, 0), estimate_noise(settled.evidence, request)
-    surprised, _, _ = surprise(settled.around, settled.reference, request)
+    surprised, seen, enough = surprise(settled.around, settled.reference, request)
+    after = after._replace(variance=jnp.where(enough, seen, carry.variance))
     record = Rounds(
         *asked_for, used, participating, settled.rewards, metrics, ~over, noise.variance, noise.signal, surprised,
         carry.dithering.length if setting.dither else jnp.zeros(()), _accusations(setting, settled),
@@ -271,7 +275,8 @@ def _observe(
 def _step(setting: _Setting, carry: _Carry, seen: Seen, step: Array) -> _Carry:
     """Return what is carried on after a step along the mean gradient."""
     predicting = setting.prediction.learn(carry.predicting, seen)
-    return carry._replace(model=carry.model - step * seen.aggregate, aggregate=seen.aggregate, predicting=predicting)
+    model = carry.model - step * seen.aggregate
+    return carry._replace(model=model, aggregate=seen.aggregate, origin=carry.model, predicting=predicting)
 
 
 def _accusations(setting: _Setting, settled: Settled) -> Array:

@@ -12,6 +12,7 @@ from guerdon.arrays import Array
 from guerdon.evidence import Evidence, gather, shortening
 from guerdon.information import InformationPay
 from guerdon.mechanisms import GenieAided, KnownVariance, Mechanism
+from guerdon.problems import Problem
 from guerdon.simulation.terms import TrueVariance
 
 
@@ -33,8 +34,8 @@ class Round(NamedTuple):
     participating: Array
     request: Array
     prediction: Array
-    variance: Array  # σ², for rules that know it
-    truth: Array | None  # m, for the genie
+    problem: Problem  # for rules that know more than a server can
+    model: Array  # that was broadcast
 
 
 def settle(mechanisms: tuple[Mechanism, ...], states: tuple[Any, ...], played: Round) -> Settled:
@@ -49,18 +50,14 @@ def settle(mechanisms: tuple[Mechanism, ...], states: tuple[Any, ...], played: R
             compared, evidence, reference = _compare(rule, state, played)
             first = (compared, evidence, reference) if rule is mechanisms[0] else first
         elif isinstance(rule, GenieAided):
-            evidence = gather(played.reports, played.participating, played.truth)
-        told = _with_true_variance(rule, played.variance)
+            truth = played.problem.population_gradient(played.model)
+            evidence = gather(played.reports, played.participating, truth)
+        told = _with_true_variance(rule, played)
         payments, after = told.pay(state, evidence, played.participating, played.request)
         rewards.append(payments.reward)
         following.append(after)
     compared, around, reference = first
     return Settled(plain, tuple(rewards), tuple(following), _mean(compared, reference), around, reference)
-
-
-def has_genie(mechanisms: tuple[Mechanism, ...]) -> bool:
-    """Tell whether a rule pays by the distance to the true gradient."""
-    return any(isinstance(rule, GenieAided) for rule in mechanisms)
 
 
 def _compare(rule: InformationPay, state: Any, played: Round) -> tuple[Array, Evidence, Array]:
@@ -73,9 +70,10 @@ def _compare(rule: InformationPay, state: Any, played: Round) -> tuple[Array, Ev
     return reports, evidence, reference & evidence.counted
 
 
-def _with_true_variance(rule: Any, variance: Array) -> Mechanism:
-    known = isinstance(getattr(rule, "variance", None), TrueVariance)
-    return replace(rule, variance=KnownVariance(variance)) if known else rule
+def _with_true_variance(rule: Any, played: Round) -> Mechanism:
+    if not isinstance(getattr(rule, "variance", None), TrueVariance):
+        return rule
+    return replace(rule, variance=KnownVariance(played.problem.variance(played.model)))
 
 
 def _mean(reports: Array, counted: Array) -> Array:
