@@ -4,6 +4,10 @@ Each is a bet in fair odds against an agent (an e-process): where he is honest h
 mean 0 given the past, whatever the distribution of gradients, because honest agents are exchangeable. Staking the
 share λ of the wealth on it multiplies the wealth by 1 + λz each round. The mean over several λ is a wealth that
 exceeds 1/α, ever, with a probability of at most α (Ville's inequality): one may look after every round.
+
+Three bets are made against each agent: that his report scores lower than the others' (it tells less), that it is
+shorter (whoever sends a prediction lacks the noise of samples), and that it is longer. Whoever adds noise to escape the
+second is charged for it by information pay.
 """
 
 import math
@@ -14,6 +18,7 @@ import numpy as np
 from guerdon.arrays import Array, namespace
 
 BETS = (0.03, 0.06, 0.12, 0.25, 0.5, 0.95)  # shares of the wealth that are staked, side by side
+TESTS = ("tells less", "shorter", "longer")  # than the others
 
 
 def rank_scores(values: Array, counted: Array, reference: Array) -> Array:
@@ -27,6 +32,12 @@ def rank_scores(values: Array, counted: Array, reference: Array) -> Array:
     above = xp.sum(others * xp.sign(values[None, :] - values[:, None]), axis=1)
     count = xp.sum(others, axis=1)
     return xp.where(counted & (count > 0), above / xp.where(count > 0, count, 1.0), 0.0)
+
+
+def agent_scores(score: Array, length: Array, counted: Array, reference: Array) -> Array:
+    """Return the rank scores (tests, agents) of a round's information scores and lengths ‖X_k − p‖²."""
+    low, short = (rank_scores(values, counted, reference) for values in (score, length))
+    return namespace(low).stack([low, short, -short])
 
 
 def pair_scores(products: Array, counted: Array) -> Array:
@@ -67,10 +78,20 @@ def bet(wealth: Array, scores: Array) -> Array:
 
 
 def evidence_against(wealth: Array) -> Array:
-    """Return the logarithm of the mean wealth: at most log(1/α) for ever, with probability 1 − α, where all is well."""
+    """Return the logarithm of the mean wealth over the bets (first axis).
+
+    It stays below log(1/α) for ever with probability 1 − α where all is well. So does the mean over several tests:
+    `against_agents` is that of an agent's wealth (bets, tests, agents).
+    """
     xp = namespace(wealth)
     highest = xp.max(wealth, axis=0)
     return highest + xp.log(xp.mean(xp.exp(wealth - highest), axis=0))
+
+
+def against_agents(wealth: Array) -> Array:
+    """Return the evidence against each agent, all bets on all tests together."""
+    xp = namespace(wealth)
+    return evidence_against(xp.reshape(wealth, (-1, wealth.shape[-1])))
 
 
 def limit(alpha: float) -> Any:

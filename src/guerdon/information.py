@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guerdon.arrays import Array, check_number, check_positive_integer, is_array, namespace
-from guerdon.audit import BETS, bet, evidence_against, rank_scores
+from guerdon.audit import BETS, TESTS, against_agents, agent_scores, bet
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.mechanisms import RESOLUTION, Payments, Status, as_request, at_least_one, check_round, statuses
@@ -41,7 +41,7 @@ class Knowledge(NamedTuple):
 
     signal: Array  # decayed sum of g²/σ²: unlike g² itself, it changes little while a training converges
     weight: Array  # and of rounds
-    wealth: Array  # (bets, agents): logarithm of what each bet against an agent has become
+    wealth: Array  # (bets, tests, agents): logarithm of what each bet against an agent has become
 
 
 class Scores(NamedTuple):
@@ -77,7 +77,7 @@ class InformationPay:
 
     cost: Cost
     decay: float = 0.7
-    least: float = 0.01
+    least: float = 0.005
     doubt: float = 20.0
     limit: float = 2.0
 
@@ -94,13 +94,13 @@ class InformationPay:
         """Return the state before the first round: nothing is known, everybody is trusted."""
         check_positive_integer("num_agents", num_agents)
         nothing = np.zeros(num_agents)
-        return Knowledge(nothing, nothing, np.zeros((len(BETS), num_agents)))
+        return Knowledge(nothing, nothing, np.zeros((len(BETS), len(TESTS), num_agents)))
 
     def reference(self, state: Knowledge, participating: Array) -> Array:
         """Tell with whom this round's participants are compared: gather the evidence with this."""
         xp = namespace(participating)
         wealth = xp.asarray(state.wealth)
-        trusted = participating & (evidence_against(wealth) < float(np.log(self.doubt)))
+        trusted = participating & (against_agents(wealth) < float(np.log(self.doubt)))
         enough = xp.sum(xp.astype(trusted, xp.int32)) >= LEAST
         return xp.where(enough, trusted, participating)
 
@@ -159,7 +159,7 @@ class InformationPay:
         people = xp.astype(counted, scores.length.dtype)
         common = xp.sum(people * shrinkage) / at_least_one(xp.sum(people))
         score = 2 * common * scores.agreement - common**2 * scores.length
-        return Knowledge(signal, weight, bet(state.wealth, rank_scores(score, counted, trusted)))
+        return Knowledge(signal, weight, bet(state.wealth, agent_scores(score, scores.length, counted, trusted)))
 
 
 def noise_scale_bound(cost: Cost, request: Any) -> Any:

@@ -32,6 +32,7 @@ def rounds(seed: int = 0) -> Rounds:
         surprise=rng.normal(size=ACTIVE.shape) * ACTIVE,
         offset=rng.normal(size=ACTIVE.shape) * ACTIVE,
         accusation=rng.normal(size=sizes.shape) * ACTIVE[..., None],
+        collusion=rng.normal(size=sizes.shape) * ACTIVE[..., None],
     )
 
 
@@ -53,6 +54,7 @@ def test_arrays_are_what_was_recorded(history: History) -> None:
     np.testing.assert_array_equal(history.surprise, recorded.surprise)
     np.testing.assert_array_equal(history.offset, recorded.offset)
     np.testing.assert_array_equal(history.accusation, recorded.accusation)
+    np.testing.assert_array_equal(history.collusion, recorded.collusion)
     np.testing.assert_array_equal(history.metrics["error"], recorded.metrics["error"])
 
 
@@ -147,6 +149,7 @@ def played(length: int) -> Rounds:
         surprise=np.full((2, length), 1.0),
         offset=np.full((2, length), 0.0),
         accusation=np.full((2, length, 3), -1.0),
+        collusion=np.full((2, length, 3), -1.0),
     )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from guerdon.agents import Agent, Learning, View
 from guerdon.arrays import Array, check_positive_integer
-from guerdon.audit import evidence_against
+from guerdon.audit import BETS, against_agents, bet, evidence_against, pair_scores
 from guerdon.broadcasts import Dither
 from guerdon.costs import Cost
 from guerdon.information import InformationPay, surprise
@@ -78,6 +78,7 @@ class _Carry(NamedTuple):
     predicting: Any  # the state of the prediction
     dithering: Any  # and of the dither
     states: tuple[Any, ...]  # one per mechanism
+    pairs: Array  # wealth of the bets against pairs of agents; empty where no rule audits
     asking: Any  # the state of the policy
     trail: Array  # of the mean gradients; all zeros where the policy does not look at it
     memories: tuple[Any, ...]  # one per kind of agent
@@ -175,7 +176,8 @@ def _begin(setting: _Setting, data: _Data, keys: Array) -> tuple[_Carry, dict[st
         never = jnp.asarray(False)
         variance = data.problem.variance(model)
         public = nothing, model, variance, predicting, dithering
-        carry = _Carry(model, *public, states, asking, nothing, memories, stopped, never)
+        pairs = jnp.zeros((len(BETS), num_agents, num_agents) if _audits(setting) else (0,))
+        carry = _Carry(model, *public, states, pairs, asking, nothing, memories, stopped, never)
         return carry, metrics
 
     return jax.vmap(begin)(keys)
@@ -225,10 +227,11 @@ def _play_round(
     asked_for = jnp.where(over, 0, request), jnp.where(over, 0.0, step)
     used, noise = jnp.where(participating, sizes, 0), estimate_noise(settled.evidence, request)
     surprised, seen, enough = surprise(settled.around, settled.reference, request)
-    after = after._replace(variance=jnp.where(enough, seen, carry.variance))
+    pairs, collusion = _watch_pairs(setting, carry.pairs, settled)
+    after = after._replace(variance=jnp.where(enough, seen, carry.variance), pairs=pairs)
     record = Rounds(
         *asked_for, used, participating, settled.rewards, metrics, ~over, noise.variance, noise.signal, surprised,
-        carry.dithering.length if setting.dither else jnp.zeros(()), _accusations(setting, settled),
+        carry.dithering.length if setting.dither else jnp.zeros(()), _accusations(setting, settled), collusion,
     )  # fmt: skip
     return after._replace(states=settled.states, memories=memories, stopped=stopped, diverged=diverged), record
 
@@ -283,8 +286,21 @@ def _accusations(setting: _Setting, settled: Settled) -> Array:
     """Return the logarithm of the evidence against each agent, of the first rule that keeps any; else zeros."""
     for rule, state in zip(setting.mechanisms, settled.states, strict=True):
         if isinstance(rule, InformationPay):
-            return evidence_against(state.wealth)
+            return against_agents(state.wealth)
     return jnp.zeros_like(settled.rewards[0])
+
+
+def _watch_pairs(setting: _Setting, pairs: Array, settled: Settled) -> tuple[Array, Array]:
+    """Return the wealth of the bets against pairs, and the evidence against the worst pair of each agent."""
+    if not _audits(setting):
+        return pairs, jnp.zeros_like(settled.rewards[0])
+    pairs = bet(pairs, pair_scores(settled.products, settled.evidence.counted))
+    return pairs, jnp.max(evidence_against(pairs), axis=0)
+
+
+def _audits(setting: _Setting) -> bool:
+    """Tell whether a rule keeps evidence against agents."""
+    return any(isinstance(rule, InformationPay) for rule in setting.mechanisms)
 
 
 def _type_of(value: Any, model: Array) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from guerdon.arrays import Array
-from guerdon.evidence import Evidence, gather, shortening
+from guerdon.evidence import Evidence, gather, products, shortening
 from guerdon.information import InformationPay
 from guerdon.mechanisms import GenieAided, KnownVariance, Mechanism
 from guerdon.problems import Problem
@@ -25,6 +25,7 @@ class Settled(NamedTuple):
     aggregate: Array  # the mean gradient, without what the first rule does not trust
     around: Evidence  # of the reports that are compared, around the prediction
     reference: Array  # who is compared with
+    products: Array  # of the reports with each other, around zero; unused where nobody looks at pairs
 
 
 class Round(NamedTuple):
@@ -57,7 +58,8 @@ def settle(mechanisms: tuple[Mechanism, ...], states: tuple[Any, ...], played: R
         rewards.append(payments.reward)
         following.append(after)
     compared, around, reference = first
-    return Settled(plain, tuple(rewards), tuple(following), _mean(compared, reference), around, reference)
+    aggregate, pairs = _mean(compared, reference), products(played.reports, played.participating)
+    return Settled(plain, tuple(rewards), tuple(following), aggregate, around, reference, pairs)
 
 
 def _compare(rule: InformationPay, state: Any, played: Round) -> tuple[Array, Evidence, Array]:
