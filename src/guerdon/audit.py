@@ -18,6 +18,7 @@ import numpy as np
 from guerdon.arrays import Array, namespace
 
 BETS = (0.03, 0.06, 0.12, 0.25, 0.5, 0.95)  # shares of the wealth that are staked, side by side
+IDENTICAL = 0.99  # cosine beyond which two reports are one and the same
 TESTS = ("tells less", "shorter", "longer")  # than the others
 
 
@@ -40,34 +41,66 @@ def agent_scores(score: Array, length: Array, counted: Array, reference: Array) 
     return namespace(low).stack([low, short, -short])
 
 
-def pair_scores(products: Array, counted: Array) -> Array:
-    """Return how often two agents' deviations agree more than those of other pairs, less how often less, as a share.
+def copying(products: Array, counted: Array, reference: Array, wealth: Array, alpha: float = 0.001) -> Array:
+    """Tell who sends copies: reports that are all but identical in this round, or too alike in earlier ones.
 
-    `products` are those of `guerdon.evidence.products`, around any point. 1 for the pair that agrees most, 0 on the
-    diagonal and for who is not counted. Honest agents draw their own samples, so every pair of them is like any other.
+    `wealth` is that of the bets against pairs before this round; of all pairs of honest agents together a share `alpha`
+    is ever taken for copies. Where that would be more than half of the agents, it is nobody: then something else is
+    wrong.
     """
     xp = namespace(products)
+    both = counted[:, None] & counted[None, :] & ~xp.eye(counted.shape[0], dtype=xp.bool)
+    pairs = max(1, counted.shape[0] * (counted.shape[0] - 1) // 2)
+    suspected = evidence_against(wealth) > limit(alpha / pairs)
+    joint, own = _agreement(products, counted & reference)
+    scale = xp.sqrt(xp.clip(own * own.T, 0.0, None))
+    same = (scale > 0) & (joint > IDENTICAL * scale)
+    copies = xp.any(both & (same | suspected), axis=1)
+    few = 2 * xp.sum(xp.astype(copies, xp.int32)) <= xp.sum(xp.astype(counted, xp.int32))
+    return copies & few
+
+
+def pair_scores(products: Array, counted: Array, reference: Array) -> Array:
+    """Return how often two agents' reports agree more than those of other pairs, less how often less, as a share.
+
+    `products` are those of `guerdon.evidence.products`, around any point. Agreement is the inner product of what the
+    two reports differ by from the mean of all others in the reference. Honest agents draw their own samples, so any two
+    of them are like any other two: 1 for the pair that agrees most, 0 on the diagonal and for who is not counted.
+    """
+    xp = namespace(products)
+    compared = counted & reference
+    joint, _ = _agreement(products, compared)
     agents = products.shape[0]
-    own = xp.astype(counted, products.dtype)
-    count = xp.sum(own)
-    share = own / xp.where(count > 0, count, 1.0)
-    lean = products @ share
-    apart = products - lean[:, None] - lean[None, :] + share @ lean  # around the mean of the counted
-    length = xp.sqrt(xp.clip(xp.linalg.diagonal(apart), 0.0, None))
-    scale = length[:, None] * length[None, :]
-    alike = apart / xp.where(scale > 0, scale, 1.0)
     upper, across = np.triu_indices(agents, k=1)
-    valid = counted[upper] & counted[across]
-    pairs = xp.sum(xp.astype(valid, products.dtype))
-    values = xp.where(valid, alike[upper, across], xp.inf)
-    ordered = xp.sort(values)
+    if not len(upper):
+        return xp.zeros_like(products)
+    ranked = compared[upper] & compared[across]
+    number = xp.sum(xp.astype(ranked, products.dtype))
+    values = joint[upper, across]
+    ordered = xp.sort(xp.where(ranked, values, xp.inf))
     below, reached = (xp.searchsorted(ordered, values, side=side) for side in ("left", "right"))
-    score = (xp.astype(below + reached, products.dtype) - pairs) / xp.where(pairs > 1, pairs - 1, 1.0)
-    score = xp.where(valid & (pairs > 1), score, 0.0)
+    rivals = number - xp.astype(ranked, products.dtype)
+    score = (xp.astype(below + reached, products.dtype) - number) / xp.where(rivals > 0, rivals, 1.0)
+    score = xp.where(counted[upper] & counted[across] & (rivals > 0), score, 0.0)
     position = np.zeros((agents, agents), dtype=np.int64)
     position[upper, across] = position[across, upper] = np.arange(len(upper))
-    off = xp.asarray(~np.eye(agents, dtype=bool))
-    return xp.where(off, score[xp.asarray(position)], 0.0) if len(upper) else xp.zeros_like(products)
+    return xp.where(xp.asarray(~np.eye(agents, dtype=bool)), score[xp.asarray(position)], 0.0)
+
+
+def _agreement(products: Array, reference: Array) -> tuple[Array, Array]:
+    """Return ⟨x_i − r, x_j − r⟩ and ‖x_i − r‖² of all pairs (i, j), r the mean of the reference without i and j."""
+    xp = namespace(products)
+    own = xp.astype(reference, products.dtype)
+    square = xp.linalg.diagonal(products)
+    with_all = products @ own  # ⟨x_i, sum of the reference⟩
+    total = own @ with_all
+    rest = xp.sum(own) - own[:, None] - own[None, :]
+    rest = xp.where(rest > 0, rest, 1.0)
+    mine = with_all[:, None] - (own * square)[:, None] - own[None, :] * products  # ⟨x_i, sum of the rest⟩
+    drop = own * (2 * with_all - square)
+    others = total - drop[:, None] - drop[None, :] + 2 * own[:, None] * own[None, :] * products
+    joint = products - (mine + mine.T) / rest + others / rest**2
+    return joint, square[:, None] - 2 * mine / rest + others / rest**2
 
 
 def bet(wealth: Array, scores: Array) -> Array:

@@ -91,6 +91,26 @@ def gather(
         return _evidence(blocks(), _usable(blocks()))
 
 
+def lengths(gradients: Layers, participating: Array, prediction: Layers | None = None) -> tuple[Array, Array]:
+    """Return ‖X_k − p‖² of each agent, 0 for one not counted, and who is counted.
+
+    The same as the evidence's length, but each number is exact whatever the others sent: the evidence's digits suffer
+    where one report is a million times longer than the rest.
+    """
+
+    def blocks() -> Iterator[_Block]:
+        return _blocks(gradients, participating, prediction, None)
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        usable, total, counted = _usable(blocks()), 0, None
+        for block in blocks():
+            xp = namespace(block.columns)
+            counted = block.participating & usable
+            apart = xp.where(counted[:, None], xp.astype(block.columns, widest_float(xp)) - block.guess, 0.0)
+            total = total + row_dots(xp, apart, apart)
+    return total, counted
+
+
 def products(gradients: Layers, participating: Array, prediction: Layers | None = None) -> Array:
     """Return the inner products ⟨X_i − p, X_j − p⟩ of all participants (agents, agents): what a test of pairs needs.
 

@@ -97,12 +97,15 @@ class InformationPay:
         return Knowledge(nothing, nothing, np.zeros((len(BETS), len(TESTS), num_agents)))
 
     def reference(self, state: Knowledge, participating: Array) -> Array:
-        """Tell with whom this round's participants are compared: gather the evidence with this."""
+        """Tell with whom this round's participants are compared: gather the evidence with this.
+
+        If fewer than half of them are trusted, then all of them are: a few who agree must not drive out the rest.
+        """
         xp = namespace(participating)
         wealth = xp.asarray(state.wealth)
         trusted = participating & (against_agents(wealth) < float(np.log(self.doubt)))
-        enough = xp.sum(xp.astype(trusted, xp.int32)) >= LEAST
-        return xp.where(enough, trusted, participating)
+        some, all_of_them = (xp.sum(xp.astype(x, xp.int32)) for x in (trusted, participating))
+        return xp.where((some >= LEAST) & (2 * some > all_of_them), trusted, participating)
 
     def pay(
         self, state: Knowledge, evidence: Evidence, participating: Array, request: Any

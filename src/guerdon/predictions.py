@@ -118,7 +118,7 @@ class RunningMean:
     """
 
     decay: float = 0.8
-    steady: float = 0.95
+    steady: float = 0.9
 
     def __post_init__(self) -> None:
         for name, value in (("decay", self.decay), ("steady", self.steady)):
@@ -140,12 +140,13 @@ class RunningMean:
     def learn(self, state: Running, seen: Seen) -> Running:
         """Return the mean and the regression with this step added."""
         weight = _positive(state.weight)
+        unit = _positive(_dot(seen.aggregate, seen.aggregate))  # long gradients of an early step must not rule for long
         total = over_layers(lambda old, new: self.decay * old + new, state.total, seen.aggregate)
         return Running(
             total,
             self.decay * state.weight + 1,
-            self.steady * state.agreement + _dot(state.total, seen.aggregate) / weight,
-            self.steady * state.length + _dot(state.total, state.total) / weight**2,
+            self.steady * state.agreement + _dot(state.total, seen.aggregate) / weight / unit,
+            self.steady * state.length + _dot(state.total, state.total) / weight**2 / unit,
         )
 
 

@@ -217,7 +217,7 @@ def _play_round(
     gradients = jax.vmap(partial(problem.gradient, model))(jnp.maximum(sizes, 1), draw_keys[leaders])
     reports = report(players, view, carry.memories, sizes, gradients, report_keys)
 
-    played = Round(reports, participating, request, expected, problem, model)
+    played = Round(carry.pairs, reports, participating, request, expected, problem, model)
     settled = settle(setting.mechanisms, carry.states, played)
     memories = learn(players, view, carry.memories, sizes, settled.rewards[0])
     step, after = _observe(setting, data, carry, settled, request, round)
@@ -294,7 +294,7 @@ def _watch_pairs(setting: _Setting, pairs: Array, settled: Settled) -> tuple[Arr
     """Return the wealth of the bets against pairs, and the evidence against the worst pair of each agent."""
     if not _audits(setting):
         return pairs, jnp.zeros_like(settled.rewards[0])
-    pairs = bet(pairs, pair_scores(settled.products, settled.evidence.counted))
+    pairs = bet(pairs, pair_scores(settled.products, settled.evidence.counted, settled.reference))
     return pairs, jnp.max(evidence_against(pairs), axis=0)
 
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from guerdon.arrays import Array
-from guerdon.evidence import Evidence, gather, products, shortening
+from guerdon.audit import copying
+from guerdon.evidence import Evidence, gather, lengths, products, shortening
 from guerdon.information import InformationPay
 from guerdon.mechanisms import GenieAided, KnownVariance, Mechanism
 from guerdon.problems import Problem
@@ -31,6 +32,7 @@ class Settled(NamedTuple):
 class Round(NamedTuple):
     """What the server has in hand."""
 
+    pairs: Array  # wealth of the bets against pairs before the round
     reports: Array
     participating: Array
     request: Array
@@ -58,17 +60,22 @@ def settle(mechanisms: tuple[Mechanism, ...], states: tuple[Any, ...], played: R
         rewards.append(payments.reward)
         following.append(after)
     compared, around, reference = first
-    aggregate, pairs = _mean(compared, reference), products(played.reports, played.participating)
-    return Settled(plain, tuple(rewards), tuple(following), aggregate, around, reference, pairs)
+    aggregate, inner = _mean(compared, reference), products(played.reports, played.participating, played.prediction)
+    return Settled(plain, tuple(rewards), tuple(following), aggregate, around, reference, inner)
 
 
 def _compare(rule: InformationPay, state: Any, played: Round) -> tuple[Array, Evidence, Array]:
-    """Return the reports as information pay compares them, the evidence, and who is compared with."""
-    raw = gather(played.reports, played.participating, played.prediction)
-    factors = shortening(raw.length, raw.counted, rule.limit)
+    """Return the reports as information pay compares them, the evidence, and who is compared with.
+
+    Copies are left out, and reports that are too long made shorter.
+    """
+    inner = products(played.reports, played.participating, played.prediction)
+    length, counted = lengths(played.reports, played.participating, played.prediction)
+    factors = shortening(length, counted, rule.limit)
     reports = played.prediction + factors[:, None] * (played.reports - played.prediction)
     reference = rule.reference(state, played.participating)
-    evidence = gather(reports, played.participating, played.prediction, reference)
+    original = played.participating & ~copying(inner, counted, reference, played.pairs)
+    evidence = gather(reports, original, played.prediction, reference)
     return reports, evidence, reference & evidence.counted
 
 
