@@ -6,10 +6,10 @@ per pair of rounds along the mean of both. To first order the answers H·u and �
 while ‖m − p‖² is at least ‖H·u‖², which no public record ever shows.
 
 How long u must be: information pay turns public knowledge into a loss once the noise scale B = σ²/‖m − p‖² is below
-`noise_scale_bound`. Half the difference of a pair's mean gradients is H·u and noise, so the server sees B as it would
-be if all but the dither were predicted. A longer u lowers it, but where gradients get noisier with ‖u‖ (they do in
-linear regression) also disturbs training; so u is made just as long as it needs to be, at most `largest`. Where that
-does not suffice, `Dithering.noise_scale` says so.
+`noise_scale_bound`. Half the difference of what a pair's mean gradients differ by from their predictions is H·u and
+noise, so the server sees B as it would be if all but the dither were predicted. A longer u lowers it, but where
+gradients get noisier with ‖u‖ (they do in linear regression) also disturbs training; so u is made just as long as it
+needs to be, at most `largest`. Where that does not suffice, `Dithering.noise_scale` says so.
 """
 
 # No type covers both an array and a list of layers.
@@ -34,8 +34,9 @@ class Dithering(NamedTuple):
 
     offset: Any  # u
     first: Any  # the mean gradient at θ + u
+    surprise: Any  # and what it differed by from the prediction
     length: Array  # ‖u‖
-    signal: Array  # decayed sum of ‖H·u‖²/(σ²·‖u‖²)
+    signal: Array  # decayed sum of ‖H·u‖²/(σ²·‖u‖²), as far as H·u was not predicted
     weight: Array  # and of pairs
 
     @property
@@ -69,7 +70,7 @@ class Dither:
         """Return the state before the first round."""
         nothing = over_layers(lambda part: 0 * part, model)
         zero = 0.0 * _square(model)
-        return Dithering(nothing, nothing, self.length + zero, zero, zero)
+        return Dithering(nothing, nothing, nothing, self.length + zero, zero, zero)
 
     def place(self, state: Dithering, model: Any, round: Array, normals: Any) -> tuple[Any, Dithering]:  # noqa: A002
         """Return the model to broadcast in `round` (0 for the first); `normals` are fresh, in the model's shape."""
@@ -86,12 +87,14 @@ class Dither:
         round: Array,  # noqa: A002
         model: Any,
         aggregate: Any,
+        prediction: Any,
         variance: Array,
         samples: Array,
     ) -> tuple[Seen, Dithering]:
         """Return what the pair has shown, if this was its second round, and the next state.
 
-        `aggregate` is the mean gradient of the round, over `samples` in all; `variance` is that of a single one.
+        `aggregate` is the mean gradient of the round, over `samples` in all, whose variance is `variance` each;
+        `prediction` is what it was predicted to be.
         """
         response = over_layers(lambda a, b: (a - b) / 2, state.first, aggregate)
         both = over_layers(lambda a, b: (a + b) / 2, state.first, aggregate)
@@ -99,9 +102,12 @@ class Dither:
         usable = xp.asarray(round % 2 == 1) & (variance > 0) & (samples > 0)
         unit, samples = xp.where(usable, variance, 1.0), xp.where(usable, samples, 1.0)
         # Without bias: the noise of half a difference of two means is half that of one.
-        answer = (_square(response) / unit - 0.5 / samples) / state.length**2
+        surprise = over_layers(lambda a, b: a - b, aggregate, prediction)
+        unforeseen = over_layers(lambda a, b: (a - b) / 2, state.surprise, surprise)
+        answer = (_square(unforeseen) / unit - 0.5 / samples) / state.length**2
         after = state._replace(
             first=aggregate,
+            surprise=surprise,
             signal=xp.where(usable, MEMORY * state.signal + answer, state.signal),
             weight=xp.where(usable, MEMORY * state.weight + 1, state.weight),
         )

@@ -92,7 +92,8 @@ def _working(known: Knowledge) -> list[Attack]:
     half = (known.request / 2) / (known.request / 2 + known.noise_scale)
     whole = known.request / (known.request + known.noise_scale)
     least = known.request / (known.request + known.total_noise_scale)
-    sizes = {"do as asked": 1.0, "use half": 0.5, "use a quarter more": 1.25}
+    more = 1 + max(known.request // 4, 1) / known.request
+    sizes = {"do as asked": 1.0, "use half": 0.5, "use more": more}
     sent = {"send half of it": 0.5, "send 1.3 times it": 1.3, "send double": 2.0, "flip the sign": -1.0}
     return [
         *(_one(name, "other sizes", _reporting(share), known) for name, share in sizes.items()),

@@ -220,7 +220,7 @@ def _play_round(
     played = Round(carry.pairs, reports, participating, request, expected, problem, model)
     settled = settle(setting.mechanisms, carry.states, played)
     memories = learn(players, view, carry.memories, sizes, settled.rewards[0])
-    step, after = _observe(setting, data, carry, settled, request, round)
+    step, after = _observe(setting, data, carry, settled, played, round)
     diverged = carry.diverged | (jnp.any(participating) & ~jnp.any(settled.evidence.counted))
     metrics = {name: jnp.where(diverged, jnp.inf, x) for name, x in problem.metrics(after.model).items()}
     stopped = over | (setting.stop.reached(metrics) & ~diverged if setting.stop else False)
@@ -251,10 +251,11 @@ def _observe(
     data: _Data,
     carry: _Carry,
     settled: Settled,
-    request: Array,
+    played: Round,
     round: Array,  # noqa: A002
 ) -> tuple[Array, _Carry]:
     """Return the step that the policy chooses, and what is carried on."""
+    request, expected = played.request, played.prediction
     recalls, nothing = data.requests.recalls, jnp.zeros((), carry.model.dtype)
     looked = recall(carry.trail, settled.aggregate) if recalls else Recall(nothing, nothing)
     outcome = Outcome(request, settled.evidence, looked, jnp.sum(settled.rewards[0]))
@@ -268,7 +269,9 @@ def _observe(
     second = round % 2 == 1
     _, variance, _ = surprise(settled.around, settled.reference, request)
     samples = jnp.sum(settled.reference) * request
-    seen, dithering = setting.dither.observe(carry.dithering, round, carry.model, settled.aggregate, variance, samples)
+    seen, dithering = setting.dither.observe(
+        carry.dithering, round, carry.model, settled.aggregate, expected, variance, samples
+    )
     dithering = jax.tree.map(partial(jnp.where, second), setting.dither.adapt(dithering, request), dithering)
     moved = _step(setting, carry, seen, step)
     carry = jax.tree.map(partial(jnp.where, second), moved, carry)._replace(dithering=dithering)
