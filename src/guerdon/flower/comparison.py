@@ -22,12 +22,21 @@ class Comparison(NamedTuple):
     evidence: Evidence
     reference: Any  # whose reports the others are compared with, and the model is made from
     rows: list[Arrays]  # the reports as they are compared: over-long ones are shortened
+    factors: Any  # by which they were shortened; 1 for most
     products: Any = None  # ⟨X_i − p, X_j − p⟩ of them, for rules that look at pairs
 
     def mean(self, names: Sequence[str]) -> list[np.ndarray]:
         """Return the mean of the reference, array by array, in double precision."""
         rows = [row for row, kept in zip(self.rows, self.reference.tolist(), strict=True) if kept]
         return [mean(rows, name) for name in names]
+
+    def annotate(self, reports: Sequence[Report]) -> None:
+        """Note on the reports that can be used what else was done with them than with others."""
+        for report, factor, kept in zip(reports, self.factors.tolist(), self.reference.tolist(), strict=True):
+            if report.usable:
+                words = [f"shortened to {factor:.3g} of its length around the prediction"] * (factor < 1)
+                words += ["others are not compared with it, and the model goes without it"] * (not kept)
+                report.note = "; ".join(words)
 
     def kept(self, reports: Sequence[Report]) -> list[Any]:
         """Return the replies that the model is made from, over-long ones shortened; all others as they came."""
@@ -50,12 +59,12 @@ def compare(
     rows = [report for report in reports if report.usable]
     if not rows:
         nothing = np.zeros(len(reports))
-        return Comparison(Evidence(nothing, nothing, nothing, where), where, [{} for _ in reports])
+        return Comparison(Evidence(nothing, nothing, nothing, where), where, [{} for _ in reports], nothing)
     everybody = np.ones(len(rows), dtype=bool)
     guess = None if origin is None else Blocks(origin, names)
     compared: list[Arrays] = [row.arrays for row in rows]
     reference = trusted[where] if isinstance(rule, InformationPay) else None
-    found, alike = gather(Columns(compared, names), everybody, guess, reference), None
+    found, alike, factors = gather(Columns(compared, names), everybody, guess, reference), None, np.ones(len(rows))
     if found.counted.all() and isinstance(rule, InformationPay) and origin is not None:
         # Not the evidence's own lengths: beside garbage, rounding eats those of the others.
         alike = products(Columns(compared, names), everybody, guess)
@@ -74,7 +83,7 @@ def compare(
     listed: list[Arrays] = [next(again) if usable else {} for usable in where.tolist()]
     pairs = None if alike is None else _spread(_spread(alike, where).T, where)
     kept = where if reference is None else where & trusted
-    return Comparison(Evidence(*parts, counted=where), kept, listed, pairs)
+    return Comparison(Evidence(*parts, counted=where), kept, listed, _spread(factors, where), pairs)
 
 
 def _shortened(row: Arrays, names: Sequence[str], origin: Arrays, factor: float) -> Arrays:

@@ -113,6 +113,9 @@ class Rewarded(Strategy):
         rule, cost = describe(self.mechanism)
         log.info("\t├──> Paid rounds of run %r, recorded in %s", self.run, self.ledger.where)
         log.info("\t│\t├── Rule: %s, cost %s", rule, cost)
+        if self._outlook is not None or self._broadcast.dither is not None:
+            known = None if self._outlook is None else self._outlook.prediction
+            log.info("\t│\t├── Prediction: %s, dither: %s", known, self._broadcast.dither)
         log.info("\t│\t└── Nodes: %s", "anonymous ones too" if self.allow_anonymous else "with enrolled keys only")
         self.strategy.summary()
 
@@ -310,6 +313,7 @@ class Rewarded(Strategy):
         self._form = agree(reports, self._form)
         if sum(report.usable for report in reports) < usable:
             compared = compare(reports, names, origin, self.mechanism, trusted)
+        compared.annotate(reports)
         settled = self._book.settle(request, reports, compared.evidence)
         if settled.is_payable:
             return settled, compared
