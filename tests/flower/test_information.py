@@ -10,7 +10,17 @@ import pytest
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian
 
-from guerdon import AffineCost, FlatPay, InformationPay, OutputAgreement, PowerCost, fixed_request, noise_scale_request
+from guerdon import (
+    AffineCost,
+    FlatPay,
+    InformationPay,
+    OutputAgreement,
+    PowerCost,
+    agents,
+    fixed_request,
+    noise_scale_request,
+)
+from guerdon.agents import zero
 from guerdon.audit import evidence_against, limit
 from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD, broadcast
@@ -18,7 +28,7 @@ from guerdon.flower.comparison import first_pairs, watch_pairs
 from guerdon.ledger import Ledger
 from guerdon.predictions import LastAggregate, RunningMean, ZeroPrediction
 from tests.flower.conftest import Make
-from tests.flower.grids import MemoryGrid, Node
+from tests.flower.grids import MemoryGrid, Node, worker
 from tests.flower.learners import DIM, TARGET, Learner, arrays, by_hand, echo, enrolled, garbage, vector, zeros
 from tests.flower.test_recovery import paid
 from tests.flower.test_strategy import same_model
@@ -241,4 +251,50 @@ def test_arrays_may_come_in_another_order_when_a_run_goes_on(rewarded: Make, led
     assert [slip.reward for slip in ledger.payslips("run")] == pytest.approx(
         [slip.reward for slip in ledger.payslips("whole")], abs=2
     )
+    assert ledger.verify().holds
+
+
+@pytest.mark.parametrize("agent", [zero(), agents.echo()])
+@pytest.mark.parametrize("dither", [None, Dither(1.0, COST)])
+def test_agents_of_experiments_play_as_nodes(
+    agent: Any, dither: Any, nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
+) -> None:
+    nodes[4].app = worker(4, agent)
+    made = rewarded(FedSGD(fraction_evaluate=0.0), mechanism=RULE, dither=dither)
+    rewards = pay_of(made.start(MemoryGrid(nodes), model, num_rounds=4))
+    assert rewards.shape == (4, 5)
+    assert [found.statuses for found in ledger.rounds("run")] == [{"paid": 5}] * 4
+    assert ledger.verify().holds
+
+
+@pytest.mark.parametrize("dither", [None, Dither(1.0)])
+@pytest.mark.parametrize(("number", "status"), [(1, "alone"), (2, "too-few"), (3, "paid")])
+def test_a_few_are_not_paid_but_train(number: int, status: str, dither: Any, rewarded: Make, ledger: Ledger) -> None:
+    nodes = enrolled(ledger, [Learner(i) for i in range(number)])
+    inner = FedSGD(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    result = start(rewarded, inner, nodes, 4, dither=dither)
+    assert [found.statuses for found in ledger.rounds("run")] == [{status: number}] * 4
+    assert vector(result.arrays).any()
+    assert ledger.verify().holds
+
+
+@pytest.mark.parametrize("dither", [None, Dither(1.0)])
+def test_what_cannot_be_used_changes_nothing_for_the_others(dither: Any, rewarded: Make, ledger: Ledger) -> None:
+    """NaN and numbers too large to square: a round without them."""
+    people = [Learner(i) for i in range(5)] + [Learner(5, garbage(np.nan, 1e30))]
+    nodes = enrolled(ledger, people)
+    with_him = start(rewarded, FedSGD(fraction_evaluate=0.0), nodes, 4, dither=dither)
+    without = start(rewarded, FedSGD(fraction_evaluate=0.0), nodes[:5], 4, dither=dither, run="without")
+    assert pay_of(with_him)[:, :5].tolist() == pay_of(without).tolist()
+    assert same_model(with_him.arrays, without.arrays)
+    assert not pay_of(with_him)[:, 5].any()
+    assert ledger.verify().holds
+
+
+def test_a_rule_that_shortens_and_doubts_nothing_still_pays(rewarded: Make, ledger: Ledger) -> None:
+    """Whoever would keep the others from being paid is refused, as under any rule with memory."""
+    people = [Learner(i) for i in range(5)] + [Learner(5, garbage(1e14))]
+    rule = InformationPay(COST, limit=float("inf"), doubt=float("inf"))
+    result = start(rewarded, FedSGD(fraction_evaluate=0.0), enrolled(ledger, people), 3, mechanism=rule)
+    assert np.isfinite(pay_of(result)).all()
     assert ledger.verify().holds
