@@ -209,7 +209,7 @@ def test_a_half_that_nobody_answers_is_asked_for_again(empty: set[int], rewarded
     [
         (Dither(6.0), "is met: public knowledge alone earns nothing"),
         (Dither(0.01), "is not met: a report made from public knowledge may earn"),
-        (Dither(0.01, COST, largest=0.02), "is not met: a report made from public knowledge may earn"),
+        (Dither(0.01, COST, largest=0.011), "is not met: a report made from public knowledge may earn"),
     ],
 )
 def test_the_log_says_whether_the_dither_is_long_enough(
