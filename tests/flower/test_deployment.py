@@ -157,6 +157,56 @@ def test_every_offence_over_the_wire(flower: Deployment, ledger: Ledger) -> None
     assert signed == (len(kinds), 4 * len(kinds) + 5)  # n0 signs; of the offender: fine, nan, huge, metrics, twice
 
 
+def learning(number: int, *, works: bool) -> ClientApp:
+    """Return an app whose gradient is that of a quadratic, with noise, or zeros where it does not work."""
+    app = ClientApp(mods=[paid_work()])
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        del context
+        model, noise = message.content.array_records["arrays"], gradient(message, number)
+        found = {name: part.numpy() - 1 + 0.5 * noise[name] for name, part in model.items()}
+        return answer(message, {name: part if works else 0 * part for name, part in found.items()})
+
+    return app
+
+
+def test_who_sends_zeros_earns_least_for_information(flower: Deployment, ledger: Ledger) -> None:
+    """Under a dither, signed and with escrow: the ledger verifies, and the model is learned."""
+    nodes = [
+        WireNode(flower, name, learning(i, works=i != 2), {"guerdon-key": str(flower.folder / name)})
+        for i, name in enumerate(NAMES)
+    ]
+    rounds = 6
+    told = {"information": True, "dither": 2.0, "signed": True, "num-server-rounds": rounds, "guerdon-run": "informed"}
+    try:
+        for node in nodes:
+            node.connect()
+        run = flower.run_app(APP, told | {"guerdon-db": ledger.where, "round-timeout": DEADLINE})
+        assert run.wait(200) == "finished:completed", run.log()[-3000:]
+    finally:
+        for node in nodes:
+            node.stop()
+    assert [node.problem for node in nodes] == [None] * 5
+    lines = {name: [line for line in ledger.statement(name).lines if line.round] for name in NAMES}
+    assert {len(found) for found in lines.values()} == {rounds}
+    earned = {name: sum(line.reward or 0 for line in found) for name, found in lines.items()}
+    assert min(earned, key=lambda name: earned[name]) == "n2"
+    assert earned["n2"] < 0.5 * rounds * to_micro(9.0)
+    sent = [
+        np.concatenate([part.numpy() for part in m.content.array_records["arrays"].values()]) for m in nodes[0].seen
+    ]
+    assert np.linalg.norm(sent[0]) == pytest.approx(2.0, rel=1e-5)
+    assert sent[0] + sent[1] == pytest.approx(np.zeros(32), abs=1e-6)  # the model was zeros in both
+    found = ledger.resume("informed")
+    assert found is not None
+    assert found.arrays["model"]["w"].mean() > 0.1  # one step of 0.1 in two rounds, towards ones
+    assert "The noise scale is" in run.log()
+    assert "guerdon-noise-scale" in run.log()
+    assert all(balance.escrow > 0 for balance in ledger.balances() if balance.agent != "n2")
+    assert ledger.verify().holds
+
+
 def test_nobody_gets_in_without_a_registered_key(flower: Deployment) -> None:
     """A SuperNode without a key, or with one that nobody registered, is turned away."""
     make_key(flower.folder / "unregistered")

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guerdon import AffineCost, BalancedVariance, OutputAgreement, fixed_request, noise_scale_request
+from guerdon.evidence import Evidence
 from guerdon.flower import FedSGD, Rewarded, recovery
 from guerdon.ledger import Ledger, RefusedError, UnavailableError
 from guerdon.requests import scheduled_request
@@ -240,7 +241,7 @@ def test_a_round_recorded_elsewhere_without_a_model_cannot_be_continued(
 ) -> None:
     strategy = rewarded()
     nothing = np.zeros(2)
-    seen = strategy._gather([])._replace(deviation=nothing, length=nothing, alignment=nothing, counted=nothing > 0)
+    seen = Evidence(nothing, nothing, nothing, counted=nothing > 0)
     payments, _ = strategy.mechanism.pay(strategy.mechanism.init(2), seen, nothing > 0, 8)
     ledger.start_run("run", ["n0", "n1"], strategy.mechanism)
     ledger.record_round("run", 1, 8, payments, seen)

@@ -12,6 +12,7 @@ from flwr.app import MetricRecord
 from guerdon.evidence import Evidence
 from guerdon.flower.messages import Pay, Request
 from guerdon.flower.replies import Report
+from guerdon.information import InformationPay
 from guerdon.ledger import Ledger
 from guerdon.ledger.errors import RefusedError, UnavailableError
 from guerdon.ledger.money import LARGEST, MICRO
@@ -40,6 +41,8 @@ class Settled(NamedTuple):
     gradients: list[bytes | None]
     signatures: list[bytes | None]
     notes: list[str]
+    held: Any  # what of each reward goes to escrow
+    where: list[int | None]  # the report of each agent
 
     @property
     def total(self) -> float:
@@ -56,13 +59,14 @@ class Settled(NamedTuple):
         """How many sent something that counts."""
         return int(np.sum(self.evidence.counted))
 
-    def metrics(self, own: MetricRecord | None) -> MetricRecord:
-        """Return a strategy's metrics with the round's pay added."""
+    def metrics(self, own: MetricRecord | None, more: Mapping[str, float]) -> MetricRecord:
+        """Return a strategy's metrics with the round's pay, and `more`, added."""
         paid = MetricRecord({} if own is None else dict(own))
         paid["guerdon-request"] = self.request.request
         paid["guerdon-participants"] = self.participants
         paid["guerdon-paid"] = self.total
         paid["guerdon-pay"] = [float(reward) for reward in self.payments.reward]
+        paid.update(more)
         return paid
 
     def lines(self) -> list[str]:
@@ -74,6 +78,15 @@ class Settled(NamedTuple):
         ]
 
 
+class _Round(NamedTuple):
+    """Who is in a round, in the order of the run's agents."""
+
+    accounts: list[str]
+    where: list[int | None]  # the report of each
+    sent: Any  # whether there was one
+    state: Any  # of the mechanism, before the round
+
+
 @dataclass
 class Book:
     """The run in the ledger. `done` is the last round that is paid."""
@@ -82,6 +95,7 @@ class Book:
     run: str
     mechanism: Mechanism
     liability: str
+    escrow: bool = False  # whether the fixed part of the cost is held back
 
     def __post_init__(self) -> None:
         self.done, self.unit = 0, self.ledger.unit
@@ -117,14 +131,19 @@ class Book:
             return None
         return Pay(slip.round, slip.request, slip.status, slip.reward, slip.balance, self.unit, slip.why)
 
+    def trusted(self, reports: Sequence[Report]) -> Any:
+        """Tell with whose reports the others are compared, by what earlier rounds said: most rules trust everybody."""
+        if not isinstance(self.mechanism, InformationPay):
+            return np.ones(len(reports), dtype=bool)
+        round_ = self._round(reports)
+        found = self.mechanism.reference(round_.state, round_.sent)
+        trusted = {name for name, kept in zip(round_.accounts, found.tolist(), strict=True) if kept}
+        return np.array([report.member.account in trusted for report in reports], dtype=bool)
+
     def settle(self, request: Request, reports: Sequence[Report], evidence: Evidence) -> Settled:
         """Return what a round pays, given a report and evidence for each node that was asked."""
-        asked = {report.member.account: index for index, report in enumerate(reports)}
-        accounts = [*self._roster, *sorted(set(asked) - set(self._roster))]
-        where = [asked.get(name) for name in accounts]
+        accounts, where, sent, state = self._round(reports)
         spread = Evidence(*(_scattered(part, where) for part in evidence))
-        sent = np.array([index is not None and reports[index].sent for index in where])
-        state = padded(self.mechanism.init(len(accounts)), self._state)
         payments, state = self.mechanism.pay(state, spread, sent, request.request)
         found = [None if index is None else reports[index] for index in where]
         return Settled(
@@ -132,7 +151,24 @@ class Book:
             gradients=[None if report is None else report.gradient for report in found],
             signatures=[None if report is None else report.signature for report in found],
             notes=[NOT_ASKED if report is None else report.note for report in found],
+            held=self._held(payments, request.request),
+            where=where,
         )  # fmt: skip
+
+    def _round(self, reports: Sequence[Report]) -> "_Round":
+        """Return a round in the order of the run's agents, newcomers last."""
+        asked = {report.member.account: index for index, report in enumerate(reports)}
+        accounts = [*self._roster, *sorted(set(asked) - set(self._roster))]
+        where = [asked.get(name) for name in accounts]
+        sent = np.array([index is not None and reports[index].sent for index in where], dtype=bool)
+        return _Round(accounts, where, sent, padded(self.mechanism.init(len(accounts)), self._state))
+
+    def _held(self, payments: Payments, request: int) -> Any:
+        """Return what goes to escrow: of each reward the fixed part of the cost, h(ν) − ν·h'(ν), as far as it goes."""
+        if not self.escrow:
+            return np.zeros(len(payments.reward))
+        cost: Any = getattr(self.mechanism, "cost")  # noqa: B009 - every rule has one, the protocol does not say so
+        return np.clip(payments.reward, 0.0, max(0.0, cost(request) - request * cost.slope(request)))
 
     def record(self, settled: Settled, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
         """Write a round into the ledger, with all that is needed to go on after it."""
@@ -154,6 +190,7 @@ class Book:
             gradients=settled.gradients,
             signatures=settled.signatures,
             notes=settled.notes,
+            held=settled.held,
             metrics=metrics,
             checkpoint=checkpoint,
         )
@@ -180,3 +217,12 @@ def _patiently(call: Callable[[], Found]) -> Found:
 def _scattered(values: Any, where: Sequence[int | None]) -> Any:
     """Return the values of reports as values of accounts: zero where there is no report."""
     return np.array([0 if index is None else values[index] for index in where], dtype=values.dtype)
+
+
+def scattered_pairs(values: Any, where: Sequence[int | None]) -> Any:
+    """Return numbers of pairs of reports as those of pairs of accounts: zero where there is no report."""
+    spread = np.zeros((len(where), len(where)))
+    known = np.array([index is not None for index in where])
+    chosen = [index for index in where if index is not None]
+    spread[np.ix_(known, known)] = values[np.ix_(chosen, chosen)]
+    return spread

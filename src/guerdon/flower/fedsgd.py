@@ -9,7 +9,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
 from guerdon.arrays import check_number
-from guerdon.flower.payload import mean, read_arrays
+from guerdon.flower.payload import Arrays, mean, read_arrays
 
 
 class FedSGD(FedAvg):
@@ -18,6 +18,8 @@ class FedSGD(FedAvg):
     Everybody was asked for the same number of samples, so no gradient weighs more than another. Wrapped in `Rewarded`,
     `requests` chooses the step of each round; on its own, `step` stays what it is. All other arguments are FedAvg's.
     Arrays of other than floating-point numbers stay as they are.
+
+    `along`, if set, is what the next step is taken along, in place of the mean; arrays that it does not name stay.
     """
 
     def __init__(self, step: float = 0.1, **options: Any) -> None:
@@ -25,6 +27,7 @@ class FedSGD(FedAvg):
         check_number("step", step, minimum=0)
         self.step = step
         self.current_arrays: ArrayRecord | None = None
+        self.along: Arrays | None = None
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -43,8 +46,11 @@ class FedSGD(FedAvg):
             return None, None
         contents = [reply.content for reply in valid]
         gradients = [read_arrays(next(iter(content.array_records.values()))) for content in contents]
+        along, self.along = self.along, None
         moved: dict[str, Array] = {}
         for name, old in read_arrays(self.current_arrays).items():
-            new = (old - self.step * mean(gradients, name)).astype(old.dtype) if old.dtype.kind == "f" else old
+            stays = old.dtype.kind != "f" or (along is not None and name not in along)
+            gradient = None if stays else mean(gradients, name) if along is None else along[name]
+            new = old if gradient is None else (old - self.step * gradient).astype(old.dtype)
             moved[name] = Array(np.asarray(new))
         return ArrayRecord(moved), self.train_metrics_aggr_fn(contents, self.weighted_by_key)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import ArrayRecord, Error, Message, Metadata, RecordDict
+from flwr.app import Array, ArrayRecord, Error, Message, Metadata, RecordDict
 
 from guerdon.flower.messages import Answer, Request, without_answer
 from guerdon.flower.nodes import Member
@@ -52,6 +52,17 @@ class Report:
         """Take it for sent, but not usable."""
         self.note, self.sent = _plain(why), True
         self.let_go()
+
+    def replace(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Put other arrays into the reply; what is known of the one that was sent stays."""
+        if self.reply is None:
+            return
+        name, record = next(iter(self.reply.content.array_records.items()))
+        changed = {
+            key: old if arrays[key] is self.arrays[key] else Array(np.asarray(arrays[key], order="C"))
+            for key, old in record.items()
+        }
+        self.reply.content = RecordDict({**self.reply.content, name: ArrayRecord(changed)})
 
     def let_go(self) -> None:
         """Drop what was sent."""

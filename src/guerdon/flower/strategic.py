@@ -24,7 +24,9 @@ class Strategic:
 
     What he remembers lives in the node's state, so it lasts as long as the SuperNode does. He does not know σ²: those
     who fit their noise to it add none. The step between two broadcasts is not known to him either; he takes it as 1, so
-    that what he knows as the last aggregate is the whole move of the model.
+    that what he knows as the last aggregate is the whole move of the model. Under a dither (`guerdon.flower.broadcast`)
+    it is not: two broadcasts differ by 2u, or by a step and two different u's, so an echo returns the dither more than
+    the gradient. The server's prediction is not sent; he takes it as zeros.
     """
 
     def __init__(self, agent: Agent, seed: int | None) -> None:

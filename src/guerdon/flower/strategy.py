@@ -6,19 +6,24 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, Metadata, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, Metadata, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from guerdon.arrays import check_choice
-from guerdon.evidence import Evidence, gather
+from guerdon.broadcasts import Dither
+from guerdon.evidence import gather
 from guerdon.flower import recovery
-from guerdon.flower.book import Book, Settled
+from guerdon.flower.book import Book, Settled, scattered_pairs
+from guerdon.flower.broadcast import Broadcast, check_terms
+from guerdon.flower.comparison import Comparison, Outlook, as_layers, compare, watch_pairs
 from guerdon.flower.fedsgd import FedSGD
 from guerdon.flower.messages import GRADIENTS, MODELS, PAY, REQUEST, Request, with_records
 from guerdon.flower.nodes import Member, MembersGrid
-from guerdon.flower.payload import TOO_LARGE, Blocks, Columns, Template, is_finite, mean, read_arrays
+from guerdon.flower.payload import Arrays, Columns, Template, is_finite, read_arrays
 from guerdon.flower.replies import Form, Report, Rules, agree, sort_evaluations, sort_replies
+from guerdon.flower.results import let_go, numbers, renumbered
+from guerdon.information import InformationPay, surprise
 from guerdon.ledger import Ledger
 from guerdon.ledger.checks import check_name
 from guerdon.ledger.errors import RefusedError
@@ -26,6 +31,7 @@ from guerdon.ledger.rules import describe
 from guerdon.ledger.tables import LIABILITIES
 from guerdon.mechanisms import Mechanism
 from guerdon.noise_scale import Recall, lengthen, recall
+from guerdon.predictions import Prediction, RunningMean
 from guerdon.requests import Outcome, Requests, for_agents
 
 log = logging.getLogger("flwr.guerdon")
@@ -46,6 +52,11 @@ class Rewarded(Strategy):
 
     Only nodes whose public keys are enrolled in the ledger are asked and paid, unless `allow_anonymous` is true.
     `require_signatures` refuses replies that are not signed with the enrolled key (see `guerdon.flower.paid_work`).
+
+    Under `InformationPay` reports are compared around a public `prediction` (default: `RunningMean()`), and one that is
+    too long is shortened before the strategy sees it, one that is not trusted left out. `dither`, with `FedSGD` only,
+    broadcasts θ + u and θ − u by turns, and steps once per pair (see `guerdon.flower.broadcast`). `escrow` holds back
+    the fixed part of the cost of what each earns.
     """
 
     def __init__(
@@ -59,6 +70,9 @@ class Rewarded(Strategy):
         liability: str = "carry",
         allow_anonymous: bool = False,
         require_signatures: bool = False,
+        prediction: Prediction | None = None,
+        dither: Dither | None = None,
+        escrow: bool = False,
     ) -> None:
         if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"`strategy` must be one of flwr.serverapp.strategy, got {type(strategy).__name__}")
@@ -67,22 +81,23 @@ class Rewarded(Strategy):
         describe(mechanism)
         layers = list(recovery.unwrap(strategy))
         self._steps: FedSGD | None = next((layer for layer in layers if isinstance(layer, FedSGD)), None)
-        if requests.recalls and self._steps is None:
-            raise ValueError(
-                "`requests` that learn need gradients, and choose the step: wrap `FedSGD`, or ask for a fixed or "
-                "scheduled number of samples"
-            )
+        check_terms(mechanism, requests, prediction, dither, steps=self._steps is not None)
         self.strategy, self.mechanism, self.requests, self.run = strategy, mechanism, requests, run
         self.allow_anonymous, self.require_signatures = allow_anonymous, require_signatures
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self._owns_ledger = self.ledger is not ledger
         self._weight: str | None = next((w for w in (getattr(x, "weighted_by_key", None) for x in layers) if w), None)
-        self._book = Book(self.ledger, run, mechanism, liability)
+        self._book = Book(self.ledger, run, mechanism, liability, escrow)
+        informed = isinstance(mechanism, InformationPay)
+        self._outlook: Outlook | None = Outlook(prediction or RunningMean()) if informed else None
+        self._broadcast = Broadcast(dither)
+        self._pairs: np.ndarray | None = None  # the bets against pairs of agents
         self._before = recovery.snapshot(strategy)
         self._template: Template | None = None
         self._policy: Any = None  # the state of `requests`
         self._trail: dict[str, np.ndarray] = {}
-        self._model: ArrayRecord = ArrayRecord()  # the one last sent
+        self._model: ArrayRecord = ArrayRecord()  # the one that the round began with
+        self._sent: ArrayRecord = ArrayRecord()  # and what was sent of it
         self._asked: list[tuple[Metadata, Member]] = []
         self._request: Request | None = None  # of the current round; None where nobody is asked
         self._ended = False  # `requests` wants nothing more
@@ -98,6 +113,9 @@ class Rewarded(Strategy):
         rule, cost = describe(self.mechanism)
         log.info("\t├──> Paid rounds of run %r, recorded in %s", self.run, self.ledger.where)
         log.info("\t│\t├── Rule: %s, cost %s", rule, cost)
+        if self._outlook is not None or self._broadcast.dither is not None:
+            known = None if self._outlook is None else self._outlook.prediction
+            log.info("\t│\t├── Prediction: %s, dither: %s", known, self._broadcast.dither)
         log.info("\t│\t└── Nodes: %s", "anonymous ones too" if self.allow_anonymous else "with enrolled keys only")
         self.strategy.summary()
 
@@ -131,9 +149,12 @@ class Rewarded(Strategy):
         self._asked, self._model, self._request = [], arrays, None
         if self._ended:
             return []
-        messages = list(self.strategy.configure_train(server_round + self._offset, arrays, config, members))
+        self._sent = self._broadcast.place(arrays)
+        messages = list(self.strategy.configure_train(server_round + self._offset, self._sent, config, members))
         if not messages:
             return []
+        if self._steps is not None:
+            self._steps.current_arrays = arrays  # it steps from the model, wherever the gradients were taken
         if self._policy is None:
             self._policy = self.requests.init(len(messages))
         self._policy = for_agents(self._policy, len(messages))
@@ -157,22 +178,24 @@ class Rewarded(Strategy):
         received = list(replies)
         rules = Rules(self._template.after(self._model), self._request, self._weight, self.require_signatures)
         reports = sort_replies(self._asked, received, rules)
-        settled = self._settle(self._request, reports)
-        self._observe(reports, settled)
+        settled, comparison = self._settle(self._request, reports, self._origin(), self._book.trusted(reports))
+        self._observe(reports, settled, comparison)
+        self._learn(settled, comparison)
         number, failure = server_round + self._offset, None
         arrays, metrics = None, None
         try:
-            arrays, metrics = self._aggregate(number, [report.reply for report in reports if report.reply is not None])
+            arrays, metrics = self._aggregate(number, comparison.kept(reports))
         except Exception as error:  # noqa: BLE001 - the work is done, and must be paid before the run ends
             failure = error
-        numbers = _numbers("", metrics) | self._evaluated
-        _let_go(reports, received)
-        self._book.record(settled, numbers, self._checkpoint(self._model if arrays is None else arrays, number))
+        told = numbers("", metrics) | self._evaluated
+        del comparison  # and with it what the replies hold
+        let_go(reports, received)
+        self._book.record(settled, told, self._checkpoint(self._model if arrays is None else arrays, number))
         self._evaluated = {}
         self._log(settled)
         if failure is not None:
             raise failure
-        return arrays, settled.metrics(metrics)
+        return arrays, settled.metrics(metrics, self._broadcast.metrics())
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -194,7 +217,7 @@ class Rewarded(Strategy):
         for line in wrong:
             log.info("\t> evaluation left out: %s", line)
         metrics = self.strategy.aggregate_evaluate(server_round + self._offset, kept) if kept else None
-        self._evaluated |= _numbers("eval-", metrics)
+        self._evaluated |= numbers("eval-", metrics)
         return metrics
 
     # Inside
@@ -220,19 +243,20 @@ class Rewarded(Strategy):
 
         def evaluate(server_round: int, model: ArrayRecord) -> MetricRecord | None:
             found = None if evaluate_fn is None or self._ended else evaluate_fn(server_round + done, model)
-            self._evaluated |= _numbers("central-", found)
+            self._evaluated |= numbers("central-", found)
             return found
 
         result = super().start(
             grid, arrays, num_rounds - done, timeout, train_config, evaluate_config, evaluate if evaluate_fn else None
         )
-        return _renumbered(result, done, arrays)
+        return renumbered(result, done, arrays)
 
     def _begin(self, arrays: ArrayRecord, *, resume: bool) -> ArrayRecord:
         """Take up the run where the ledger has it, and return the model to go on with."""
         self._template = Template.of(arrays)
         saved = self._book.open(resume=resume)
         if saved is None:
+            self._take_up(arrays, {})
             return arrays
         recovery.check_resumable(self.strategy, self.run)
         model = recovery.saved_model(saved.get("model", {}), self._template, self.run)
@@ -240,7 +264,20 @@ class Rewarded(Strategy):
         self._policy = recovery.full_state(self.requests.init(1), saved.get("requests", {}))
         self._trail = dict(saved.get("trail", {}))
         recovery.remind(self.strategy, saved.get("strategy", {}))
+        self._take_up(model, saved)
         return model
+
+    def _take_up(self, model: ArrayRecord, saved: dict[str, Any]) -> None:
+        """Take up what is publicly known of the run, and what is bet against pairs of its agents."""
+        self._broadcast.begin(self._names, model, saved.get("dither", {}))
+        if self._outlook is not None:
+            self._outlook.begin(self._names, model, saved.get("prediction", {}))
+        self._pairs = saved.get("audit", {}).get("pairs")
+
+    @property
+    def _names(self) -> list[str]:
+        """The arrays that are compared, in an order that no app can change between runs."""
+        return [] if self._template is None else sorted(self._template.compared)
 
     def _address(self, messages: list[Message], members: MembersGrid, request: Request | None) -> None:
         """Give every message its own records, and remember to whom it goes; its id is known once it is sent."""
@@ -260,44 +297,38 @@ class Rewarded(Strategy):
             self._asked.append((message.metadata, member))
         self._asked.sort(key=lambda asked: asked[1].account)  # whom a strategy samples first must not change any digit
 
-    def _gather(self, reports: list[Report]) -> Evidence:
-        """Return the evidence of reports, one entry for each; who sent no usable numbers is refused."""
-        rows = [report for report in reports if report.usable]
-        if not rows or self._template is None:
-            nothing = np.zeros(len(reports))
-            return Evidence(nothing, nothing, nothing, counted=np.zeros(len(reports), dtype=bool))
-        names = self._template.compared
-        origin = Blocks(read_arrays(self._model), names) if self._steps is None else None
-        found = gather(Columns([row.arrays for row in rows], names), np.ones(len(rows), dtype=bool), origin)
-        if not found.counted.all():  # once more without them: the others' digits are those of a round without them
-            for row, counted in zip(rows, found.counted.tolist(), strict=True):
-                if not counted:
-                    row.refuse(TOO_LARGE)
-            return self._gather(reports)
-        where = np.array([report.usable for report in reports])
-        parts = [np.zeros(len(reports)) for _ in range(3)]
-        for part, values in zip(parts, found[:3], strict=True):
-            part[where] = values
-        return Evidence(*parts, counted=where)
+    def _origin(self) -> Arrays | None:
+        """Return what reports are compared around: what is expected of them, the model that was sent, or nothing."""
+        if self._outlook is not None:
+            return self._outlook.expected(self._sent, moves=self._steps is None)
+        return read_arrays(self._sent) if self._steps is None else None
 
-    def _settle(self, request: Request, reports: list[Report]) -> Settled:
-        """Return what the round pays; whoever would keep the others from being paid is refused."""
-        evidence = self._gather(reports)
+    def _settle(
+        self, request: Request, reports: list[Report], origin: Arrays | None, trusted: Any
+    ) -> tuple[Settled, Comparison]:
+        """Return what the round pays, and for what; whoever would keep the others from being paid is refused."""
+        names = [] if self._template is None else self._template.compared
+        compared = compare(reports, names, origin, self.mechanism, trusted)
         usable = sum(report.usable for report in reports)
         self._form = agree(reports, self._form)
         if sum(report.usable for report in reports) < usable:
-            evidence = self._gather(reports)
-        settled = self._book.settle(request, reports, evidence)
+            compared = compare(reports, names, origin, self.mechanism, trusted)
+        compared.annotate(reports)
+        settled = self._book.settle(request, reports, compared.evidence)
         if settled.is_payable:
-            return settled
-        reports[int(np.argmax(evidence.deviation))].refuse(TOO_FAR)
-        return self._settle(request, reports)
+            return settled, compared
+        reports[int(np.argmax(compared.evidence.deviation))].refuse(TOO_FAR)
+        return self._settle(request, reports, origin, trusted)
 
     def _aggregate(self, number: int, replies: list[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Return what the wrapped strategy makes of the replies; no model where there is none to compute with."""
         if not replies:
             return None, None
-        arrays, metrics = self.strategy.aggregate_train(number, replies)
+        try:
+            arrays, metrics = self.strategy.aggregate_train(number, replies)
+        finally:
+            if self._steps is not None:
+                self._steps.along = None
         if arrays is not None and not is_finite(arrays):
             log.error("The strategy's new model holds NaN or infinity; the one before it stays")
             return None, metrics
@@ -307,21 +338,44 @@ class Rewarded(Strategy):
         """Return the grid as the wrapped strategy may see it."""
         return MembersGrid(grid, self._book.keys(), allow_anonymous=self.allow_anonymous, warned=self._warned)
 
-    def _observe(self, reports: list[Report], settled: Settled) -> None:
+    def _observe(self, reports: list[Report], settled: Settled, compared: Comparison) -> None:
         """Let `requests` learn from the round, and take the step it chooses where the strategy takes steps."""
-        request = settled.request.request
+        request, evidence = settled.request.request, settled.evidence
         recalled = Recall(np.zeros(()), np.zeros(()))
-        rows = [report.arrays for report in reports if report.usable]
-        if self.requests.recalls and rows and self._template is not None:
-            names = self._template.compared
-            aggregate = [mean(rows, name) for name in names]
-            trail = [self._trail.get(name, np.zeros(part.shape)) for name, part in zip(names, aggregate, strict=True)]
+        if self.requests.recalls and compared.reference.any():
+            aggregate = compared.mean(self._names)
+            trail = [self._trail.get(name, 0 * part) for name, part in zip(self._names, aggregate, strict=True)]
             recalled = recall(trail, aggregate)
-            self._trail = dict(zip(names, lengthen(trail, aggregate), strict=True))
+            self._trail = dict(zip(self._names, lengthen(trail, aggregate), strict=True))
+            if self._outlook is not None:  # policies look at the reports as they came, and around nothing
+                rows = [report.arrays for report in reports if report.usable]
+                evidence = gather(Columns(rows, self._names), np.ones(len(rows), dtype=bool))
         paid = np.asarray(float(settled.total))
-        step, self._policy = self.requests.observe(self._policy, Outcome(request, settled.evidence, recalled, paid))
+        step, self._policy = self.requests.observe(self._policy, Outcome(request, evidence, recalled, paid))
         if self._steps is not None:
             self._steps.step = float(step)
+
+    def _learn(self, settled: Settled, compared: Comparison) -> None:
+        """Learn what the round makes public, say what a step is taken along, and watch for pairs that agree too well.
+
+        A round in which nobody who is trusted sent anything usable says nothing.
+        """
+        if compared.products is not None:
+            alike = scattered_pairs(compared.products, settled.where)
+            self._pairs = watch_pairs(self._pairs, alike, settled.evidence.counted)
+        if (self._outlook is None and self._broadcast.dither is None) or not compared.reference.any():
+            return
+        request, aggregate = settled.request.request, compared.mean(self._names)
+        if self._steps is None:
+            origin = as_layers(self._sent, self._names)
+            aggregate = [found - part for found, part in zip(aggregate, origin, strict=True)]
+        _, variance, _ = surprise(compared.evidence, compared.reference, request)
+        samples = int(compared.reference.sum()) * request
+        seen = self._broadcast.observe(self._model, aggregate, variance, samples, request)
+        if self._steps is not None:
+            self._steps.along = {} if seen is None else dict(zip(self._names, seen.aggregate, strict=True))
+        if seen is not None and self._outlook is not None:
+            self._outlook.learn(seen)
 
     def _checkpoint(self, model: ArrayRecord, number: int) -> dict[str, Any]:
         groups = {
@@ -329,6 +383,9 @@ class Rewarded(Strategy):
             "model": read_arrays(model),
             "requests": recovery.flat_state(self._policy),
             "trail": self._trail,
+            "prediction": {} if self._outlook is None else self._outlook.saved(),
+            "dither": self._broadcast.saved(),
+            "audit": {} if self._pairs is None else {"pairs": self._pairs},
             "strategy": recovery.changed(recovery.remembered(self.strategy), self._before),
         }
         return {name: group for name, group in groups.items() if group}
@@ -338,32 +395,4 @@ class Rewarded(Strategy):
         log.info("Round %d pays %.6f %s to %d nodes", settled.request.round, settled.total, unit, settled.participants)
         for line in settled.lines()[:SHOWN]:
             log.info("\t> %s", line)
-
-
-def _numbers(prefix: str, metrics: MetricRecord | None) -> dict[str, float]:
-    """Return the single numbers among metrics."""
-    found = MetricRecord() if metrics is None else metrics
-    return {prefix + name: float(value) for name, value in found.items() if not isinstance(value, list)}
-
-
-def _let_go(reports: list[Report], replies: list[Message]) -> None:
-    """Drop what the replies hold: the checkpoint needs the memory, and nobody else the replies."""
-    for report in reports:
-        report.let_go()
-    for reply in replies:
-        if reply.has_content():
-            reply.content = RecordDict()
-
-
-def _renumbered(result: Result, done: int, arrays: ArrayRecord) -> Result:
-    """Return a result whose rounds count from the beginning of the run, with the model begun with if none followed."""
-    return Result(
-        arrays=result.arrays or arrays,
-        train_metrics_clientapp={number + done: found for number, found in result.train_metrics_clientapp.items()},
-        evaluate_metrics_clientapp={
-            number + done: found for number, found in result.evaluate_metrics_clientapp.items()
-        },
-        evaluate_metrics_serverapp={
-            number + done: found for number, found in result.evaluate_metrics_serverapp.items()
-        },
-    )
+        self._broadcast.tell(self.mechanism, settled.request.request)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from guerdon.costs import AffineCost, Cost, ExpressionCost, PowerCost
+from guerdon.information import InformationPay
 from guerdon.ledger.canonical import canonical
 from guerdon.ledger.errors import RefusedError
 from guerdon.mechanisms import (
@@ -17,6 +18,8 @@ from guerdon.mechanisms import (
     OutputAgreement,
     Payments,
 )
+
+_INFORMATION = ("decay", "least", "doubt", "limit")
 
 
 def describe(mechanism: Mechanism) -> tuple[str, str]:
@@ -31,8 +34,12 @@ def describe(mechanism: Mechanism) -> tuple[str, str]:
         variance = _describe_variance(mechanism.variance)
         rule = {"rule": "output-agreement", "variance": variance, "crowd": mechanism.crowd}
         return canonical(rule), describe_cost(mechanism.cost)
+    if isinstance(mechanism, InformationPay):
+        settings = {name: _finite(getattr(mechanism, name)) for name in _INFORMATION}
+        return canonical({"rule": "information", **settings}), describe_cost(mechanism.cost)
     raise RefusedError(
-        f"`mechanism` must be an OutputAgreement or FlatPay to be recorded, got {type(mechanism).__name__}"
+        "`mechanism` must be an OutputAgreement, InformationPay or FlatPay to be recorded, got "
+        f"{type(mechanism).__name__}"
     )
 
 
@@ -58,6 +65,9 @@ def restore(rule: str, cost: str) -> Mechanism:
             return FlatPay(ExpressionCost(cost))
         if settings["rule"] == "output-agreement":
             return OutputAgreement(ExpressionCost(cost), _restore_variance(settings["variance"]), settings["crowd"])
+        if settings["rule"] == "information":
+            numbers = {name: float("inf") if settings[name] is None else settings[name] for name in _INFORMATION}
+            return InformationPay(ExpressionCost(cost), **numbers)
     except (ValueError, TypeError, KeyError) as error:
         raise RefusedError(f"a recorded payment rule cannot be read: {rule[:200]} ({error})") from error
     raise RefusedError(f"a recorded payment rule is not known to this version: {rule[:200]}")
@@ -68,12 +78,19 @@ def largest_term(mechanism: Any, payments: Payments, request: Any) -> Any:
     nu = np.asarray(request, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         slope = mechanism.cost.slope(nu) * nu**2 / payments.variance
-        return mechanism.cost(nu) + np.nan_to_num(slope * (payments.expected_distance + payments.distance))
+        return mechanism.cost(nu) + np.nan_to_num(slope * (abs(payments.expected_distance) + abs(payments.distance)))
 
 
 def remembers(mechanism: Mechanism) -> bool:
     """Tell whether a round's pay depends on earlier rounds."""
+    if isinstance(mechanism, InformationPay):
+        return True
     return isinstance(mechanism, OutputAgreement) and getattr(mechanism.variance, "decay", None) is not None
+
+
+def _finite(value: float) -> float | None:
+    """Return a number as JSON can hold it: None for infinity."""
+    return None if value == float("inf") else float(value)
 
 
 def _number(value: float) -> str:

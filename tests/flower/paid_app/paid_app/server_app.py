@@ -5,7 +5,8 @@ from flwr.app import Array, ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from guerdon import AffineCost, OutputAgreement, fixed_request
+from guerdon import AffineCost, InformationPay, OutputAgreement, fixed_request
+from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD, Rewarded
 
 app = ServerApp()
@@ -17,9 +18,12 @@ def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     nodes = int(config["min-nodes"])
     inner = {"FedSGD": FedSGD, "FedAvg": FedAvg}[str(config["strategy"])]
+    cost, length = AffineCost(1, 1), float(config["dither"])
     strategy = Rewarded(
         inner(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes),
-        mechanism=OutputAgreement(AffineCost(1, 1)),
+        mechanism=InformationPay(cost) if config["information"] else OutputAgreement(cost),
+        dither=Dither(length) if length else None,
+        escrow=bool(config["information"]),
         requests=fixed_request(int(config["samples"]), step=0.1),
         ledger=str(config["guerdon-db"]),
         run=str(config["guerdon-run"]),

@@ -1,0 +1,300 @@
+"""Information pay on Flower: the same money as in the simulator, whatever anybody sends, and no work no pay."""
+
+# Flower's records are typed as dictionaries of a union, which no plain dictionary is.
+# pyright: reportArgumentType=false, reportIncompatibleMethodOverride=false
+
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian
+
+from guerdon import (
+    AffineCost,
+    FlatPay,
+    InformationPay,
+    OutputAgreement,
+    PowerCost,
+    agents,
+    fixed_request,
+    noise_scale_request,
+)
+from guerdon.agents import zero
+from guerdon.audit import evidence_against, limit
+from guerdon.broadcasts import Dither
+from guerdon.flower import FedSGD, broadcast
+from guerdon.flower.comparison import first_pairs, watch_pairs
+from guerdon.ledger import Ledger
+from guerdon.predictions import LastAggregate, RunningMean, ZeroPrediction
+from tests.flower.conftest import Make
+from tests.flower.grids import MemoryGrid, Node, worker
+from tests.flower.learners import DIM, TARGET, Learner, arrays, by_hand, echo, enrolled, garbage, vector, zeros
+from tests.flower.test_recovery import paid
+from tests.flower.test_strategy import same_model
+
+COST = AffineCost(1, 1)
+RULE = InformationPay(COST)
+NU, STEP = 8, 0.1
+
+
+@pytest.fixture(autouse=True)
+def _same_dither_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every u a function of the model: tests of pay need a seed, and a resumed run the same u."""
+
+    def normals(layers: Any) -> Any:
+        seed = [int(abs(part.sum()) * 2**40) % 2**32 for part in layers]
+        return [np.random.default_rng([*seed, i]).normal(size=part.shape) for i, part in enumerate(layers)]
+
+    monkeypatch.setattr(broadcast, "fresh_normals", normals)
+
+
+def pay_of(result: Any) -> np.ndarray:
+    """Return what each was paid in each round."""
+    return np.array([found["guerdon-pay"] for found in result.train_metrics_clientapp.values()])
+
+
+def start(make: Make, strategy: Any, nodes: list[Node], rounds: int, **options: Any) -> Any:
+    options = {"mechanism": RULE, "requests": fixed_request(NU, STEP)} | options
+    return make(strategy, **options).start(MemoryGrid(nodes), arrays(np.zeros(DIM)), num_rounds=rounds)
+
+
+@pytest.mark.parametrize(
+    ("prediction", "dither"),
+    [(None, None), (None, Dither(1.5)), (LastAggregate(), Dither(0.3, COST)), (ZeroPrediction(), None)],
+)
+def test_rewards_are_those_of_the_simulator(prediction: Any, dither: Any, rewarded: Make, ledger: Ledger) -> None:
+    """Also beside garbage, which is shortened, and after the round in which it is no longer trusted."""
+    people = [Learner(i) for i in range(5)] + [Learner(5, garbage(10.0, 1e6))]
+    result = start(rewarded, FedSGD(), enrolled(ledger, people), 14, prediction=prediction, dither=dither)
+    models, reports = np.array(people[0].models), np.array([person.sent for person in people]).transpose(1, 0, 2)
+    expected, along = by_hand(RULE, prediction or RunningMean(), models, reports, request=NU, dither=dither)
+    assert pay_of(result) == pytest.approx(expected, rel=2e-4, abs=2e-3)
+    assert vector(result.arrays) == pytest.approx(-STEP * along.sum(axis=0), abs=1e-5)
+    state = ledger.resume("run").state  # type: ignore[union-attr]
+    assert (evidence_against(state.wealth) > np.log(RULE.doubt)).tolist() == [False] * 5 + [True]
+    assert ledger.verify().holds
+
+
+def test_models_are_compared_around_the_predicted_move(rewarded: Make, ledger: Ledger) -> None:
+    people = [Learner(i) for i in range(5)] + [Learner(5, garbage(1e3))]
+    result = start(rewarded, FedAvg(fraction_evaluate=0.0), enrolled(ledger, people), 12)
+    models, reports = np.array(people[0].models), np.array([person.sent for person in people]).transpose(1, 0, 2)
+    expected, along = by_hand(RULE, RunningMean(), models, reports, request=NU, moves=True)
+    assert pay_of(result) == pytest.approx(expected, rel=2e-3, abs=2e-2)
+    assert vector(result.arrays) == pytest.approx(along.sum(axis=0), abs=1e-4)
+    assert ledger.verify().holds
+
+
+@pytest.mark.parametrize("inner", [FedAvg, pytest.param(FedAdam, marks=pytest.mark.slow), FedMedian])
+def test_honest_pay_is_the_cost_whatever_the_strategy(inner: Any, rewarded: Make, ledger: Ledger) -> None:
+    """The target wanders, so there is something to learn in every round."""
+    people = [Learner(i, wanders=2.0) for i in range(6)]
+    rewards = pay_of(start(rewarded, inner(fraction_evaluate=0.0), enrolled(ledger, people), 40))
+    assert rewards.shape == (40, 6)
+    error = rewards.mean(axis=1).std() / 40**0.5
+    assert error < 0.05 * COST(NU)
+    assert abs(rewards.mean() - COST(NU)) < 3 * error
+    assert ledger.verify().holds
+
+
+@pytest.mark.parametrize("inner", [FedAvg, FedSGD])
+@pytest.mark.parametrize("forge", [zeros, echo])
+def test_free_riders_earn_much_less_than_the_cost(inner: Any, forge: Any, rewarded: Make, ledger: Ledger) -> None:
+    people = [Learner(i, wanders=2.0) for i in range(5)] + [Learner(5, forge)]
+    rewards = pay_of(start(rewarded, inner(fraction_evaluate=0.0), enrolled(ledger, people), 30))
+    error = rewards[:, 5].std() / 30**0.5
+    assert rewards[:, 5].mean() + 3 * error < 0.5 * COST(NU)
+    assert rewards[:, :5].mean() > 0.9 * COST(NU)
+    assert ledger.verify().holds
+
+
+SIZES = [(1.0, 10.0, 1e3, 1e6, 1e14)] + [
+    pytest.param((size,), marks=pytest.mark.slow) for size in (1.0, 10.0, 1e3, 1e6, 1e14)
+]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_garbage_harms_neither_the_pay_nor_the_model(sizes: Any, rewarded: Make, ledger: Ledger) -> None:
+    """Until he is found out, after some eight rounds, the others gain a little by the comparison with him."""
+    people = [Learner(i) for i in range(11)] + [Learner(11, garbage(*sizes))]
+    result = start(rewarded, FedSGD(fraction_evaluate=0.0), enrolled(ledger, people), 100, dither=Dither(1.0, COST))
+    rewards = pay_of(result)
+    assert rewards[:, :11].mean() == pytest.approx(COST(NU), rel=0.05)
+    assert rewards[20:, :11].mean() == pytest.approx(COST(NU), rel=0.03)
+    assert rewards[:, 11].mean() < 0
+    assert np.linalg.norm(vector(result.arrays) - TARGET) < 0.2 * np.linalg.norm(TARGET)
+    assert ledger.verify().holds
+
+
+class Watching(FedAvg):
+    """Keeps what it is given."""
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        given = list(replies)
+        self.given = {reply.metadata.src_node_id: next(iter(reply.content.array_records.values())) for reply in given}
+        return super().aggregate_train(server_round, given)
+
+
+def test_the_strategy_sees_short_replies_as_they_came_and_long_ones_shortened(rewarded: Make, ledger: Ledger) -> None:
+    people = [Learner(i) for i in range(5)] + [Learner(5, garbage(1e6))]
+    nodes, inner = enrolled(ledger, people), Watching(fraction_evaluate=0.0)
+    start(rewarded, inner, nodes, 1)
+    assert len(inner.given) == 6
+    for person in people[:5]:
+        assert same_model(inner.given[100 + person.number], arrays(person.sent[0]))
+    long, sent = vector(inner.given[105]), people[5].sent[0]
+    assert long @ sent == pytest.approx(np.linalg.norm(long) * np.linalg.norm(sent), rel=1e-5)  # it points as it did
+    median = sorted(float(np.linalg.norm(person.sent[0])) for person in people[:5])[2]
+    assert np.linalg.norm(long) == pytest.approx(RULE.limit * median, rel=1e-5)
+    assert {array.dtype for array in inner.given[105].values()} == {"float32"}
+    start(rewarded, inner, nodes, 12)
+    assert sorted(inner.given) == [100, 101, 102, 103, 104]  # he is not trusted any more
+    lines = [line for line in ledger.statement("n05").lines if line.round]
+    assert {line.status for line in lines} == {"paid"}  # but still compared with the others
+    assert "note: shortened to " in lines[0].why
+    assert "of its length around the prediction" in lines[0].why
+    assert "others are not compared with it" not in lines[0].why
+    assert "others are not compared with it, and the model goes without it" in lines[-1].why
+    assert not any("note" in line.why for line in ledger.statement("n00").lines)
+
+
+def test_a_prediction_needs_information_pay(rewarded: Make) -> None:
+    with pytest.raises(ValueError, match="`prediction` must be None with OutputAgreement, which would not look at it"):
+        rewarded(FedSGD(), mechanism=OutputAgreement(COST), prediction=RunningMean())
+
+
+def test_requests_that_learn_go_with_information_pay(
+    nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
+) -> None:
+    options = {"mechanism": RULE, "requests": noise_scale_request(COST)}
+    whole = rewarded(FedSGD(), run="whole", **options).start(MemoryGrid(nodes), model, num_rounds=5)
+    for rounds in (1, 2, 4, 5):
+        resumed = rewarded(FedSGD(), **options).start(MemoryGrid(nodes), model, num_rounds=rounds)
+    assert same_model(resumed.arrays, whole.arrays)
+    assert paid(ledger, "run") == paid(ledger, "whole")
+    assert len({found.request for found in ledger.rounds("run")}) > 1
+    assert ledger.verify().holds
+
+
+@pytest.mark.parametrize("escrow", [False, True])
+@pytest.mark.parametrize(("cost", "fixed"), [(AffineCost(2, 1), 2.0), (PowerCost(0.1, 2.0), 0.0)])
+def test_escrow_holds_back_the_fixed_part_of_what_is_earned(
+    escrow: bool, cost: Any, fixed: float, rewarded: Make, ledger: Ledger
+) -> None:
+    people = [Learner(i, wanders=1.0) for i in range(5)]
+    rule = InformationPay(cost)
+    options = {"mechanism": rule, "escrow": escrow, "liability": "floor"}
+    rewards = pay_of(start(rewarded, FedSGD(), enrolled(ledger, people), 4, **options))
+    assert (rewards < 0).any()
+    expected = np.clip(rewards, 0, fixed if escrow else 0.0).sum(axis=0)
+    assert [found.escrow / 1e6 for found in ledger.balances()] == pytest.approx(expected.tolist(), abs=1e-5)
+    assert [(found.balance + found.escrow) / 1e6 for found in ledger.balances()] == pytest.approx(
+        np.clip(rewards, 0, None).sum(axis=0).tolist(), abs=1e-5
+    )
+    assert ledger.verify().holds
+
+
+def test_escrow_goes_with_any_rule(nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:
+    rewarded(mechanism=FlatPay(AffineCost(3, 1)), escrow=True).start(MemoryGrid(nodes), model, num_rounds=2)
+    assert {(found.balance, found.escrow) for found in ledger.balances()} == {(16_000_000, 6_000_000)}
+
+
+def test_pairs_who_copy_each_other_are_seen(rewarded: Make, ledger: Ledger) -> None:
+    """Honest pairs are not, and whoever joins later starts from nothing."""
+    people = [Learner(i, wanders=1.0) for i in range(6)]
+    people[5].number = 4  # the same samples as his neighbour
+    nodes = enrolled(ledger, [*people[:5], Learner(5)])
+    nodes[5].app = people[5]
+    start(rewarded, FedSGD(), nodes[:5], 3)
+    before = ledger.resume("run").arrays["audit"]["pairs"]  # type: ignore[union-attr]
+    assert before.shape == (6, 5, 5)
+    start(rewarded, FedSGD(), nodes, 20)
+    pairs = ledger.resume("run").arrays["audit"]["pairs"]  # type: ignore[union-attr]
+    assert pairs.shape == (6, 6, 6)
+    assert np.argwhere(evidence_against(pairs) > limit(0.01)).tolist() == [[4, 5], [5, 4]]
+
+
+def test_pairs_grow_with_the_agents() -> None:
+    alike = np.eye(3) + 0.9 * np.eye(3)[[1, 0, 2]]
+    once = watch_pairs(None, alike, np.ones(3, dtype=bool))
+    assert once.shape == first_pairs(3).shape
+    assert (once[:, 0, 1] > 0).all()
+    wider = np.zeros((4, 4))
+    wider[:3, :3] = alike
+    again = watch_pairs(once, wider, np.array([True, True, True, False]))
+    assert again[:, :3, :3] == pytest.approx(2 * once)
+    assert not again[:, 3].any()
+
+
+def test_nothing_is_remembered_of_a_prediction_that_another_app_does_not_make(
+    nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
+) -> None:
+    for rounds, prediction in enumerate((None, LastAggregate(), ZeroPrediction()), start=1):
+        made = rewarded(FedSGD(), mechanism=RULE, prediction=prediction)
+        made.start(MemoryGrid(nodes), model, num_rounds=rounds)
+        saved = ledger.resume("run").arrays  # type: ignore[union-attr]
+        assert ("prediction" in saved) == (not isinstance(prediction, ZeroPrediction))
+    assert ledger.verify().holds
+
+
+def test_arrays_may_come_in_another_order_when_a_run_goes_on(rewarded: Make, ledger: Ledger) -> None:
+    people = [Learner(i, wanders=1.0) for i in range(4)]
+    nodes, options = enrolled(ledger, people), {"mechanism": RULE, "requests": fixed_request(NU, STEP)}
+    model = arrays(np.zeros(DIM))
+    whole = rewarded(FedSGD(), run="whole", **options).start(MemoryGrid(nodes), model, num_rounds=4)
+    rewarded(FedSGD(), **options).start(MemoryGrid(nodes), model, num_rounds=3)
+    other = ArrayRecord({name: model[name] for name in reversed(model.keys())})
+    resumed = rewarded(FedSGD(), **options).start(MemoryGrid(nodes), other, num_rounds=4)
+    assert list(resumed.arrays) == list(reversed(model.keys()))
+    assert same_model(resumed.arrays, whole.arrays)
+    assert [slip.reward for slip in ledger.payslips("run")] == pytest.approx(
+        [slip.reward for slip in ledger.payslips("whole")], abs=2
+    )
+    assert ledger.verify().holds
+
+
+@pytest.mark.parametrize("agent", [zero(), agents.echo()])
+@pytest.mark.parametrize("dither", [None, Dither(1.0, COST)])
+def test_agents_of_experiments_play_as_nodes(
+    agent: Any, dither: Any, nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
+) -> None:
+    nodes[4].app = worker(4, agent)
+    made = rewarded(FedSGD(fraction_evaluate=0.0), mechanism=RULE, dither=dither)
+    rewards = pay_of(made.start(MemoryGrid(nodes), model, num_rounds=4))
+    assert rewards.shape == (4, 5)
+    assert [found.statuses for found in ledger.rounds("run")] == [{"paid": 5}] * 4
+    assert ledger.verify().holds
+
+
+@pytest.mark.parametrize("dither", [None, Dither(1.0)])
+@pytest.mark.parametrize(("number", "status"), [(1, "alone"), (2, "too-few"), (3, "paid")])
+def test_a_few_are_not_paid_but_train(number: int, status: str, dither: Any, rewarded: Make, ledger: Ledger) -> None:
+    nodes = enrolled(ledger, [Learner(i) for i in range(number)])
+    inner = FedSGD(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+    result = start(rewarded, inner, nodes, 4, dither=dither)
+    assert [found.statuses for found in ledger.rounds("run")] == [{status: number}] * 4
+    assert vector(result.arrays).any()
+    assert ledger.verify().holds
+
+
+@pytest.mark.parametrize("dither", [None, Dither(1.0)])
+def test_what_cannot_be_used_changes_nothing_for_the_others(dither: Any, rewarded: Make, ledger: Ledger) -> None:
+    """NaN and numbers too large to square: a round without them."""
+    people = [Learner(i) for i in range(5)] + [Learner(5, garbage(np.nan, 1e30))]
+    nodes = enrolled(ledger, people)
+    with_him = start(rewarded, FedSGD(fraction_evaluate=0.0), nodes, 4, dither=dither)
+    without = start(rewarded, FedSGD(fraction_evaluate=0.0), nodes[:5], 4, dither=dither, run="without")
+    assert pay_of(with_him)[:, :5].tolist() == pay_of(without).tolist()
+    assert same_model(with_him.arrays, without.arrays)
+    assert not pay_of(with_him)[:, 5].any()
+    assert ledger.verify().holds
+
+
+def test_a_rule_that_shortens_and_doubts_nothing_still_pays(rewarded: Make, ledger: Ledger) -> None:
+    """Whoever would keep the others from being paid is refused, as under any rule with memory."""
+    people = [Learner(i) for i in range(5)] + [Learner(5, garbage(1e14))]
+    rule = InformationPay(COST, limit=float("inf"), doubt=float("inf"))
+    result = start(rewarded, FedSGD(fraction_evaluate=0.0), enrolled(ledger, people), 3, mechanism=rule)
+    assert np.isfinite(pay_of(result)).all()
+    assert ledger.verify().holds
