@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from guerdon.arrays import Array
-from guerdon.evidence import Evidence, gather, shortening
+from guerdon.evidence import Evidence, gather, lengths, shortening
 from guerdon.information import InformationPay
 from guerdon.mechanisms import GenieAided, KnownVariance, Mechanism
 from guerdon.simulation.terms import TrueVariance
@@ -65,8 +65,7 @@ def has_genie(mechanisms: tuple[Mechanism, ...]) -> bool:
 
 def _compare(rule: InformationPay, state: Any, played: Round) -> tuple[Array, Evidence, Array]:
     """Return the reports as information pay compares them, the evidence, and who is compared with."""
-    raw = gather(played.reports, played.participating, played.prediction)
-    factors = shortening(raw.length, raw.counted, rule.limit)
+    factors = shortening(*lengths(played.reports, played.participating, played.prediction), rule.limit)
     reports = played.prediction + factors[:, None] * (played.reports - played.prediction)
     reference = rule.reference(state, played.participating)
     evidence = gather(reports, played.participating, played.prediction, reference)
