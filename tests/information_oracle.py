@@ -29,9 +29,10 @@ def mean_product(v: Vectors, agents: list[int]) -> float:
 
 
 def noise(v: Vectors, agents: list[int]) -> float:
-    """σ²/ν as these agents have it."""
+    """σ²/ν as these agents have it; 0 where it cannot be told from rounding."""
     length = mean_length(v, agents)
-    return max(length - mean_product(v, agents), RESOLUTION * length)
+    spread = length - mean_product(v, agents)
+    return spread if spread > RESOLUTION * length else 0.0
 
 
 def lower_median(values: list[float]) -> float:
@@ -104,7 +105,7 @@ class InformationOracle:
         return self.cost(nu) + self.cost.slope(nu) * nu**2 / (a**2 * variance) * (own - among)
 
     def shrinkage(self, k: int, v: Vectors, trusted: list[int], nu: int) -> float:
-        """a = g²/(g² + σ²/ν), from earlier rounds without k; in the first from all of this one."""
+        """a = g²/(g² + σ²/ν), from earlier rounds without k; in the first from this one, with k."""
         total, weight = 0.0, 0.0
         for old in self.past:
             others = [i for i in old.trusted if i != k]
@@ -113,10 +114,10 @@ class InformationOracle:
                 total, weight = self.decay * total + ratio, self.decay * weight + 1
         if weight > 0:
             ratio = total / weight
-        elif len(trusted) >= 2 and noise(v, trusted) > 0:
-            ratio = mean_product(v, trusted) / (nu * noise(v, trusted))
         else:
-            ratio = 0.0
+            everybody = [*[i for i in trusted if i != k], k]
+            known = len(everybody) >= 2 and noise(v, everybody) > 0
+            ratio = mean_product(v, everybody) / (nu * noise(v, everybody)) if known else 0.0
         signal = max(ratio, 0.0)  # g²/σ²
         return min(max(signal / (signal + 1 / nu), self.least), 1.0)
 
