@@ -81,11 +81,10 @@ class InformationOracle:
 
     def pay(self, sent: Vectors, p: Any, nu: int) -> tuple[list[float], Any]:
         """Return the rewards, and the mean gradient of those who are trusted."""
-        trusted = [k for k in sent if self.against(k) < self.doubt]
-        trusted = trusted if len(trusted) >= 3 else list(sent)
         usable = {k: x - p for k, x in sent.items() if bool(np.all(np.abs(x - p) <= LARGEST))}
         v = shortened(usable, self.limit)
-        trusted = [k for k in trusted if k in v]
+        trusted = [k for k in v if self.against(k) < self.doubt]
+        trusted = trusted if len(trusted) >= 3 else list(v)
         rewards = [self._reward(k, v, trusted, nu) for k in range(self.num_agents)]
         aggregate = p + sum(v[k] for k in trusted) / len(trusted) if trusted else 0 * p
         self._bet(v, trusted, nu)

@@ -98,25 +98,28 @@ class InformationPay:
         nothing = np.zeros(num_agents)
         return Knowledge(nothing, nothing, np.zeros((len(BETS), num_agents)))
 
-    def reference(self, state: Knowledge, participating: Array) -> Array:
-        """Tell with whom this round's participants are compared: gather the evidence with this."""
-        xp = namespace(participating)
+    def reference(self, state: Knowledge, counted: Array) -> Array:
+        """Tell with whom this round's participants are compared: gather the evidence with this.
+
+        `counted` are those of `guerdon.evidence.lengths`: where fewer than three of them are trusted, all are.
+        """
+        xp = namespace(counted)
         wealth = xp.asarray(state.wealth)
-        trusted = participating & (evidence_against(wealth) < float(np.log(self.doubt)))
+        trusted = counted & (evidence_against(wealth) < float(np.log(self.doubt)))
         enough = xp.sum(xp.astype(trusted, xp.int32)) >= LEAST
-        return xp.where(enough, trusted, participating)
+        return xp.where(enough, trusted, counted)
 
     def pay(
         self, state: Knowledge, evidence: Evidence, participating: Array, request: Any
     ) -> tuple[Payments, Knowledge]:
         """Return the payments of a round, and the state with this round remembered.
 
-        The evidence must have been gathered around the prediction, with `reference(state, participating)`.
+        The evidence must have been gathered around the prediction, with `reference(state, counted)`.
         """
         state, mask = check_round(state, evidence, participating, request)
         xp = namespace(evidence.length)
         nu = as_request(evidence, request)
-        trusted = self.reference(state, mask) & evidence.counted
+        trusted = self.reference(state, evidence.counted)
         scores = _scores(evidence, trusted)
         variance, shrinkage = self._terms(state, scores, nu)
         status = statuses(evidence, mask, LEAST, variance)

@@ -65,11 +65,12 @@ def has_genie(mechanisms: tuple[Mechanism, ...]) -> bool:
 
 def _compare(rule: InformationPay, state: Any, played: Round) -> tuple[Array, Evidence, Array]:
     """Return the reports as information pay compares them, the evidence, and who is compared with."""
-    factors = shortening(*lengths(played.reports, played.participating, played.prediction), rule.limit)
+    length, counted = lengths(played.reports, played.participating, played.prediction)
+    factors = shortening(length, counted, rule.limit)
     reports = played.prediction + factors[:, None] * (played.reports - played.prediction)
-    reference = rule.reference(state, played.participating)
+    reference = rule.reference(state, counted)
     evidence = gather(reports, played.participating, played.prediction, reference)
-    return reports, evidence, reference & evidence.counted
+    return reports, evidence, reference
 
 
 def _with_true_variance(rule: Any, variance: Array) -> Mechanism:
