@@ -7,11 +7,10 @@ exceeds 1/α, ever, with a probability of at most α (Ville's inequality): one m
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
-from guerdon.arrays import Array, namespace
+from guerdon.arrays import Array, check_number, namespace
 
 BETS = (0.03, 0.06, 0.12, 0.25, 0.5, 0.95)  # shares of the wealth that are staked, side by side
 
@@ -73,6 +72,9 @@ def evidence_against(wealth: Array) -> Array:
     return highest + xp.log(xp.mean(xp.exp(wealth - highest), axis=0))
 
 
-def limit(alpha: float) -> Any:
+def limit(alpha: float) -> float:
     """Return the evidence beyond which an agent is accused, at a rate `alpha` of false accusations."""
+    check_number("alpha", alpha, minimum=0, inclusive=False)
+    if alpha > 1:
+        raise ValueError(f"`alpha` must be at most 1, got {alpha!r}")
     return math.log(1 / alpha)
