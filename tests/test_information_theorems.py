@@ -54,7 +54,7 @@ def test_honest_pay_is_the_cost(numbers: dict[str, float], noise: str, dim: int,
 
 
 def test_honest_pay_is_the_cost_also_of_who_is_doubted() -> None:
-    """In few dimensions, where a scale estimated from the others alone would pay him too little (by 2 here)."""
+    """In few dimensions, where a scale estimated from the others alone would pay him a third too little."""
     options: Any = {"sizes": (NU,) * 5, "dim": 3, "noise_scale": 2.0, "state": knowing(2.0, 5, doubted=(0,))}
     played = play(STEADY, rounds=1, repetitions=40_000, **options)
     measured = mean(played.rewards[:, 0, 0])

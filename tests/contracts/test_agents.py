@@ -15,6 +15,7 @@ from guerdon.agents import (
     Declining,
     Fixed,
     Portion,
+    Reporting,
     View,
     best_responding,
     echo,
@@ -51,6 +52,11 @@ AGENTS: dict[str, tuple[Agent, Agent]] = {
     "scale-little-work": (scale(2.0, Fixed(1)), scale(2.0, Fixed(2))),
     "sign-flip": (sign_flip(), sign_flip()),
     "garbage": (garbage(), garbage(5.0)),
+    "predicting": (
+        Reporting(Portion(0.0), gradient=0.0, prediction=1.0, fabricates=True),
+        Reporting(Portion(0.0), gradient=0.0, prediction=0.5, fabricates=True),
+    ),
+    "following": (Reporting(Portion(1.0), leader=0), Reporting(Portion(1.0), leader=1)),
 }
 every_agent = pytest.mark.parametrize("agent", [pair[0] for pair in AGENTS.values()], ids=AGENTS)
 every_pair = pytest.mark.parametrize("pair", AGENTS.values(), ids=AGENTS)
