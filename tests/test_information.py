@@ -81,7 +81,7 @@ def play(rule: InformationPay, played: list[Any], doubted: tuple[int, ...] = (),
     ],
     ids=str,
 )
-def test_it_agrees_with_the_transcription(numbers: dict[str, float], doubted: tuple[int, ...], cost: Cost) -> None:
+def test_it_agrees_with_the_transcription(numbers: dict[str, Any], doubted: tuple[int, ...], cost: Cost) -> None:
     oracle = InformationOracle(cost, AGENTS, **numbers)
     for bets in oracle.wealth:
         for k in doubted:

@@ -32,9 +32,9 @@ def honest_mean(played: Played) -> Mean:
 @pytest.mark.parametrize(
     ("numbers", "noise", "dim", "agents"),
     [
-        ({"decay": 0.0, "least": 0.05}, "normal", 20, 6),
+        pytest.param({"decay": 0.0, "least": 0.05}, "normal", 20, 6, marks=pytest.mark.slow),
         ({}, "heavy", 20, 6),
-        ({"decay": 1.0, "least": 0.3}, "skewed", 3, 5),
+        pytest.param({"decay": 1.0, "least": 0.3}, "skewed", 3, 5, marks=pytest.mark.slow),
         ({"least": 1.0, "doubt": 1.5, "limit": 1.0}, "skewed", 3, 5),
     ],
     ids=str,

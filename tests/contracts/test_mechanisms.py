@@ -26,7 +26,7 @@ from guerdon.mechanisms import Mechanism
 from tests.libraries import Library, every_library
 
 COST = AffineCost(1, 1)
-MECHANISMS = {
+MECHANISMS: dict[str, Any] = {
     "flat": FlatPay(COST),
     "known": OutputAgreement(COST, KnownVariance(24.0)),
     "known-enrolled": OutputAgreement(COST, KnownVariance(24.0), crowd="enrolled"),

@@ -77,7 +77,13 @@ DITHERS = {
 
 @pytest.mark.parametrize(
     ("name", "dithered"),
-    [("zero", "fixed"), ("last", "none"), ("running", "none"), ("running", "adapting"), ("extrapolated", "finest")],
+    [
+        ("running", "none"),
+        ("extrapolated", "finest"),
+        pytest.param("zero", "fixed", marks=pytest.mark.slow),
+        pytest.param("last", "none", marks=pytest.mark.slow),
+        pytest.param("running", "adapting", marks=pytest.mark.slow),
+    ],
 )
 def test_it_agrees_with_the_loops_on_the_same_draws(name: str, dithered: str) -> None:
     """Rewards, models, evidence and ‖u‖, with dropouts, NaN, a long wrong report, and requests that change."""
@@ -215,6 +221,7 @@ def test_followers_draw_the_samples_of_their_leader() -> None:
     np.testing.assert_allclose(own.rewards["balanced"].sum(axis=2), 4 * COST(8), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_two_colluders_agree_and_are_paid_for_it() -> None:
     """Their reports agree more than independent ones can. The rule does not see it; the audit of pairs does."""
     problem = linear_regression(DIM, DISTANCE, LARGEST)
@@ -227,6 +234,7 @@ def test_two_colluders_agree_and_are_paid_for_it() -> None:
 # Garbage, also in the aggregate.
 
 
+@pytest.mark.slow
 def test_what_is_not_trusted_does_not_reach_the_model() -> None:
     problem, policy = linear_regression(DIM, DISTANCE, LARGEST), fixed_request(8, 0.02)
     with_garbage = [*[Cooperative()] * 7, garbage(1e6)]
@@ -235,7 +243,7 @@ def test_what_is_not_trusted_does_not_reach_the_model() -> None:
         for agents in (with_garbage, [Cooperative()] * 8)
     )
     assert not history.diverged.any()
-    assert (history.accusation[:, 15, 7] > np.log(20)).all()
+    assert (history.accusation[:, -1, 7] > np.log(20)).all()
     assert history.metrics["error"][:, -1].mean() < 1.5 * clean.metrics["error"][:, -1].mean()
     ruined = simulate(problem, with_garbage, OutputAgreement(COST), policy, 30, 5)
     assert (ruined.metrics["error"][:, -1] > 1e6).all()
