@@ -29,6 +29,7 @@ from guerdon.agents import (
 )
 from guerdon.costs import Cost
 from guerdon.game import Rule
+from guerdon.simulation.players import Players, by_kind, choose, sort_by_kind
 from tests.means import mean
 
 SURE = 4.0
@@ -265,3 +266,32 @@ def test_a_mixture_of_everything() -> None:
 def test_bad_numbers_are_refused(factory: Any, number: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         factory(number)
+
+
+# What the server predicts is public too, and samples can be shared.
+
+
+def test_the_prediction_can_be_sent_and_mixed_in() -> None:
+    alone = Reporting(Portion(0.0), gradient=0.0, prediction=1.0, fabricates=True)
+    np.testing.assert_array_equal(sent(alone), PREDICTION)
+    assert chosen(alone, 8) == 0
+    mixed = Reporting(Cooperative(), gradient=0.5, prediction=0.5)
+    np.testing.assert_allclose(sent(mixed), 0.5 * GRADIENT + 0.5 * PREDICTION)
+    assert chosen(mixed, 8) == 8
+    np.testing.assert_array_equal(sent(Reporting(Cooperative())), GRADIENT)
+
+
+def test_nobody_follows_anybody_unless_he_says_so() -> None:
+    assert all(agent.leader == -1 for agent in (Cooperative(), Fixed(3), Reporting(Cooperative()), zero(), garbage()))
+    assert Reporting(Cooperative(), leader=2).leader == 2
+
+
+def test_choices_say_whose_samples_are_drawn() -> None:
+    agents = [Cooperative(), Reporting(Cooperative(), leader=0), Fixed(4), Reporting(Cooperative(), leader=2), zero()]
+    players = Players(*sort_by_kind(agents))
+    memories = tuple(by_kind(players, lambda agent, *_: agent.init(), players.kinds, jnp.arange(5)))
+    chosen_by_all = choose(players, view(), memories, KEYS[:5])
+    assert chosen_by_all.leaders.tolist() == [0, 0, 2, 2, 4]
+    assert chosen_by_all.sizes.tolist() == [8, 8, 4, 8, 0]
+    assert chosen_by_all.fabricates.tolist() == [False, False, False, False, True]
+    assert players.number == 5

@@ -1,4 +1,4 @@
-"""`gather` against its definition, streaming, precision, and everything that must not be taken for a number."""
+"""Evidence against its definition, streaming, precision, and everything that must not be taken for a number."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import guerdon.evidence as module
 from guerdon import gather
+from guerdon.evidence import lengths, products, shortening
 from tests import oracle
 from tests.libraries import Library, every_library
 
@@ -216,3 +217,166 @@ YES = np.ones(3, dtype=bool)
 def test_bad_input_never_gives_a_number(arguments: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         gather(*arguments)
+
+
+# Whom the alignment is with.
+
+# Few shapes, because JAX compiles for each of them.
+few_shapes = pytest.mark.parametrize(("agents", "dim", "seed"), [(1, 3, 0), (2, 1, 1), (6, 5, 2), (6, 5, 3), (6, 5, 4)])
+
+
+@every_library
+@few_shapes
+def test_alignment_is_with_the_reference(library: Library, agents: int, dim: int, seed: int) -> None:
+    gradients, mask, prediction = sample(seed, agents, dim)
+    trusted = np.random.default_rng(seed).random(agents) < 0.6
+    apart = gradients - prediction
+    expected = [
+        mask[k] * sum(apart[k] @ apart[i] for i in range(agents) if mask[i] & trusted[i]) for k in range(agents)
+    ]
+    with library.precision():
+        arrays = library.array(gradients), library.mask(mask), library.array(prediction)
+        everybody, result = gather(*arrays), gather(*arrays, library.mask(trusted))
+        size = np.sum(apart**2) * agents
+        np.testing.assert_allclose(np.asarray(result.alignment), expected, atol=library.tolerance * size)
+        for a, b in zip((everybody.deviation, everybody.length), (result.deviation, result.length), strict=True):
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=library.tolerance)
+
+
+def test_a_reference_of_everybody_is_the_default() -> None:
+    gradients, mask, prediction = sample(11)
+    for a, b in zip(gather(gradients, mask, prediction), gather(gradients, mask, prediction, mask), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_the_reference_adds_up_over_layers_and_is_traced() -> None:
+    gradients, mask, prediction = sample(12, agents=6)
+    mask[:] = True
+    gradients[1, -1] = np.nan
+    trusted = np.array([True, True, False, True, True, False])
+    whole = gather(gradients, mask, prediction, trusted)
+    guesses = [prediction[i : i + 3] for i in range(0, 12, 3)]
+    streamed = gather(LazyLayers(gradients, 3), mask, guesses, trusted)
+    traced = jax.jit(gather)(gradients, mask, prediction, trusted)
+    mapped = jax.vmap(gather)(*(x[None] for x in (gradients, mask, prediction, trusted)))
+    for a, b, c, d in zip(whole, streamed, traced, mapped, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+        np.testing.assert_allclose(a, c, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(a, d[0], rtol=1e-5, atol=1e-5)
+
+
+def test_a_reference_of_nobody_aligns_with_nothing() -> None:
+    gradients, _, prediction = sample(13)
+    result = gather(gradients, np.ones(5, bool), prediction, np.zeros(5, bool))
+    assert (result.alignment == 0).all()
+    assert (result.length > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("reference", "error", "message"),
+    [
+        (np.ones(3), TypeError, "`reference` must be an array of booleans, got dtype float64"),
+        (np.ones(4, bool), ValueError, r"`reference` must have shape \(3,\), one entry per agent, got \(4,\)"),
+    ],
+)
+def test_a_bad_reference_is_refused(reference: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        gather(GOOD, YES, None, reference)
+
+
+# Inner products of pairs.
+
+
+@every_library
+@few_shapes
+def test_products_agree_with_the_definition(library: Library, agents: int, dim: int, seed: int) -> None:
+    gradients, mask, prediction = sample(seed, agents, dim)
+    apart = (gradients - prediction) * mask[:, None]
+    with library.precision():
+        result = products(library.array(gradients), library.mask(mask), library.array(prediction))
+        expected = [[float(np.dot(x, y)) for y in apart] for x in apart]
+        np.testing.assert_allclose(np.asarray(result), expected, atol=library.tolerance * (1 + np.sum(apart**2)))
+
+
+def test_products_leave_out_who_is_not_counted_and_add_up_over_layers() -> None:
+    gradients, mask, prediction = sample(14)
+    mask[:] = True
+    gradients[2, 7] = np.inf
+    result = products(gradients, mask, prediction)
+    assert (result[2] == 0).all()
+    assert (result[:, 2] == 0).all()
+    assert np.isfinite(result).all()
+    guesses = [prediction[i : i + 3] for i in range(0, 12, 3)]
+    np.testing.assert_allclose(products(LazyLayers(gradients, 3), mask, guesses), result, rtol=1e-12)
+    np.testing.assert_allclose(jax.jit(products)(gradients, mask, prediction), result, rtol=1e-4, atol=1e-4)
+
+
+# Lengths, and reports that are too long.
+
+
+@every_library
+@few_shapes
+def test_lengths_agree_with_the_definition(library: Library, agents: int, dim: int, seed: int) -> None:
+    gradients, mask, prediction = sample(seed, agents, dim)
+    gradients[0, 0] = np.nan
+    with library.precision():
+        result, counted = lengths(library.array(gradients), library.mask(mask), library.array(prediction))
+        usable = mask & (np.arange(agents) > 0)
+        expected = [float(np.sum((gradients[k] - prediction) ** 2)) if usable[k] else 0.0 for k in range(agents)]
+        np.testing.assert_allclose(np.asarray(result), expected, rtol=10 * library.tolerance)
+        assert np.asarray(counted).tolist() == usable.tolist()
+
+
+@pytest.mark.parametrize("library", [Library("numpy", "float32"), Library("jax", "float32")], ids=str)
+@pytest.mark.parametrize("size", [1e3, 1e6, 1e9])
+def test_lengths_are_not_lost_beside_a_huge_report(library: Library, size: float) -> None:
+    """Sums around the mean lose them: at 10⁶ times the rest, every number of float32 is used up by the mean."""
+    gradients = np.random.default_rng(15).normal(size=(8, 50))
+    gradients[3] *= size
+    result, _ = lengths(library.array(gradients), library.mask(np.ones(8)))
+    expected = np.sum(gradients**2, axis=1)
+    np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-5)
+    factors = np.asarray(shortening(result, library.mask(np.ones(8)), 2.0))
+    assert factors[3] == pytest.approx(2 * np.sqrt(np.sort(np.delete(expected, 3))[3] / expected[3]), rel=1e-5)
+    assert (np.delete(factors, 3) == 1).all()
+
+
+def test_lengths_add_up_over_layers() -> None:
+    gradients, mask, prediction = sample(16)
+    gradients[4, -1] = -np.inf
+    guesses = [prediction[i : i + 3] for i in range(0, 12, 3)]
+    layers = LazyLayers(gradients, 3)
+    for a, b in zip(lengths(layers, mask, guesses), lengths(gradients, mask, prediction), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    assert layers.built == 4
+    with pytest.raises(ValueError, match="`gradients` must hold at least one layer"):
+        lengths([], mask)
+
+
+@every_library
+@pytest.mark.parametrize("limit", [1.0, 1.5, 10.0, np.inf])
+@pytest.mark.parametrize("agents", [1, 2, 3, 8])
+def test_shortening_agrees_with_the_definition(library: Library, agents: int, limit: float) -> None:
+    for seed in range(10):
+        compare_shortening(library, agents, limit, np.random.default_rng(seed))
+
+
+def compare_shortening(library: Library, agents: int, limit: float, rng: np.random.Generator) -> None:
+    length, counted = rng.choice([0.0, 1.0, 1.0, 9.0, 1e4, 1e9], agents), rng.random(agents) < 0.8
+    length[~counted] = 0
+    expected = np.ones(agents)
+    for k in range(agents):
+        others = sorted(np.sqrt(length[i]) for i in range(agents) if counted[i] and i != k)
+        if counted[k] and others:
+            most = limit * others[(len(others) - 1) // 2] if limit < np.inf else np.inf
+            expected[k] = most / np.sqrt(length[k]) if np.sqrt(length[k]) > most else 1.0
+    with library.precision():
+        result = np.asarray(shortening(library.array(length), library.mask(counted), limit))
+        np.testing.assert_allclose(result, expected, rtol=library.tolerance)
+
+
+def test_nobody_sets_his_own_limit() -> None:
+    everybody = np.ones(4, dtype=bool)
+    for own in (5.0, 50.0, 1e12):
+        factor = shortening(np.array([own**2, 1.0, 1.0, 9.0]), everybody, 2.0)[0]
+        assert own * factor == pytest.approx(2.0)

@@ -59,7 +59,9 @@ def test_commands_print_what_the_readme_shows(somewhere: Path) -> None:
         assert [line.rstrip() for line in result.stdout.splitlines()] == expected.splitlines()
 
 
-DOCS = [f"docs/{name}.md" for name in ("dashboard", "flower", "ledger", "mechanism", "planner", "simulation")]
+DOCS = [
+    f"docs/{name}.md" for name in ("dashboard", "flower", "information", "ledger", "mechanism", "planner", "simulation")
+]
 PAGES = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", *DOCS]
 
 
@@ -71,7 +73,8 @@ def test_pictures_and_links_exist(page: str) -> None:
 
 @pytest.mark.usefixtures("somewhere")
 @pytest.mark.parametrize(
-    ("page", "examples"), [("docs/simulation.md", 8), ("docs/planner.md", 8), ("docs/ledger.md", 9)]
+    ("page", "examples"),
+    [("docs/simulation.md", 8), ("docs/planner.md", 8), ("docs/ledger.md", 9), ("docs/information.md", 20)],
 )
 def test_examples_in_the_docs(page: str, examples: int) -> None:
     result = doctest.testfile(str(ROOT / page), module_relative=False, encoding="utf-8")

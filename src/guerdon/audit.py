@@ -11,11 +11,10 @@ second is charged for it by information pay.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
-from guerdon.arrays import Array, namespace
+from guerdon.arrays import Array, check_number, namespace
 
 BETS = (0.03, 0.06, 0.12, 0.25, 0.5, 0.95)  # shares of the wealth that are staked, side by side
 IDENTICAL = 0.99  # cosine beyond which two reports are one and the same
@@ -127,6 +126,9 @@ def against_agents(wealth: Array) -> Array:
     return evidence_against(xp.reshape(wealth, (-1, wealth.shape[-1])))
 
 
-def limit(alpha: float) -> Any:
+def limit(alpha: float) -> float:
     """Return the evidence beyond which an agent is accused, at a rate `alpha` of false accusations."""
+    check_number("alpha", alpha, minimum=0, inclusive=False)
+    if alpha > 1:
+        raise ValueError(f"`alpha` must be at most 1, got {alpha!r}")
     return math.log(1 / alpha)

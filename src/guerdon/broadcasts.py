@@ -120,11 +120,13 @@ class Dither:
         xp = namespace(state.length)
         bound = MARGIN * noise_scale_bound(self.cost, request)
         target = xp.clip(xp.asarray(bound, dtype=state.length.dtype), self.finest, None)
-        ratio = xp.clip(xp.sqrt(state.noise_scale / target), 1 / QUICKEST, QUICKEST) ** CAUTION
+        bounded = xp.isfinite(target)  # else any noise scale will do, also an infinite one
+        excess = xp.where(bounded, state.noise_scale / xp.where(bounded, target, 1.0), 0.0)
+        ratio = xp.clip(xp.sqrt(excess), 1 / QUICKEST, QUICKEST) ** CAUTION
         length = xp.clip(state.length * ratio, 0.01 * self.largest, self.largest)
         return state._replace(length=xp.where(state.weight > 0, length, state.length))
 
 
 def _square(value: Any) -> Array:
     """Return the squared length of an array, or of a list of layers."""
-    return sum(namespace(part).sum(part * part) for part in (value if isinstance(value, list) else [value]))
+    return sum(namespace(part).sum(part * part) for part in (value if isinstance(value, (list, tuple)) else [value]))

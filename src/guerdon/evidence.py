@@ -92,23 +92,28 @@ def gather(
 
 
 def lengths(gradients: Layers, participating: Array, prediction: Layers | None = None) -> tuple[Array, Array]:
-    """Return ‖X_k − p‖² of each agent, 0 for one not counted, and who is counted.
+    """Return ‖X_k − p‖² of each participant (0 for the others), and who is counted, each seen by himself alone.
 
-    The same as the evidence's length, but each number is exact whatever the others sent: the evidence's digits suffer
-    where one report is a million times longer than the rest.
+    `gather` has the same numbers, but put together from sums around the mean: beside a report a million times longer
+    than the rest their lengths would be lost to rounding. So what is to be shortened is measured with this.
+
+    >>> import numpy as np
+    >>> length, counted = lengths(np.array([[3.0, 4.0], [1.0, np.nan]]), np.array([True, True]))
+    >>> length, counted
+    (array([25.,  0.]), array([ True, False]))
     """
-
-    def blocks() -> Iterator[_Block]:
-        return _blocks(gradients, participating, prediction, None)
-
+    total: Any = 0
+    counted: Any = None
     with np.errstate(over="ignore", invalid="ignore"):
-        usable, total, counted = _usable(blocks()), 0, None
-        for block in blocks():
+        for block in _blocks(gradients, participating, prediction, None):
             xp = namespace(block.columns)
-            counted = block.participating & usable
-            apart = xp.where(counted[:, None], xp.astype(block.columns, widest_float(xp)) - block.guess, 0.0)
-            total = total + row_dots(xp, apart, apart)
-    return total, counted
+            apart = xp.astype(block.columns, widest_float(xp)) - block.guess
+            within = xp.abs(apart) <= LARGEST
+            counted = xp.all(within, axis=1) & (block.participating if counted is None else counted)
+            total = total + xp.sum(xp.where(within, apart, 0.0) ** 2, axis=1)
+    if counted is None:
+        raise ValueError("`gradients` must hold at least one layer, got an empty sequence")
+    return namespace(total).where(counted, total, 0.0), counted
 
 
 def products(gradients: Layers, participating: Array, prediction: Layers | None = None) -> Array:
@@ -140,9 +145,9 @@ def products(gradients: Layers, participating: Array, prediction: Layers | None 
 def shortening(length: Array, counted: Array, limit: Any) -> Array:
     """Return the factors that shorten reports to at most `limit` times the median length of the others', around p.
 
-    `length` is the evidence's ‖X_k − p‖². Replacing X_k by p + factor·(X_k − p) bounds what any one report can do to
-    the mean and to the others' pay. The median is over the other counted agents, so nobody sets his own limit; of an
-    even number the lower one counts.
+    `length` and `counted` are those of `lengths`. Replacing X_k by p + factor·(X_k − p) bounds what any one report can
+    do to the mean and to the others' pay. The median is over the other counted agents, so nobody sets his own limit;
+    of an even number the lower one counts.
 
     >>> import numpy as np
     >>> shortening(np.array([1.0, 4.0, 1e12]), np.array([True, True, True]), limit=2.0)
@@ -155,8 +160,9 @@ def shortening(length: Array, counted: Array, limit: Any) -> Array:
     middle = (xp.sum(xp.astype(others, xp.int32), axis=1) - 1) // 2
     chosen = xp.arange(count)[None, :] == middle[:, None]
     median = xp.sum(xp.where(chosen, ordered, 0.0), axis=1)
-    long = counted & (middle >= 0) & (length > limit**2 * median)
-    return xp.where(long, limit * xp.sqrt(median / xp.where(long, length, 1.0)), 1.0)
+    with np.errstate(invalid="ignore"):  # no limit of nothing is no limit
+        long = counted & (middle >= 0) & (length > limit**2 * median)
+        return xp.where(long, limit * xp.sqrt(median / xp.where(long, length, 1.0)), 1.0)
 
 
 def _evidence(blocks: Iterable[_Block], usable: Array | None) -> Evidence:

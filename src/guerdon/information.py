@@ -20,6 +20,8 @@ same among the others; and R_k = h(ν) + h'(ν)·ν²/V_k·(E_k − D_k) as in e
 **Trust.** Whoever sends something else than gradients also moves the others' pay, as their reference. So every agent's
 score is tested against the others' round by round (`guerdon.audit`), and whom the test doubts is compared with the
 others, but no longer they with him. The test looks at earlier rounds only, so honest pay stays exact.
+
+A round in which the reports differ by less than a millionth of their squared length has no scale, and pays nothing.
 """
 
 from dataclasses import dataclass
@@ -96,30 +98,31 @@ class InformationPay:
         nothing = np.zeros(num_agents)
         return Knowledge(nothing, nothing, np.zeros((len(BETS), len(TESTS), num_agents)))
 
-    def reference(self, state: Knowledge, participating: Array) -> Array:
+    def reference(self, state: Knowledge, counted: Array) -> Array:
         """Tell with whom this round's participants are compared: gather the evidence with this.
 
-        If fewer than half of them are trusted, then all of them are: a few who agree must not drive out the rest.
+        `counted` are those of `guerdon.evidence.lengths`, copies left out. Where fewer than three of them are trusted,
+        or no more than half, all are: a few who agree must not drive out the rest.
         """
-        xp = namespace(participating)
+        xp = namespace(counted)
         wealth = xp.asarray(state.wealth)
-        trusted = participating & (against_agents(wealth) < float(np.log(self.doubt)))
-        some, all_of_them = (xp.sum(xp.astype(x, xp.int32)) for x in (trusted, participating))
-        return xp.where((some >= LEAST) & (2 * some > all_of_them), trusted, participating)
+        trusted = counted & (against_agents(wealth) < float(np.log(self.doubt)))
+        some, everybody = (xp.sum(xp.astype(x, xp.int32)) for x in (trusted, counted))
+        return xp.where((some >= LEAST) & (2 * some > everybody), trusted, counted)
 
     def pay(
         self, state: Knowledge, evidence: Evidence, participating: Array, request: Any
     ) -> tuple[Payments, Knowledge]:
         """Return the payments of a round, and the state with this round remembered.
 
-        The evidence must have been gathered around the prediction, with `reference(state, participating)`.
+        The evidence must have been gathered around the prediction, with `reference(state, counted)`.
         """
         state, mask = check_round(state, evidence, participating, request)
         xp = namespace(evidence.length)
         nu = as_request(evidence, request)
-        trusted = self.reference(state, mask) & evidence.counted
+        trusted = self.reference(state, evidence.counted)
         scores = _scores(evidence, trusted)
-        variance, shrinkage = self._terms(state, scores, trusted, nu)
+        variance, shrinkage = self._terms(state, scores, nu)
         status = statuses(evidence, mask, LEAST, variance)
         status = xp.where((status == Status.PAID.value) & (scores.others < 2), Status.TOO_FEW.value, status)
         paid = status == Status.PAID.value
@@ -132,28 +135,29 @@ class InformationPay:
         after = self._remember(state, scores, evidence.counted, trusted, shrinkage, nu)
         return Payments(xp.where(paid, reward, 0.0), *shown, status=status), after
 
-    def _terms(self, state: Knowledge, scores: Scores, trusted: Array, nu: Array) -> tuple[Array, Array]:
+    def _terms(self, state: Knowledge, scores: Scores, nu: Array) -> tuple[Array, Array]:
         """Return σ² as all have it in this round, and a as earlier rounds had it without k.
 
-        In the first round a too is from all.
+        All are the trusted and k himself, so that where he is honest nobody among them is special. In the first round a
+        too is from all.
         """
         xp = namespace(scores.length)
-        own = xp.astype(trusted, scores.length.dtype)
-        count = at_least_one(xp.sum(own))
-        signal, length = xp.sum(own * scores.agreement) / count, xp.sum(own * scores.length) / count
-        variance = nu * _at_least(length - signal, RESOLUTION * length)
+        others = scores.others
+        signal = ((others - 1) * scores.signal_of_others + 2 * scores.agreement) / (others + 1)
+        length = (others * scores.length_of_others + scores.length) / (others + 1)
+        variance = nu * _resolved(length - signal, length)
         now = signal / xp.where(variance > 0, variance, 1.0)
         known = state.weight > 0
         ratio = xp.where(known, state.signal / xp.where(known, state.weight, 1.0), now)
-        ratio = _at_least(ratio, 0.0)
-        return variance + 0 * scores.length, xp.clip(nu * ratio / (nu * ratio + 1), self.least, 1.0)
+        ratio = xp.where(ratio > 0, ratio, 0.0)
+        return variance, xp.clip(nu * ratio / (nu * ratio + 1), self.least, 1.0)
 
     def _remember(
         self, state: Knowledge, scores: Scores, counted: Array, trusted: Array, shrinkage: Array, nu: Array
     ) -> Knowledge:
         """Return the state with this round added; a round of fewer than two others says nothing."""
         xp = namespace(scores.length)
-        noise = _at_least(scores.length_of_others - scores.signal_of_others, RESOLUTION * scores.length_of_others)
+        noise = _resolved(scores.length_of_others - scores.signal_of_others, scores.length_of_others)
         informative = (scores.others > 1) & (noise > 0)
         ratio = scores.signal_of_others / (nu * xp.where(informative, noise, 1.0))
         signal = xp.where(informative, self.decay * state.signal + ratio, state.signal)
@@ -207,5 +211,6 @@ def _scores(evidence: Evidence, trusted: Array) -> Scores:
     return Scores(cross / at_least_one(others), evidence.length, signal, length, others)
 
 
-def _at_least(values: Array, floor: Any) -> Array:
-    return namespace(values).where(values > floor, values, floor)
+def _resolved(noise: Array, length: Array) -> Array:
+    """Return noise that is a difference of lengths; 0 where it is too small a part of them to be told from rounding."""
+    return namespace(noise).where(noise > RESOLUTION * length, noise, 0.0)

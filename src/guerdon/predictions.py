@@ -170,6 +170,9 @@ class Extrapolation:
 
     decay: float = 0.8
 
+    def __post_init__(self) -> None:
+        RunningMean(self.decay)  # which checks it
+
     def init(self, model: Any) -> Extrapolated:
         """Return no gradient, no model and no curvature."""
         running = RunningMean(self.decay).init(model)

@@ -16,6 +16,7 @@ from guerdon.agents import (
     Fixed,
     Foreseeing,
     Portion,
+    Reporting,
     View,
     best_responding,
     echo,
@@ -53,6 +54,11 @@ AGENTS: dict[str, tuple[Agent, Agent]] = {
     "sign-flip": (sign_flip(), sign_flip()),
     "garbage": (garbage(), garbage(5.0)),
     "foreseeing": (Foreseeing(zero(), DIM, forecast=1.0), Foreseeing(echo(), DIM, memory=0.5, period=2, lift=3.0)),
+    "predicting": (
+        Reporting(Portion(0.0), gradient=0.0, prediction=1.0, fabricates=True),
+        Reporting(Portion(0.0), gradient=0.0, prediction=0.5, fabricates=True),
+    ),
+    "following": (Reporting(Portion(1.0), leader=0), Reporting(Portion(1.0), leader=1)),
 }
 every_agent = pytest.mark.parametrize("agent", [pair[0] for pair in AGENTS.values()], ids=AGENTS)
 every_pair = pytest.mark.parametrize("pair", AGENTS.values(), ids=AGENTS)

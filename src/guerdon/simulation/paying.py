@@ -71,12 +71,12 @@ def _compare(rule: InformationPay, state: Any, played: Round) -> tuple[Array, Ev
     """
     inner = products(played.reports, played.participating, played.prediction)
     length, counted = lengths(played.reports, played.participating, played.prediction)
+    copies = copying(inner, counted, rule.reference(state, counted), played.pairs)
     factors = shortening(length, counted, rule.limit)
     reports = played.prediction + factors[:, None] * (played.reports - played.prediction)
-    reference = rule.reference(state, played.participating)
-    original = played.participating & ~copying(inner, counted, reference, played.pairs)
-    evidence = gather(reports, original, played.prediction, reference)
-    return reports, evidence, reference & evidence.counted
+    reference = rule.reference(state, counted & ~copies)
+    evidence = gather(reports, played.participating & ~copies, played.prediction, reference)
+    return reports, evidence, reference
 
 
 def _with_true_variance(rule: Any, played: Round) -> Mechanism:

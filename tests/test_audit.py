@@ -1,0 +1,218 @@
+"""Ranks have mean 0 among equals, bets stay solvent, and hardly anybody honest is accused."""
+
+import functools
+import itertools
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from guerdon.audit import BETS, bet, evidence_against, limit, pair_scores, rank_scores
+from guerdon.evidence import products
+from tests.libraries import Library, every_library
+from tests.means import mean
+
+SURE = 4.0
+
+
+# Scores of agents.
+
+
+def slow_ranks(values: Any, counted: Any, reference: Any) -> list[float]:
+    result: list[float] = []
+    for k in range(len(values)):
+        others = [values[i] for i in range(len(values)) if reference[i] and i != k]
+        above, below = sum(x > values[k] for x in others), sum(x < values[k] for x in others)
+        result.append((above - below) / len(others) if counted[k] and others else 0.0)
+    return result
+
+
+@every_library
+@pytest.mark.parametrize("agents", [1, 2, 7])
+def test_ranks_agree_with_the_definition(library: Library, agents: int) -> None:
+    """With ties, dropouts, and some whom nobody is compared with."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        values, counted = rng.integers(-2, 3, agents).astype(float), rng.random(agents) < 0.8
+        reference = counted & (rng.random(agents) < 0.7)
+        with library.precision():
+            result = rank_scores(library.array(values), library.mask(counted), library.mask(reference))
+            expected = slow_ranks(values, counted, reference)
+            np.testing.assert_allclose(np.asarray(result), expected, rtol=library.tolerance)
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 1.0, 2.0, 3.0, 3.0], [7.0] * 5])
+@pytest.mark.parametrize("counted", [[True] * 5, [True, False, True, True, True]])
+def test_ranks_have_mean_zero_among_equals(values: list[float], counted: list[bool]) -> None:
+    """Over all orders in which the same values may fall to the agents, exactly."""
+    here = np.array(counted)
+    total = sum(rank_scores(np.array(order), here, here) for order in itertools.permutations(values))
+    np.testing.assert_allclose(total, 0.0, atol=1e-12)
+
+
+def test_the_lowest_scores_one_and_the_highest_minus_one() -> None:
+    everybody = np.ones(4, bool)
+    np.testing.assert_allclose(
+        rank_scores(np.array([3.0, -1.0, 2.0, 9.0]), everybody, everybody), [-1 / 3, 1, 1 / 3, -1]
+    )
+    assert (rank_scores(np.full(4, 2.0), everybody, everybody) == 0).all()
+    doubted = np.array([True, True, True, False])
+    np.testing.assert_allclose(rank_scores(np.array([3.0, -1.0, 2.0, -9.0]), everybody, doubted), [-1, 1, 0, 1])
+
+
+# Bets.
+
+
+def test_bets_are_never_ruined() -> None:
+    """Nobody can lose more than he staked: 1 + λz is above 0 for every score."""
+    assert all(0 < share < 1 for share in BETS)
+    wealth = np.zeros((len(BETS), 3))
+    for _ in range(10_000):
+        wealth = bet(wealth, np.array([-1.0, 0.0, 1.0]))
+    assert np.isfinite(wealth).all()
+    assert (wealth[:, 0] < 0).all()
+    assert (wealth[:, 1] == 0).all()
+    assert (wealth[:, 2] > 0).all()
+    assert np.isfinite(evidence_against(wealth)).all()
+
+
+@every_library
+def test_a_bet_multiplies_wealth_by_one_plus_the_stake(library: Library) -> None:
+    rng = np.random.default_rng(0)
+    wealth, scores = rng.normal(size=(len(BETS), 4)), rng.uniform(-1, 1, 4)
+    with library.precision():
+        result = np.asarray(bet(library.array(wealth), library.array(scores)))
+        expected = [
+            [np.log(np.exp(w) * (1 + b * z)) for w, z in zip(row, scores, strict=True)]
+            for b, row in zip(BETS, wealth, strict=True)
+        ]
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_pairs_are_bet_on_likewise() -> None:
+    wealth, scores = np.zeros((len(BETS), 3, 3)), np.random.default_rng(1).uniform(-1, 1, (3, 3))
+    np.testing.assert_allclose(bet(wealth, scores)[2], np.log1p(BETS[2] * scores))
+    assert evidence_against(bet(wealth, scores)).shape == (3, 3)
+
+
+@every_library
+def test_evidence_is_the_logarithm_of_the_mean_wealth(library: Library) -> None:
+    wealth = np.random.default_rng(2).normal(size=(len(BETS), 5))
+    with library.precision():
+        result = np.asarray(evidence_against(library.array(wealth)))
+        np.testing.assert_allclose(result, np.log(np.mean(np.exp(wealth), axis=0)), rtol=1e-5, atol=1e-6)
+        huge = np.asarray(evidence_against(library.array(wealth + 5000)))
+        np.testing.assert_allclose(huge - 5000, result, atol=1e-3)  # no overflow
+
+
+def test_nobody_is_suspect_before_the_first_round() -> None:
+    assert (evidence_against(np.zeros((len(BETS), 4))) == 0).all()
+
+
+@functools.cache
+def honest_runs() -> Any:
+    """Return the highest evidence against each of 2000 × 10 honest agents in 200 rounds, and the wealth after 8."""
+    rng, agents, everybody = np.random.default_rng(3), 10, np.ones(10, bool)
+    ranks = (2 * np.arange(agents) - (agents - 1)) / (agents - 1)
+    assert np.allclose(np.sort(rank_scores(rng.normal(size=agents), everybody, everybody)), ranks)
+    wealth, highest, early = np.zeros((len(BETS), 2000, agents)), np.zeros((2000, agents)), np.empty(0)
+    for turn in range(200):
+        wealth = bet(wealth, rng.permuted(np.tile(ranks, (2000, 1)), axis=1))
+        highest = np.maximum(highest, evidence_against(wealth))
+        early = np.exp(evidence_against(wealth)) if turn == 7 else early
+    return highest, early
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.05, 0.2])
+def test_honest_agents_are_accused_at_most_as_often_as_stated(alpha: float) -> None:
+    """Ville's inequality, over 20,000 honest agents of 200 rounds who are looked at after every round."""
+    highest, _ = honest_runs()
+    accused = mean((highest > limit(alpha)).mean(axis=1))  # agents of one run are not independent
+    assert accused.value <= alpha + 3 * accused.error
+    assert accused.value > alpha / 20  # and the test is not asleep
+
+
+def test_fair_bets_keep_their_mean_wealth() -> None:
+    """After a few rounds; later it lies in fortunes too rare to be seen in a sample."""
+    _, wealth = honest_runs()
+    measured = mean(wealth[:, 0])
+    assert abs(measured.z(1.0)) < SURE
+    assert measured.error < 0.03
+
+
+def test_a_lasting_difference_is_found() -> None:
+    """An agent who is the lowest two times in three is accused at 1 % within two hundred rounds."""
+    rng, wealth = np.random.default_rng(4), np.zeros((len(BETS), 500))
+    for _ in range(200):
+        wealth = bet(wealth, np.where(rng.random(500) < 2 / 3, 1.0, -1.0))
+    assert (evidence_against(wealth) > limit(0.01)).mean() > 0.8
+
+
+@pytest.mark.parametrize("alpha", [0.0, -0.1, 1.5, float("nan"), float("inf"), "0.01", None, True])
+def test_a_rate_of_false_accusations_is_a_probability(alpha: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match=r"`alpha` must be .* got "):
+        limit(alpha)
+
+
+def test_the_limit_is_the_logarithm_of_the_odds() -> None:
+    assert limit(0.01) == pytest.approx(np.log(100))
+    assert limit(1.0) == 0.0
+
+
+# Scores of pairs.
+
+
+def slow_pairs(gradients: Any, counted: Any) -> Any:
+    agents = len(gradients)
+    here = [k for k in range(agents) if counted[k]]
+    centre = sum(gradients[k] for k in here) / max(len(here), 1)
+    alike: dict[tuple[int, int], float] = {}
+    for i, j in itertools.combinations(here, 2):
+        x, y = gradients[i] - centre, gradients[j] - centre
+        alike[i, j] = float(x @ y) / float(np.sqrt(x @ x) * np.sqrt(y @ y))
+    result = np.zeros((agents, agents))
+    for pair, value in alike.items():
+        less = sum(other < value - 1e-9 for other in alike.values())
+        more = sum(other > value + 1e-9 for other in alike.values())
+        result[pair] = result[pair[::-1]] = (less - more) / (len(alike) - 1) if len(alike) > 1 else 0.0
+    return result
+
+
+@every_library
+@pytest.mark.parametrize("agents", [1, 2, 3, 6])
+def test_pairs_agree_with_the_definition(library: Library, agents: int) -> None:
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        gradients, counted = rng.normal(size=(agents, 8)), rng.random(agents) < 0.9
+        prediction = rng.normal(size=8)  # around which point they are taken does not matter
+        with library.precision():
+            table = products(library.array(gradients), library.mask(counted), library.array(prediction))
+            result = np.asarray(pair_scores(table, library.mask(counted)))
+        np.testing.assert_allclose(result, slow_pairs(gradients, counted), atol=1e-6)
+
+
+def test_pairs_can_be_compiled() -> None:
+    gradients, counted = np.random.default_rng(5).normal(size=(5, 8)), np.array([True, True, False, True, True])
+    table = products(gradients, counted)
+    compiled = jax.jit(jax.vmap(pair_scores))(table[None], counted[None])[0]
+    np.testing.assert_allclose(compiled, pair_scores(table, counted), atol=1e-6)
+
+
+def test_colluders_agree_most_and_honest_pairs_have_mean_zero() -> None:
+    rng, everybody = np.random.default_rng(6), np.ones(6, bool)
+    scores, together = [], []
+    for _ in range(400):
+        gradients = 1 + rng.normal(size=(6, 20))
+        scores.append(pair_scores(products(gradients, everybody), everybody)[0, 1])
+        gradients[1] = gradients[0]
+        together.append(pair_scores(products(gradients, everybody), everybody)[0, 1])
+    assert (np.array(together) == 1).all()
+    honest = mean(scores)
+    assert abs(honest.z(0.0)) < SURE
+    assert honest.error < 0.05
+
+
+def test_identical_gradients_say_nothing_of_pairs() -> None:
+    everybody = np.ones(4, bool)
+    assert (pair_scores(products(np.ones((4, 3)), everybody, np.ones(3)), everybody) == 0).all()

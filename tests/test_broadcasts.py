@@ -1,0 +1,186 @@
+"""Dithered broadcasts: what cancels, what stays hidden, how long the offset becomes, and what is refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from guerdon import AffineCost
+from guerdon.broadcasts import MARGIN, QUICKEST, Dither, Dithering
+from guerdon.information import noise_scale_bound
+from guerdon.predictions import RunningMean
+from tests.libraries import Library, every_library
+
+COST = AffineCost(1, 1)
+NU, AGENTS, DIM = 16, 10, 30
+CURVATURE = np.diag(np.linspace(0.5, 3.0, DIM))
+
+
+def pair(dither: Dither, state: Dithering, model: Any, rng: Any, variance: float, turn: int = 0) -> Any:
+    """Play two rounds on the quadratic θ'Hθ/2; return what they showed, the state, and what was broadcast."""
+    shown, seen = [], None
+    for t in (turn, turn + 1):
+        placed, state = dither.place(state, model, np.asarray(t), rng.normal(size=DIM))
+        samples = NU * AGENTS
+        aggregate = CURVATURE @ placed + np.sqrt(variance / DIM / samples) * rng.normal(size=DIM)
+        seen, state = dither.observe(
+            state, np.asarray(t), model, aggregate, np.asarray(variance), np.asarray(float(samples))
+        )
+        shown.append(placed)
+    return seen, dither.adapt(state, NU), shown
+
+
+@every_library
+def test_pairs_lie_around_the_model_at_the_length_asked_for(library: Library) -> None:
+    rng, dither = np.random.default_rng(0), Dither(0.7)
+    with library.precision():
+        model = library.array(rng.normal(size=DIM))
+        state = dither.init(model)
+        seen = []
+        for t in range(4):
+            normals = library.array(rng.normal(size=DIM))
+            placed, state = dither.place(state, model, library.module.asarray(t), normals)
+            seen.append(np.asarray(placed) - np.asarray(model))
+        loose = 1e-5 if library.dtype == "float32" else 1e-12
+        np.testing.assert_allclose([np.linalg.norm(u) for u in seen], 0.7, rtol=10 * loose)
+        np.testing.assert_allclose(seen[0], -seen[1], atol=loose)
+        np.testing.assert_allclose(seen[2], -seen[3], atol=loose)
+        assert abs(seen[0] @ seen[2]) < 0.4  # fresh for every pair
+
+
+def test_layers_share_one_offset() -> None:
+    dither, model = Dither(2.0), [np.zeros((2, 3)), np.zeros(5)]
+    rng = np.random.default_rng(1)
+    placed, state = dither.place(
+        dither.init(model), model, np.asarray(0), [rng.normal(size=(2, 3)), rng.normal(size=5)]
+    )
+    assert sum(float(np.sum(part**2)) for part in placed) == pytest.approx(4.0)
+    one, state = dither.observe(state, np.asarray(0), model, placed, np.asarray(1.0), np.asarray(8.0))
+    back, state = dither.place(state, model, np.asarray(1), [rng.normal(size=(2, 3)), rng.normal(size=5)])
+    seen, state = dither.observe(state, np.asarray(1), model, back, np.asarray(1.0), np.asarray(8.0))
+    for part, zero in zip(seen.aggregate, model, strict=True):
+        np.testing.assert_allclose(part, zero, atol=1e-12)
+    for part, offset in zip(seen.response, seen.offset, strict=True):
+        np.testing.assert_allclose(part, offset)
+    del one
+
+
+def test_a_tuple_of_layers_will_do() -> None:
+    model = (np.ones(2), np.ones(3))
+    dither = Dither(1.0)
+    placed, _ = dither.place(dither.init(model), model, np.asarray(0), (np.ones(2), np.ones(3)))
+    np.testing.assert_allclose(np.concatenate(placed), 1 + 1 / np.sqrt(5))
+
+
+def test_the_offset_cancels_to_first_order() -> None:
+    """On a quadratic the pair's mean gradient is that at the model, exactly, and half the difference is H·u."""
+    rng, dither = np.random.default_rng(2), Dither(1.5)
+    model = rng.normal(size=DIM)
+    seen, state, shown = pair(dither, dither.init(model), model, rng, variance=1e-30)
+    np.testing.assert_allclose(seen.aggregate, CURVATURE @ model, atol=1e-12)
+    np.testing.assert_allclose(seen.response, CURVATURE @ (shown[0] - model), atol=1e-12)
+    np.testing.assert_array_equal(seen.model, model)
+    np.testing.assert_allclose(seen.offset, shown[0] - model)
+    del state
+
+
+def test_the_noise_scale_is_seen_without_bias() -> None:
+    """Half a difference is mostly noise where ‖u‖ is small: it must be taken off."""
+    rng, variance, length = np.random.default_rng(3), 2000.0, 0.5
+    model, dither = np.zeros(DIM), Dither(length)
+    answers: list[float] = []
+    for _ in range(4000):
+        _, state, shown = pair(dither, dither.init(model), model, rng, variance)
+        answers.append(float(state.signal))
+        del shown
+    exact = float(np.trace(CURVATURE @ CURVATURE)) / DIM / variance  # ‖Hu‖²/(σ²‖u‖²), u in a random direction
+    assert abs(np.mean(answers) - exact) < 4 * np.std(answers) / np.sqrt(4000)
+    assert np.std(answers) / np.sqrt(4000) < 0.15 * exact
+
+
+def settle(dither: Dither, variance: float, pairs: int = 60, seed: int = 4) -> list[float]:
+    """Return ‖u‖ after each pair."""
+    rng, model = np.random.default_rng(seed), np.zeros(DIM)
+    state, result = dither.init(model), []
+    for t in range(pairs):
+        _, state, _ = pair(dither, state, model, rng, variance, 2 * t)
+        result.append(float(state.length))
+    return result
+
+
+SQUARE = float(np.trace(CURVATURE @ CURVATURE)) / DIM  # ‖Hu‖²/‖u‖² on average
+
+
+@pytest.mark.parametrize("start", [0.2, 1.9])
+@pytest.mark.parametrize("variance", [50.0, 300.0])
+def test_the_length_settles_where_the_noise_scale_is_what_it_should_be(start: float, variance: float) -> None:
+    """At B = σ²/(‖u‖²·mean of H's squared eigenvalues) = 0.7 · the bound."""
+    lengths = settle(Dither(start, COST), variance)
+    wanted = np.sqrt(variance / (SQUARE * MARGIN * noise_scale_bound(COST, NU)))
+    assert wanted < 2.0
+    assert np.mean(lengths[30:]) == pytest.approx(wanted, rel=0.1)
+    ratios = np.array(lengths[1:]) / np.array(lengths[:-1])
+    assert ratios.max() <= QUICKEST**0.5 + 1e-9
+    assert ratios.min() >= QUICKEST**-0.5 - 1e-9
+
+
+def test_a_noise_scale_out_of_reach_leaves_the_length_at_the_largest() -> None:
+    lengths = settle(Dither(0.5, COST, largest=1.2), variance=1e5)
+    assert max(lengths) == pytest.approx(1.2)
+    assert np.mean(np.array(lengths[10:]) == 1.2) > 0.9
+
+
+def test_the_finest_noise_scale_is_aimed_at_where_it_is_above_the_bound() -> None:
+    variance, finest = 1e5, 1.5 * noise_scale_bound(COST, NU)
+    lengths = settle(Dither(0.5, COST, largest=50.0, finest=finest), variance, pairs=100)
+    assert np.mean(lengths[50:]) == pytest.approx(np.sqrt(variance / (SQUARE * finest)), rel=0.15)
+
+
+def test_without_a_cost_the_length_stays() -> None:
+    assert set(settle(Dither(0.3), 100.0, pairs=5)) == {0.3}
+
+
+def test_a_cost_without_a_fixed_part_needs_hardly_any_dither() -> None:
+    """Every noise scale is below an infinite bound."""
+    assert settle(Dither(0.5, AffineCost(0, 1)), 100.0)[-1] == pytest.approx(0.02)
+
+
+def test_rounds_without_reports_teach_nothing() -> None:
+    dither, model = Dither(0.5, COST), np.zeros(DIM)
+    state = dither.init(model)
+    for t in (0, 1):
+        _, state = dither.observe(state, np.asarray(t), model, model, np.asarray(0.0), np.asarray(0.0))
+    assert float(state.weight) == 0
+    assert np.isinf(state.noise_scale)
+    assert float(dither.adapt(state, NU).length) == 0.5
+
+
+def test_the_prediction_learns_only_what_the_step_shows() -> None:
+    """What a pair shows a prediction without curvature is the same for every u."""
+    rule, model = RunningMean(), np.ones(DIM)
+    told: list[Any] = []
+    for seed in (5, 6):
+        rng, dither = np.random.default_rng(seed), Dither(1.0)
+        seen, _, shown = pair(dither, dither.init(model), model, rng, variance=1e-30)
+        state = rule.learn(rule.learn(rule.init(model), seen), seen)
+        told.append((rule.predict(state, shown[0]), shown[0]))
+    np.testing.assert_allclose(told[0][0], told[1][0], atol=1e-9)
+    assert not np.allclose(told[0][1], told[1][1])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "error", "message"),
+    [
+        ({"length": 0.0}, ValueError, "`length` must be a finite number above 0, got 0.0"),
+        ({"length": -1.0}, ValueError, "`length` must be a finite number above 0, got -1.0"),
+        ({"length": "1"}, TypeError, "`length` must be a finite number above 0, got '1'"),
+        ({"length": 1.0, "largest": 0.0}, ValueError, "`largest` must be a finite number above 0, got 0.0"),
+        ({"length": 1.0, "largest": None}, TypeError, "`largest` must be a finite number above 0, got None"),
+        ({"length": 1.0, "largest": float("inf")}, ValueError, "`largest` must be a finite number above 0, got inf"),
+        ({"length": 1.0, "finest": -1.0}, ValueError, "`finest` must be a finite number of at least 0, got -1.0"),
+        ({"length": 1.0, "finest": True}, TypeError, "`finest` must be a finite number of at least 0, got True"),
+    ],
+)
+def test_bad_numbers_are_refused(numbers: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Dither(**numbers)

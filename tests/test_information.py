@@ -1,0 +1,322 @@
+"""Information pay against its transcription, in every odd case, and what it refuses. The theorems are tested apart."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from guerdon import AffineCost, InformationPay, PowerCost, Status, explain, gather
+from guerdon.audit import BETS
+from guerdon.costs import Cost
+from guerdon.evidence import lengths, shortening
+from guerdon.information import Knowledge, noise_scale_bound, surprise
+from tests.information_oracle import InformationOracle, mean_length, mean_product
+from tests.libraries import Library, every_library
+
+COST = AffineCost(1, 1)
+AGENTS, DIM = 6, 5
+INFINITY = float("inf")
+
+
+def settle(rule: InformationPay, state: Knowledge, gradients: Any, mask: Any, prediction: Any, nu: Any) -> Any:
+    """Shorten, compare and pay, as a server does."""
+    length, counted = lengths(gradients, mask, prediction)
+    factors = shortening(length, counted, rule.limit)
+    reports = prediction + factors[:, None] * (gradients - prediction)
+    evidence = gather(reports, mask, prediction, rule.reference(state, counted))
+    return rule.pay(state, evidence, mask, nu)
+
+
+def rounds(seed: int = 0, number: int = 9) -> list[Any]:
+    """Rounds with dropouts, changing requests and predictions, a report that is NaN now and then, and a long one."""
+    rng, played = np.random.default_rng(seed), []
+    for t in range(number):
+        gradients, prediction = 1 + rng.normal(size=(AGENTS, DIM)), 0.5 * rng.normal(size=DIM)
+        mask = rng.random(AGENTS) < 0.85
+        mask[3] &= t > 2  # who comes late
+        if t % 3 == 1:
+            gradients[0] *= 300
+        if t % 4 == 2:
+            gradients[1, 0] = np.nan
+        played.append((gradients, mask, prediction, (8, 4, 16)[t % 3]))
+    played[4][1][:4] = False  # two are present: too few
+    return played
+
+
+def doubting(state: Knowledge, *agents: int) -> Knowledge:
+    """Return the state with much evidence against some."""
+    wealth = np.array(state.wealth)
+    wealth[:, list(agents)] = 5.0
+    return state._replace(wealth=wealth)
+
+
+def play(rule: InformationPay, played: list[Any], doubted: tuple[int, ...] = (), step: Any = None) -> list[Any]:
+    """Return payments and states."""
+    state, results = doubting(rule.init(AGENTS), *doubted), []
+    plain: Any = lambda *arguments: settle(rule, *arguments)  # noqa: E731
+    pay = step(plain) if step else plain
+    for gradients, mask, prediction, nu in played:
+        payments, state = pay(state, gradients, mask, prediction, nu)
+        results.append((payments, state))
+    return results
+
+
+# Against the transcription.
+
+
+@pytest.mark.parametrize("cost", [COST, PowerCost(0.5, 2, 1)], ids=["affine", "power"])
+@pytest.mark.parametrize("doubted", [(), (2,), (1, 4), (0, 1, 2, 4)], ids=str)
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {},
+        {"decay": 0.0},
+        {"decay": 1.0, "least": 0.5},
+        {"doubt": 1.2},
+        {"doubt": INFINITY},
+        {"limit": 1.0},
+        {"limit": INFINITY, "least": 1.0},
+    ],
+    ids=str,
+)
+def test_it_agrees_with_the_transcription(numbers: dict[str, Any], doubted: tuple[int, ...], cost: Cost) -> None:
+    oracle = InformationOracle(cost, AGENTS, **numbers)
+    for bets in oracle.wealth:
+        for k in doubted:
+            bets[k] = np.exp(5.0)
+    paid = play(InformationPay(cost, **numbers), rounds(), doubted)
+    for (gradients, mask, prediction, nu), (payments, state) in zip(rounds(), paid, strict=True):
+        expected, _ = oracle.pay({k: gradients[k] for k in range(AGENTS) if mask[k]}, prediction, nu)
+        np.testing.assert_allclose(payments.reward, expected, rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(np.exp(state.wealth), oracle.wealth, rtol=1e-10)
+
+
+def test_the_transcription_by_hand() -> None:
+    """The docstring's round: a = 8/3 ÷ (8/3 + 3), so 1/a = 2.125 …, and R_k = 9 + 8²/σ²·(E_k − D_k)."""
+    v = {0: np.array([2.0, 0.0]), 1: np.array([3.0, 1.0]), 2: np.array([0.0, 0.0])}
+    length, product = (4 + 10 + 0) / 3, (6 + 0 + 0) / 3
+    assert mean_length(v, [0, 1, 2]) == pytest.approx(length)
+    assert mean_product(v, [0, 1, 2]) == pytest.approx(product)
+    a = product / length
+    scores = [2 * a * 3 - a**2 * 4, 2 * a * 3 - a**2 * 10, 0.0]  # w_0 = (1.5, 0.5), w_1 = (1, 0), w_2 = (2.5, 0.5)
+    among = [-(a**2) * 5, -(a**2) * 2, 2 * a * 6 - a**2 * 7]
+    expected = [9 + 64 / (a**2 * 8 * (length - product)) * (i - j) for i, j in zip(scores, among, strict=True)]
+    rewards, aggregate = InformationOracle(COST, 3, limit=INFINITY).pay(v, np.zeros(2), 8)
+    np.testing.assert_allclose(rewards, expected)
+    np.testing.assert_allclose(rewards, [54, 27, -54])
+    np.testing.assert_allclose(aggregate, [5 / 3, 1 / 3])
+
+
+# In the terms of payments.
+
+
+def test_payments_can_be_recomputed_from_what_they_show() -> None:
+    for (_, _, _, nu), (payments, _) in zip(rounds(), play(InformationPay(COST), rounds()), strict=True):
+        paid = payments.status == Status.PAID
+        reward = COST(nu) + nu**2 / payments.variance * (payments.expected_distance - payments.distance)
+        np.testing.assert_allclose(payments.reward[paid], reward[paid])
+        assert (payments.reward[~paid] == 0).all()
+        assert all(np.isnan(part[~paid]).all() for part in payments[1:4])
+        assert np.isfinite(np.stack(payments[:4])[:, paid]).all()
+        assert all(("at distance" in why) == here for why, here in zip(explain(payments, COST, nu), paid, strict=True))
+
+
+def statuses(present: int, doubted: tuple[int, ...] = (), nan: int | None = None, doubt: float = 20.0) -> list[Status]:
+    rng = np.random.default_rng(3)
+    gradients, mask = rng.normal(size=(AGENTS, DIM)), np.arange(AGENTS) < present
+    if nan is not None:
+        gradients[nan, 2] = np.nan
+    rule = InformationPay(COST, doubt=doubt)
+    payments, state = settle(rule, doubting(rule.init(AGENTS), *doubted), gradients, mask, np.zeros(DIM), 8)
+    assert np.isfinite(payments.reward).all()
+    assert all(np.isfinite(part).all() for part in state)
+    return [Status(int(status)) for status in payments.status]
+
+
+PAID, DECLINED, INVALID, FEW = Status.PAID, Status.DECLINED, Status.INVALID, Status.TOO_FEW
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"present": 0}, [DECLINED] * 6),
+        ({"present": 1}, [Status.ALONE] + [DECLINED] * 5),
+        ({"present": 2}, [FEW] * 2 + [DECLINED] * 4),
+        ({"present": 3}, [PAID] * 3 + [DECLINED] * 3),
+        ({"present": 3, "nan": 1}, [FEW, INVALID, FEW] + [DECLINED] * 3),
+        ({"present": 4, "nan": 1}, [PAID, INVALID, PAID, PAID] + [DECLINED] * 2),
+        ({"present": 6, "doubted": (0, 1, 2)}, [PAID] * 6),
+        ({"present": 6, "doubted": (0, 1, 2, 3)}, [PAID] * 6),  # too few are left to trust: everybody is trusted
+        ({"present": 6, "doubted": (0, 1), "nan": 5}, [PAID] * 5 + [INVALID]),
+        # Three would be trusted, but one of them sent NaN: as if he were absent, and so everybody is trusted.
+        ({"present": 6, "doubted": (0, 1, 2), "nan": 5}, [PAID] * 5 + [INVALID]),
+        ({"present": 6, "doubt": 1.0}, [PAID] * 6),  # doubts everybody from the start, and so nobody
+    ],
+)
+def test_why_somebody_is_not_paid(arguments: dict[str, Any], expected: list[Status]) -> None:
+    assert statuses(**arguments) == expected
+
+
+@pytest.mark.parametrize("library", [Library("numpy", "float32"), Library("jax", "float32")], ids=str)
+@pytest.mark.parametrize("ratio", [0.001, 1.0])
+def test_identical_reports_are_paid_nothing(library: Library, ratio: float) -> None:
+    """They have no scale; what is left of their differences is rounding, and must not be divided by."""
+    row = np.random.default_rng(0).normal(size=100)
+    rule, mask = InformationPay(COST), library.mask(np.ones(8))
+    state = rule.init(8)._replace(signal=np.full(8, ratio), weight=np.ones(8))
+    gradients, prediction = library.array(np.tile(row, (8, 1))), library.array(np.zeros(100))
+    payments, after = settle(rule, state, gradients, mask, prediction, 8)
+    assert (np.asarray(payments.status) == Status.NO_VARIANCE).all()
+    assert (np.asarray(payments.reward) == 0).all()
+    np.testing.assert_array_equal(after.weight, state.weight)  # nothing is learned from them either
+
+
+def test_everybody_sends_the_prediction() -> None:
+    rule, mask, prediction = InformationPay(COST), np.ones(4, bool), np.array([1.0, -2.0, 1e5])
+    payments, state = settle(rule, rule.init(4), np.tile(prediction, (4, 1)), mask, prediction, 8)
+    assert (payments.status == Status.NO_VARIANCE).all()
+    assert all((part == 0).all() for part in state)
+
+
+# Who is compared with whom.
+
+
+def test_a_doubted_agent_does_not_move_the_others() -> None:
+    """They are paid as if he were absent, whatever he sends; he himself is still paid by what he sends."""
+    rule, rng = InformationPay(COST, limit=INFINITY), np.random.default_rng(4)
+    gradients, prediction = 1 + rng.normal(size=(AGENTS, DIM)), rng.normal(size=DIM)
+    mask, state = np.ones(AGENTS, bool), doubting(rule.init(AGENTS), 2)
+    state = state._replace(signal=np.full(AGENTS, 0.3), weight=np.ones(AGENTS))
+    absent = mask & (np.arange(AGENTS) != 2)
+    without, forgotten = settle(rule, state, gradients, absent, prediction, 8)
+    seen = set[float]()
+    for factor in (0.0, 1.0, -5.0, 1e3):
+        changed = gradients.copy()
+        changed[2] = prediction + factor * (gradients[2] - prediction)
+        payments, after = settle(rule, state, changed, mask, prediction, 8)
+        np.testing.assert_allclose(payments.reward[absent], without.reward[absent], rtol=1e-9)
+        np.testing.assert_allclose(after.signal, forgotten.signal, rtol=1e-9)
+        assert payments.status[2] == Status.PAID
+        seen.add(float(payments.reward[2]))
+    assert len(seen) == 4
+
+
+def test_the_reference_follows_the_evidence() -> None:
+    rule, everybody = InformationPay(COST, doubt=10.0), np.ones(5, bool)
+    state = rule.init(5)
+    assert rule.reference(state, everybody).all()
+    wealth = np.full((len(BETS), 5), np.log(9.99))
+    wealth[:, 1] = np.log(10.01)
+    state = state._replace(wealth=wealth)
+    assert rule.reference(state, everybody).tolist() == [True, False, True, True, True]
+    present = np.array([True, True, True, False, False])
+    assert rule.reference(state, present).tolist() == present.tolist()  # only two trusted are here
+    assert InformationPay(COST, doubt=INFINITY).reference(state, everybody).all()
+
+
+def test_a_round_of_one_other_is_not_remembered() -> None:
+    rule = InformationPay(COST)
+    gradients, mask = np.random.default_rng(5).normal(size=(4, 3)), np.array([True, True, True, False])
+    _, state = settle(rule, rule.init(4), gradients, mask, np.zeros(3), 8)
+    assert (state.weight == 1).all()  # of two others each; of three for who was absent
+    _, later = settle(rule, state, gradients, np.array([True, True, False, False]), np.zeros(3), 8)
+    np.testing.assert_array_equal(later.weight, [1, 1, 1.7, 1.7])
+    np.testing.assert_array_equal(later.signal[:2], state.signal[:2])
+
+
+# The same on every library, and however JAX runs it.
+
+
+@every_library
+def test_array_libraries_agree(library: Library) -> None:
+    expected = play(InformationPay(COST), rounds(), (2,))
+    with library.precision():
+        converted = [
+            (library.array(gradients), library.mask(mask), library.array(prediction), nu)
+            for gradients, mask, prediction, nu in rounds()
+        ]
+        for one, other in zip(play(InformationPay(COST), converted, (2,)), expected, strict=True):
+            for a, b in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
+                loose = 1e-10 if library.dtype == "float64" else 3e-4
+                np.testing.assert_allclose(np.asarray(a), b, rtol=loose, atol=loose * 10)
+
+
+def test_jit_and_vmap_change_nothing() -> None:
+    def mapped(function: Any) -> Any:
+        lift: Any = lambda tree: jax.tree.map(lambda x: jnp.asarray(x)[None], tree)  # noqa: E731
+        compiled = jax.jit(jax.vmap(function))
+        return lambda *arguments: jax.tree.map(lambda x: x[0], compiled(*map(lift, arguments)))
+
+    with jax.enable_x64(True):
+        expected = play(InformationPay(COST), rounds(), (2,))
+        for one, other in zip(play(InformationPay(COST), rounds(), (2,), mapped), expected, strict=True):
+            for a, b in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
+                np.testing.assert_allclose(np.asarray(a), b, rtol=1e-9, atol=1e-9)
+
+
+# The bound, and what a round says of ‖m − p‖² and σ².
+
+
+@pytest.mark.parametrize(
+    ("cost", "request_", "expected"),
+    [
+        (COST, 16, 256.0),
+        (AffineCost(2, 3), 8, 96.0),
+        (AffineCost(0, 1), 8, INFINITY),
+        (AffineCost(1, 2), 1, 2.0),
+        (PowerCost(1, 2, 0), 4, INFINITY),  # h − νh' = −16: public knowledge loses at any noise scale
+        (PowerCost(1, 2, 20), 4, 32.0),
+    ],
+)
+def test_the_bound_is_where_public_knowledge_earns_nothing(cost: Cost, request_: int, expected: float) -> None:
+    bound = noise_scale_bound(cost, request_)
+    assert bound == pytest.approx(expected)
+    assert isinstance(bound, float)
+    if expected < INFINITY:
+        loss = request_ * cost.slope(request_) * (1 + request_ / bound)
+        assert cost(request_) - loss == pytest.approx(0.0, abs=1e-9)
+    many = noise_scale_bound(cost, jnp.asarray([request_, request_]))
+    np.testing.assert_allclose(many, [expected] * 2, rtol=1e-6)
+
+
+def test_surprise_agrees_with_the_definition() -> None:
+    gradients, _, prediction, _ = rounds()[3]
+    mask, reference = np.array([True] * 5 + [False]), np.array([True, True, False, True, True, True])
+    evidence = gather(gradients, mask, prediction, reference)
+    signal, variance, said = surprise(evidence, reference, 8)
+    v = {k: gradients[k] - prediction for k in (0, 1, 3, 4)}
+    assert said
+    assert float(signal) == pytest.approx(mean_product(v, list(v)))
+    assert float(variance) == pytest.approx(8 * (mean_length(v, list(v)) - mean_product(v, list(v))))
+    lonely = np.arange(6) == 0
+    signal, variance, said = surprise(gather(gradients, lonely, prediction), lonely, 8)
+    assert (float(signal), float(variance), bool(said)) == (0.0, 0.0, False)
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("numbers", "error", "message"),
+    [
+        ({"decay": -0.1}, ValueError, "`decay` must be a finite number of at least 0, got -0.1"),
+        ({"decay": 1.1}, ValueError, "`decay` must be at most 1, got 1.1"),
+        ({"decay": float("nan")}, ValueError, "`decay` must be a finite number of at least 0, got nan"),
+        ({"decay": "0.5"}, TypeError, "`decay` must be a finite number of at least 0, got '0.5'"),
+        ({"decay": None}, TypeError, "`decay` must be a finite number of at least 0, got None"),
+        ({"least": 0.0}, ValueError, "`least` must be a finite number above 0, got 0.0"),
+        ({"least": 1.5}, ValueError, "`least` must be at most 1, got 1.5"),
+        ({"least": True}, TypeError, "`least` must be a finite number above 0, got True"),
+        ({"doubt": 0.5}, ValueError, "`doubt` must be a finite number of at least 1, got 0.5"),
+        ({"doubt": -INFINITY}, ValueError, "`doubt` must be a finite number of at least 1, got -inf"),
+        ({"doubt": float("nan")}, ValueError, "`doubt` must be a finite number of at least 1, got nan"),
+        ({"doubt": "many"}, TypeError, "`doubt` must be a finite number of at least 1, got 'many'"),
+        ({"limit": 0.9}, ValueError, "`limit` must be a finite number of at least 1, got 0.9"),
+        ({"limit": None}, TypeError, "`limit` must be a finite number of at least 1, got None"),
+    ],
+)
+def test_bad_numbers_are_refused(numbers: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        InformationPay(COST, **numbers)
