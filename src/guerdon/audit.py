@@ -4,16 +4,29 @@ Each is a bet in fair odds against an agent (an e-process): where he is honest h
 mean 0 given the past, whatever the distribution of gradients, because honest agents are exchangeable. Staking the
 share λ of the wealth on it multiplies the wealth by 1 + λz each round. The mean over several λ is a wealth that
 exceeds 1/α, ever, with a probability of at most α (Ville's inequality): one may look after every round.
+
+Pairs of agents are tested in the same way for reports that agree more than independent samples can: copies, shared
+samples, one agent under two names. Agents found in such a pair are no longer what other pairs are compared with.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from guerdon.arrays import Array, namespace
 
 BETS = (0.03, 0.06, 0.12, 0.25, 0.5, 0.95)  # shares of the wealth that are staked, side by side
+FEWEST = 4  # agents, below which no pair can be compared: two, and two others that tell what is common to all
+DOUBT = 0.05  # the rate of false alarms at which a pair is no longer compared with
+
+
+class Pair(NamedTuple):
+    """Two agents whose reports agree too well, and the logarithm of the evidence."""
+
+    first: int
+    second: int
+    evidence: float
 
 
 def rank_scores(values: Array, counted: Array, reference: Array) -> Array:
@@ -29,34 +42,67 @@ def rank_scores(values: Array, counted: Array, reference: Array) -> Array:
     return xp.where(counted & (count > 0), above / xp.where(count > 0, count, 1.0), 0.0)
 
 
-def pair_scores(products: Array, counted: Array) -> Array:
+def pair_scores(products: Array, counted: Array, reference: Array | None = None) -> Array:
     """Return how often two agents' deviations agree more than those of other pairs, less how often less, as a share.
 
     `products` are those of `guerdon.evidence.products`, around any point. 1 for the pair that agrees most, 0 on the
-    diagonal and for who is not counted. Honest agents draw their own samples, so every pair of them is like any other.
+    diagonal, for who is not counted, and where fewer than four are. `reference` tells which agents' pairs the others
+    are compared with (default: all).
+
+    How well i and j agree is the mean of ⟨X_i − X_a, X_j − X_b⟩ over all other a ≠ b of the reference, relative to the
+    lengths of both deviations. For independent samples it has mean 0, also where somebody among i, j, a and b used
+    fewer samples or sent something else: so a third party's doing makes no honest pair look alike.
     """
     xp = namespace(products)
+    trusted = counted if reference is None else counted & reference
+    alike = _alikeness(xp, xp.where(counted[:, None] & counted[None, :], products, 0.0), trusted)
+    upper, across = (xp.asarray(index) for index in np.triu_indices(products.shape[0], k=1))
+    values = alike[upper, across]
+    compared = trusted[upper] & trusted[across]
+    ordered = xp.sort(xp.where(compared, values, xp.inf))
+    below, reached = (
+        xp.astype(xp.searchsorted(ordered, values, side=side), values.dtype) for side in ("left", "right")
+    )
+    pairs = xp.sum(xp.astype(compared, values.dtype))
+    others = pairs - xp.astype(compared, values.dtype)
+    valid = counted[upper] & counted[across] & (others > 0) & (xp.sum(xp.astype(trusted, xp.int32)) >= FEWEST)
+    score = xp.where(valid, (below + reached - pairs) / xp.where(others > 0, others, 1.0), 0.0)
+    return _matrix(xp, score, products.shape[0])
+
+
+def _alikeness(xp: Any, products: Array, trusted: Array) -> Array:
+    """Return, per pair, the mean of ⟨X_i − X_a, X_j − X_b⟩ over a ≠ b, both trusted, relative to both lengths."""
     agents = products.shape[0]
-    own = xp.astype(counted, products.dtype)
-    count = xp.sum(own)
-    share = own / xp.where(count > 0, count, 1.0)
-    lean = products @ share
-    apart = products - lean[:, None] - lean[None, :] + share @ lean  # around the mean of the counted
-    length = xp.sqrt(xp.clip(xp.linalg.diagonal(apart), 0.0, None))
-    scale = length[:, None] * length[None, :]
-    alike = apart / xp.where(scale > 0, scale, 1.0)
+    own = xp.astype(trusted, products.dtype)
+    length = xp.linalg.diagonal(products)
+    apart = xp.where(xp.eye(agents, dtype=xp.bool), 0.0, products)
+    row = apart @ own  # Σ_a ⟨X_i, X_a⟩, a ≠ i
+    total = xp.sum(own * row)
+    left, right, both = own[:, None], own[None, :], apart * (own[:, None] * own[None, :])
+    count = xp.sum(own) - left - right  # of other trusted agents
+    lean = (row[:, None] - right * apart) + (row[None, :] - left * apart)
+    common = total - 2 * left * row[:, None] - 2 * right * row[None, :] + 2 * both
+    alike = apart - lean / _positive(count) + common / _positive(count * (count - 1))
+    others = xp.sum(own) - own
+    square = length - 2 * row / _positive(others) + (total - 2 * own * row) / _positive(others * (others - 1))
+    size = xp.sqrt(xp.clip(square, 0.0, None))
+    scale = size[:, None] * size[None, :]
+    return xp.where(scale > 0, alike / xp.where(scale > 0, scale, 1.0), 0.0)
+
+
+def _positive(count: Array) -> Array:
+    return namespace(count).where(count > 0, count, 1.0)
+
+
+def _matrix(xp: Any, score: Array, agents: int) -> Array:
+    """Return the scores of all pairs as a symmetric matrix (agents, agents), 0 on its diagonal."""
+    if agents < 2:
+        return xp.zeros((agents, agents), dtype=score.dtype)
     upper, across = np.triu_indices(agents, k=1)
-    valid = counted[upper] & counted[across]
-    pairs = xp.sum(xp.astype(valid, products.dtype))
-    values = xp.where(valid, alike[upper, across], xp.inf)
-    ordered = xp.sort(values)
-    below, reached = (xp.searchsorted(ordered, values, side=side) for side in ("left", "right"))
-    score = (xp.astype(below + reached, products.dtype) - pairs) / xp.where(pairs > 1, pairs - 1, 1.0)
-    score = xp.where(valid & (pairs > 1), score, 0.0)
     position = np.zeros((agents, agents), dtype=np.int64)
     position[upper, across] = position[across, upper] = np.arange(len(upper))
     off = xp.asarray(~np.eye(agents, dtype=bool))
-    return xp.where(off, score[xp.asarray(position)], 0.0) if len(upper) else xp.zeros_like(products)
+    return xp.where(off, score[xp.asarray(position)], 0.0)
 
 
 def bet(wealth: Array, scores: Array) -> Array:
@@ -75,4 +121,46 @@ def evidence_against(wealth: Array) -> Array:
 
 def limit(alpha: float) -> Any:
     """Return the evidence beyond which an agent is accused, at a rate `alpha` of false accusations."""
+    if not 0 < alpha < 1:
+        raise ValueError(f"`alpha` must be a number above 0 and below 1, such as 0.001, got {alpha!r}")
     return math.log(1 / alpha)
+
+
+def pair_limit(alpha: float, num_agents: int) -> Any:
+    """Return the evidence beyond which a pair is accused, at a rate `alpha` for all pairs together (Bonferroni)."""
+    return limit(alpha) + math.log(max(num_agents * (num_agents - 1) // 2, 1))
+
+
+def first_pairs(num_agents: int) -> Any:
+    """Return the wealth of the bets against all pairs (bets, agents, agents) before the first round."""
+    return np.zeros((len(BETS), num_agents, num_agents))
+
+
+def watch_pairs(wealth: Any, products: Any, counted: Any) -> Any:
+    """Return the wealth of the bets against all pairs after a round, in NumPy; newcomers come last.
+
+    `products` are those of `guerdon.evidence.products`. To be kept in a run's checkpoint as {"audit": {"pairs": …}}.
+
+    >>> reports = np.random.default_rng(0).normal(size=(5, 40))
+    >>> reports[1] = reports[0]
+    >>> wealth = watch_pairs(first_pairs(5), reports @ reports.T, np.ones(5, dtype=bool))
+    >>> round(float(evidence_against(wealth)[0, 1]), 2)
+    0.28
+    """
+    wealth = widened(wealth, len(counted))
+    doubted = np.any(evidence_against(wealth) >= pair_limit(DOUBT, len(counted)), axis=0)
+    enough = np.count_nonzero(counted & ~doubted) >= FEWEST
+    return bet(wealth, pair_scores(products, counted, ~doubted if enough else None))
+
+
+def suspicious_pairs(wealth: Any, alpha: float) -> list[Pair]:
+    """Return the pairs against whom the evidence is sufficient, the most suspicious first."""
+    evidence = evidence_against(np.asarray(wealth))
+    first, second = np.nonzero(np.triu(evidence >= pair_limit(alpha, len(evidence)), k=1))
+    found = [Pair(i, j, float(evidence[i, j])) for i, j in zip(first.tolist(), second.tolist(), strict=True)]
+    return sorted(found, key=lambda pair: -pair.evidence)
+
+
+def widened(wealth: Any, num_agents: int) -> Any:
+    """Return the wealth of bets (bets, agents, …) for more agents: against newcomers nothing is known."""
+    return np.pad(wealth, [(0, 0)] + [(0, num_agents - size) for size in wealth.shape[1:]])

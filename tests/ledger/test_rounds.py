@@ -217,7 +217,10 @@ def test_bad_input_is_named(ledger: Ledger, change: dict[str, Any], message: str
     ("mechanism", "message"),
     [
         (OutputAgreement(FunctionCost(lambda s: s + 1)), "`cost` must be one that can be written down"),
-        (GenieAided(AffineCost(1, 1), KnownVariance(1.0)), "`mechanism` must be an OutputAgreement or FlatPay"),
+        (
+            GenieAided(AffineCost(1, 1), KnownVariance(1.0)),
+            "`mechanism` must be an OutputAgreement, an Info",
+        ),
     ],
 )
 def test_what_cannot_be_recomputed_cannot_be_recorded(ledger: Ledger, mechanism: Any, message: str) -> None:

@@ -15,8 +15,7 @@ from guerdon.flower.replies import Report
 from guerdon.ledger import Ledger
 from guerdon.ledger.errors import RefusedError, UnavailableError
 from guerdon.ledger.money import LARGEST, MICRO
-from guerdon.ledger.replay import padded
-from guerdon.mechanisms import Mechanism, Payments, Status
+from guerdon.mechanisms import Mechanism, Payments, Status, padded
 
 if TYPE_CHECKING:
     from guerdon.ledger.statements import Payslip
