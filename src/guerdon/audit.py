@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guerdon.arrays import Array, namespace
+from guerdon.evidence import shortening
 
 BETS = (0.03, 0.06, 0.12, 0.25, 0.5, 0.95)  # shares of the wealth that are staked, side by side
 FEWEST = 4  # agents, below which no pair can be compared: two, and two others that tell what is common to all
+LONGEST = 1.0  # times the median length of the others' reports, around the one in the middle: longer ones are shortened
 DOUBT = 0.05  # the rate of false alarms at which a pair is no longer compared with
 
 
@@ -55,7 +57,7 @@ def pair_scores(products: Array, counted: Array, reference: Array | None = None)
     """
     xp = namespace(products)
     trusted = counted if reference is None else counted & reference
-    alike = _alikeness(xp, xp.where(counted[:, None] & counted[None, :], products, 0.0), trusted)
+    alike = _alikeness(xp, _shortened(xp, products, counted), trusted)
     upper, across = (xp.asarray(index) for index in np.triu_indices(products.shape[0], k=1))
     values = alike[upper, across]
     compared = trusted[upper] & trusted[across]
@@ -68,6 +70,19 @@ def pair_scores(products: Array, counted: Array, reference: Array | None = None)
     valid = counted[upper] & counted[across] & (others > 0) & (xp.sum(xp.astype(trusted, xp.int32)) >= FEWEST)
     score = xp.where(valid, (below + reached - pairs) / xp.where(others > 0, others, 1.0), 0.0)
     return _matrix(xp, score, products.shape[0])
+
+
+def _shortened(xp: Any, products: Array, counted: Array) -> Array:
+    """Return the products around the report in the middle; those longer than usual are shortened to the usual."""
+    length = xp.linalg.diagonal(products)
+    apart = length[:, None] + length[None, :] - 2 * products
+    others = counted[None, :] & ~xp.eye(products.shape[0], dtype=xp.bool)
+    ordered = xp.sort(xp.where(others, apart, xp.inf), axis=1)
+    usual = xp.take(ordered, (xp.sum(xp.astype(counted, xp.int64)) - 1) // 2, axis=1)
+    middle = xp.argmin(xp.where(counted, usual, xp.inf))
+    centred = products - products[:, middle][:, None] - products[middle, :][None, :] + products[middle, middle]
+    factor = xp.where(counted, shortening(xp.linalg.diagonal(centred), counted, LONGEST), 0.0)
+    return centred * factor[:, None] * factor[None, :]
 
 
 def _alikeness(xp: Any, products: Array, trusted: Array) -> Array:

@@ -148,7 +148,7 @@ def audit_figure(
     _name_ends(axes, rounds, powers, [(index, f"{names[index]}, round {rounds[since]}") for index, since in guilty])
     axes.axhline(threshold, color=GREY, linewidth=1.2, linestyle="--", label=f"accused: {1 / alpha:,.0f} to 1")
     lowest = float(powers[:, innocent].min(initial=0.0))
-    axes.set_ylim(min(-1.5, 1.1 * lowest), 1.08 * max(threshold, float(powers.max())))
+    axes.set_ylim(min(-1.5, 1.1 * lowest), 1.3 * max(threshold, float(powers.max())))  # room for the legend
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(_as_odds)

@@ -146,8 +146,8 @@ def _finding(own: Trail, threshold: float) -> Finding:
     accused_in = int(beyond[0]) if len(beyond) else None
     cleared_to = int(freed[-1]) if len(freed) else None
     verdict = "accused" if accused_in is not None else "cleared" if cleared_to is not None else "not enough evidence"
-    known: Any = own.advantage[~np.isnan(own.advantage)]
-    mean = float(np.mean(known)) if len(known) else float("nan")
+    known: list[float] = [value for value in own.advantage.tolist() if value == value]  # not NaN
+    mean = sum(known) / len(known) if known else float("nan")
     standing = 0.0 if own.cleared[-1] else float(own.informed[-1])
     latest, highest = float(own.against[-1]), float(np.max(own.against))
     return Finding(verdict, latest, highest, accused_in, standing, cleared_to, mean, len(known))

@@ -14,7 +14,6 @@ from sqlalchemy import Connection, select
 from guerdon.ledger import queries, tables
 from guerdon.ledger.auditing import RunAudit, audit_run
 from guerdon.ledger.moves import move
-from guerdon.verdicts import Finding
 
 # The run's name as JSON writes it: whatever is in a name, the remark can be read again.
 REMARK = re.compile(r'audit of run ("(?:[^"\\]|\\.)*"), rounds to (\d+): ')
@@ -36,11 +35,11 @@ def settle_escrow(connection: Connection, run: str, alpha: float, *, forfeit_acc
     audit = audit_run(connection, run, alpha)
     number = queries.need_run(connection, run).id
     moves: list[EscrowMove] = []
-    for name, finding in zip(audit.agents, audit.findings, strict=False):  # no findings before the first round
-        due = _due(audit, finding, forfeit_accused=forfeit_accused)
+    for agent in range(len(audit.findings)):
+        due = _due(audit, agent, forfeit_accused=forfeit_accused)
         if due is None:
             continue
-        kind, last, why = due
+        (kind, last, why), name = due, audit.agents[agent]
         account = queries.accounts_of(connection, name)["escrow"]
         since = _settled_to(connection, run, account.id)
         amount = min(_held(connection, number, account.id, since, last), account.balance)
@@ -65,8 +64,9 @@ def _wealth(evidence: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
-def _due(audit: RunAudit, finding: Finding, *, forfeit_accused: bool) -> tuple[str, int, str] | None:
+def _due(audit: RunAudit, agent: int, *, forfeit_accused: bool) -> tuple[str, int, str] | None:
     """Return what is to be done with what an agent has in escrow, up to which round, and why; None: it stays there."""
+    finding = audit.findings[agent]
     if finding.verdict == "accused":
         last = int(audit.rounds[-1])
         why = f"accused in round {audit.round_of(finding.accused_in)}, evidence {odds(finding.highest)}"
@@ -74,7 +74,8 @@ def _due(audit: RunAudit, finding: Finding, *, forfeit_accused: bool) -> tuple[s
     last = audit.round_of(finding.cleared_to)
     if last is None:
         return None
-    return "release", last, f"his reports add information, shown at alpha {audit.alpha:g} in round {last}"
+    beyond = odds(float(audit.trail.informed[finding.cleared_to, agent]))
+    return "release", last, f"his reports add information, evidence {beyond} (alpha {audit.alpha:g})"
 
 
 def _settled_to(connection: Connection, run: str, account: int) -> int:
