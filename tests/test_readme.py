@@ -59,7 +59,7 @@ def test_commands_print_what_the_readme_shows(somewhere: Path) -> None:
         assert [line.rstrip() for line in result.stdout.splitlines()] == expected.splitlines()
 
 
-DOCS = [f"docs/{name}.md" for name in ("dashboard", "flower", "ledger", "mechanism", "planner", "simulation")]
+DOCS = [f"docs/{name}.md" for name in ("audit", "dashboard", "flower", "ledger", "mechanism", "planner", "simulation")]
 PAGES = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", *DOCS]
 
 
