@@ -16,6 +16,7 @@ from guerdon.audit import (
     watch_pairs,
     widened,
 )
+from tests.libraries import Library, every_library
 
 AGENTS, DIM = 8, 40
 Tamper = Callable[[Any, np.random.Generator], None]  # changes the reports of a round in place
@@ -132,6 +133,16 @@ def test_the_bet_against_a_pair_is_fair() -> None:
     wealth = [np.exp(watch(10, honest, seed, 0.8)[-1])[:, *upper].mean(axis=1) for seed in range(200)]
     for share in np.array(wealth).T:
         assert abs(share.mean() - 1) < 4 * share.std() / 200**0.5
+
+
+@every_library
+def test_scores_are_the_same_on_every_library(library: Library) -> None:
+    reports = np.random.default_rng(4).normal(size=(7, 50))
+    counted, trusted = np.arange(7) != 3, np.arange(7) != 5
+    with library.precision():
+        gram = library.array(reports @ reports.T)
+        scores = pair_scores(gram, library.mask(counted), library.mask(trusted))
+        np.testing.assert_allclose(np.asarray(scores), pair_scores(reports @ reports.T, counted, trusted), atol=1e-6)
 
 
 def test_newcomers_come_last() -> None:

@@ -78,7 +78,7 @@ def _shortened(xp: Any, products: Array, counted: Array) -> Array:
     apart = length[:, None] + length[None, :] - 2 * products
     others = counted[None, :] & ~xp.eye(products.shape[0], dtype=xp.bool)
     ordered = xp.sort(xp.where(others, apart, xp.inf), axis=1)
-    usual = xp.take(ordered, (xp.sum(xp.astype(counted, xp.int64)) - 1) // 2, axis=1)
+    usual = xp.take(ordered, (xp.sum(xp.astype(counted, xp.int32)) - 1) // 2, axis=1)
     middle = xp.argmin(xp.where(counted, usual, xp.inf))
     centred = products - products[:, middle][:, None] - products[middle, :][None, :] + products[middle, middle]
     factor = xp.where(counted, shortening(xp.linalg.diagonal(centred), counted, LONGEST), 0.0)
