@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon.audit import BETS
+from guerdon.audit import BETS, TESTS
 from guerdon.evidence import LARGEST
 from guerdon.mechanisms import RESOLUTION
 
@@ -65,7 +65,7 @@ class InformationOracle:
     cost: Any
     num_agents: int
     decay: float = 0.7
-    least: float = 0.01
+    least: float = 0.005
     doubt: float = 20.0
     limit: float = 2.0
     past: list[Remembered] = field(default_factory=list[Remembered])
@@ -73,18 +73,18 @@ class InformationOracle:
 
     def __post_init__(self) -> None:
         if self.wealth is None:
-            self.wealth = [[1.0] * self.num_agents for _ in BETS]
+            self.wealth = [[[1.0] * self.num_agents for _ in TESTS] for _ in BETS]
 
     def against(self, k: int) -> float:
-        """The mean wealth of the bets against k."""
-        return sum(bet[k] for bet in self.wealth) / len(BETS)
+        """The mean wealth of the bets against k, on all tests."""
+        return sum(test[k] for bet in self.wealth for test in bet) / (len(BETS) * len(TESTS))
 
     def pay(self, sent: Vectors, p: Any, nu: int) -> tuple[list[float], Any]:
         """Return the rewards, and the mean gradient of those who are trusted."""
         usable = {k: x - p for k, x in sent.items() if bool(np.all(np.abs(x - p) <= LARGEST))}
         v = shortened(usable, self.limit)
         trusted = [k for k in v if self.against(k) < self.doubt]
-        trusted = trusted if len(trusted) >= 3 else list(v)
+        trusted = trusted if len(trusted) >= 3 and 2 * len(trusted) > len(v) else list(v)
         rewards = [self._reward(k, v, trusted, nu) for k in range(self.num_agents)]
         aggregate = p + sum(v[k] for k in trusted) / len(trusted) if trusted else 0 * p
         self._bet(v, trusted, nu)
@@ -121,17 +121,28 @@ class InformationOracle:
         return min(max(signal / (signal + 1 / nu), self.least), 1.0)
 
     def _bet(self, v: Vectors, trusted: list[int], nu: int) -> None:
-        """Bet against everybody whose score is below those of the trusted."""
+        """Bet that everybody's score is below those of the trusted, and that his report is shorter, or longer."""
         if not v:
             return
         common = sum(self.shrinkage(k, v, trusted, nu) for k in v) / len(v)
         scores = {k: score(v, k, [i for i in trusted if i != k], common) for k in v}
+        lengths = {k: float(v[k] @ v[k]) for k in v}
         for k in v:
             others = [i for i in trusted if i != k]
             if others:
-                below = sum((scores[k] < scores[i]) - (scores[k] > scores[i]) for i in others) / len(others)
+                low, short = below(scores, k, others), below(lengths, k, others)
                 for share, bets in zip(BETS, self.wealth, strict=True):
-                    bets[k] *= 1 + share * below
+                    for test, told in zip(bets, (low, short, -short), strict=True):
+                        test[k] *= 1 + share * told
+
+
+def below(values: dict[int, float], k: int, others: list[int]) -> float:
+    """How often k's value is below the others', less how often above, as a share."""
+    total = 0
+    for i in others:
+        same = abs(values[k] - values[i]) <= 1e-6 * (abs(values[k]) + abs(values[i]))
+        total += 0 if same else 1 if values[k] < values[i] else -1
+    return total / len(others)
 
 
 def score(v: Vectors, k: int, others: list[int], a: float) -> float:
@@ -171,14 +182,15 @@ def decayed_mean(values: list[Any], decay: float) -> Any:
     return sum(w * x for w, x in zip(weights, values, strict=True)) / sum(weights)
 
 
-def predict_running(steps: list[Step], model: Any, decay: float = 0.8, steady: float = 0.95) -> Any:
-    """β times the mean, β by regression of each aggregate on the mean of those before it."""
+def predict_running(steps: list[Step], model: Any, decay: float = 0.8, steady: float = 0.9) -> Any:
+    """β times the mean, β by regression of each aggregate on the mean of those before it, both over its length."""
     if len(steps) < 2:
         return np.zeros_like(model)
     aggregates = [step.aggregate for step in steps]
     above = below = 0.0
     for t in range(1, len(aggregates)):
         before, weight = decayed_mean(aggregates[:t], decay), steady ** (len(aggregates) - 1 - t)
+        weight /= aggregates[t] @ aggregates[t]
         above, below = above + weight * (before @ aggregates[t]), below + weight * (before @ before)
     beta = min(max(above / below, 0.0), 1.5) if below > 0 else 0.0
     return beta * decayed_mean(aggregates, decay)
@@ -242,7 +254,8 @@ def train(
         if dither is None:
             seen = Step(model, aggregate)
         else:
-            seen = dither.observe(model, aggregate, request * noise(last.v, last.trusted), request * len(last.trusted))
+            variance = request * noise(last.v, last.trusted)
+            seen = dither.observe(model, aggregate, p, variance, request * len(last.trusted))
         if seen is not None:
             past.append(seen)
             model = model - step * seen.aggregate
@@ -263,6 +276,7 @@ class DitherOracle:
     finest: float = 0.0
     offset: Any = None
     first: Any = None
+    surprise: Any = None
     answers: list[float] = field(default_factory=list[float])
 
     def place(self, model: Any, t: int) -> Any:
@@ -272,13 +286,14 @@ class DitherOracle:
         self.offset = normals * self.length / math.sqrt(normals @ normals)
         return model + self.offset
 
-    def observe(self, model: Any, aggregate: Any, variance: float, samples: int) -> Step | None:
+    def observe(self, model: Any, aggregate: Any, p: Any, variance: float, samples: int) -> Step | None:
         """Return the step at the end of a pair."""
         if self.first is None:
-            self.first = aggregate
+            self.first, self.surprise = aggregate, aggregate - p
             return None
         response, both = (self.first - aggregate) / 2, (self.first + aggregate) / 2
-        self.answers.append((response @ response / variance - 1 / (2 * samples)) / self.length**2)
+        unforeseen = (self.surprise - (aggregate - p)) / 2
+        self.answers.append((unforeseen @ unforeseen / variance - 1 / (2 * samples)) / self.length**2)
         self.first = None
         return Step(model, both, self.offset, response)
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from guerdon import AffineCost, InformationPay
-from guerdon.audit import BETS, evidence_against
+from guerdon.audit import BETS, TESTS, against_agents
 from guerdon.information import Knowledge
 from guerdon.simulation.paying import Round, settle
 
@@ -57,6 +57,7 @@ def _heavy_noise(key: Any, sizes: Any, dim: int) -> Any:
     return _normal_noise(first, sizes, dim) * stretch[:, None]
 
 
+NO_PROBLEM: Any = None  # information pay knows no more than a server can
 NOISE = {"normal": _normal_noise, "skewed": _skewed_noise, "heavy": _heavy_noise}
 
 
@@ -74,9 +75,10 @@ def _player(rule: InformationPay, rounds: int, dim: int, noise: str) -> Any:
         made_up = jnp.sqrt((signal + 1.0) / dim) * jax.random.normal(theirs, (dim,))
         v = v.at[0].set(factor * v[0] + extra * made_up)
         mask = jax.random.uniform(rows, sizes.shape) < present
-        played = Round(prediction + v, mask, jnp.asarray(NU), prediction, jnp.asarray(1.0), None)
+        pairs = jnp.zeros((len(BETS), len(sizes), len(sizes)))  # nobody copies
+        played = Round(pairs, prediction + v, mask, jnp.asarray(NU), prediction, NO_PROBLEM, prediction)
         settled = settle((rule,), (state,), played)
-        return settled.states[0], (settled.rewards[0], evidence_against(settled.states[0].wealth))
+        return settled.states[0], (settled.rewards[0], against_agents(settled.states[0].wealth))
 
     def one_repetition(key: Any, setting: Any, state: Any) -> Any:
         return jax.lax.scan(functools.partial(one_round, setting), state, jax.random.split(key, rounds))[1]
@@ -116,6 +118,6 @@ def play(
 
 def knowing(noise_scale: float, agents: int = AGENTS, doubted: tuple[int, ...] = ()) -> Knowledge:
     """Return the state of a server who has seen this noise scale for ever, and doubts some agents."""
-    wealth = np.zeros((len(BETS), agents))
-    wealth[:, list(doubted)] = 1e3
+    wealth = np.zeros((len(BETS), len(TESTS), agents))
+    wealth[..., list(doubted)] = 1e3
     return Knowledge(np.full(agents, 1e9 / noise_scale), np.full(agents, 1e9), wealth)

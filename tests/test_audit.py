@@ -4,12 +4,10 @@ import functools
 import itertools
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
-from guerdon.audit import BETS, bet, evidence_against, limit, pair_scores, rank_scores
-from guerdon.evidence import products
+from guerdon.audit import BETS, bet, evidence_against, limit, rank_scores
 from tests.libraries import Library, every_library
 from tests.means import mean
 
@@ -157,62 +155,3 @@ def test_a_rate_of_false_accusations_is_a_probability(alpha: Any) -> None:
 
 def test_the_limit_is_the_logarithm_of_the_odds() -> None:
     assert limit(0.01) == pytest.approx(np.log(100))
-    assert limit(1.0) == 0.0
-
-
-# Scores of pairs.
-
-
-def slow_pairs(gradients: Any, counted: Any) -> Any:
-    agents = len(gradients)
-    here = [k for k in range(agents) if counted[k]]
-    centre = sum(gradients[k] for k in here) / max(len(here), 1)
-    alike: dict[tuple[int, int], float] = {}
-    for i, j in itertools.combinations(here, 2):
-        x, y = gradients[i] - centre, gradients[j] - centre
-        alike[i, j] = float(x @ y) / float(np.sqrt(x @ x) * np.sqrt(y @ y))
-    result = np.zeros((agents, agents))
-    for pair, value in alike.items():
-        less = sum(other < value - 1e-9 for other in alike.values())
-        more = sum(other > value + 1e-9 for other in alike.values())
-        result[pair] = result[pair[::-1]] = (less - more) / (len(alike) - 1) if len(alike) > 1 else 0.0
-    return result
-
-
-@every_library
-@pytest.mark.parametrize("agents", [1, 2, 3, 6])
-def test_pairs_agree_with_the_definition(library: Library, agents: int) -> None:
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        gradients, counted = rng.normal(size=(agents, 8)), rng.random(agents) < 0.9
-        prediction = rng.normal(size=8)  # around which point they are taken does not matter
-        with library.precision():
-            table = products(library.array(gradients), library.mask(counted), library.array(prediction))
-            result = np.asarray(pair_scores(table, library.mask(counted)))
-        np.testing.assert_allclose(result, slow_pairs(gradients, counted), atol=1e-6)
-
-
-def test_pairs_can_be_compiled() -> None:
-    gradients, counted = np.random.default_rng(5).normal(size=(5, 8)), np.array([True, True, False, True, True])
-    table = products(gradients, counted)
-    compiled = jax.jit(jax.vmap(pair_scores))(table[None], counted[None])[0]
-    np.testing.assert_allclose(compiled, pair_scores(table, counted), atol=1e-6)
-
-
-def test_colluders_agree_most_and_honest_pairs_have_mean_zero() -> None:
-    rng, everybody = np.random.default_rng(6), np.ones(6, bool)
-    scores, together = [], []
-    for _ in range(400):
-        gradients = 1 + rng.normal(size=(6, 20))
-        scores.append(pair_scores(products(gradients, everybody), everybody)[0, 1])
-        gradients[1] = gradients[0]
-        together.append(pair_scores(products(gradients, everybody), everybody)[0, 1])
-    assert (np.array(together) == 1).all()
-    honest = mean(scores)
-    assert abs(honest.z(0.0)) < SURE
-    assert honest.error < 0.05
-
-
-def test_identical_gradients_say_nothing_of_pairs() -> None:
-    everybody = np.ones(4, bool)
-    assert (pair_scores(products(np.ones((4, 3)), everybody, np.ones(3)), everybody) == 0).all()

@@ -24,7 +24,7 @@ def pair(dither: Dither, state: Dithering, model: Any, rng: Any, variance: float
         samples = NU * AGENTS
         aggregate = CURVATURE @ placed + np.sqrt(variance / DIM / samples) * rng.normal(size=DIM)
         seen, state = dither.observe(
-            state, np.asarray(t), model, aggregate, np.asarray(variance), np.asarray(float(samples))
+            state, np.asarray(t), model, aggregate, 0 * model, np.asarray(variance), np.asarray(float(samples))
         )
         shown.append(placed)
     return seen, dither.adapt(state, NU), shown
@@ -55,9 +55,9 @@ def test_layers_share_one_offset() -> None:
         dither.init(model), model, np.asarray(0), [rng.normal(size=(2, 3)), rng.normal(size=5)]
     )
     assert sum(float(np.sum(part**2)) for part in placed) == pytest.approx(4.0)
-    one, state = dither.observe(state, np.asarray(0), model, placed, np.asarray(1.0), np.asarray(8.0))
+    one, state = dither.observe(state, np.asarray(0), model, placed, model, np.asarray(1.0), np.asarray(8.0))
     back, state = dither.place(state, model, np.asarray(1), [rng.normal(size=(2, 3)), rng.normal(size=5)])
-    seen, state = dither.observe(state, np.asarray(1), model, back, np.asarray(1.0), np.asarray(8.0))
+    seen, state = dither.observe(state, np.asarray(1), model, back, model, np.asarray(1.0), np.asarray(8.0))
     for part, zero in zip(seen.aggregate, model, strict=True):
         np.testing.assert_allclose(part, zero, atol=1e-12)
     for part, offset in zip(seen.response, seen.offset, strict=True):
@@ -149,7 +149,7 @@ def test_rounds_without_reports_teach_nothing() -> None:
     dither, model = Dither(0.5, COST), np.zeros(DIM)
     state = dither.init(model)
     for t in (0, 1):
-        _, state = dither.observe(state, np.asarray(t), model, model, np.asarray(0.0), np.asarray(0.0))
+        _, state = dither.observe(state, np.asarray(t), model, model, model, np.asarray(0.0), np.asarray(0.0))
     assert float(state.weight) == 0
     assert np.isinf(state.noise_scale)
     assert float(dither.adapt(state, NU).length) == 0.5

@@ -1,5 +1,6 @@
 """Information pay against its transcription, in every odd case, and what it refuses. The theorems are tested apart."""
 
+import itertools
 from typing import Any
 
 import jax
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, InformationPay, PowerCost, Status, explain, gather
-from guerdon.audit import BETS
+from guerdon.audit import BETS, TESTS
 from guerdon.costs import Cost
 from guerdon.evidence import lengths, shortening
 from guerdon.information import Knowledge, noise_scale_bound, surprise
@@ -48,7 +49,7 @@ def rounds(seed: int = 0, number: int = 9) -> list[Any]:
 def doubting(state: Knowledge, *agents: int) -> Knowledge:
     """Return the state with much evidence against some."""
     wealth = np.array(state.wealth)
-    wealth[:, list(agents)] = 5.0
+    wealth[..., list(agents)] = 5.0
     return state._replace(wealth=wealth)
 
 
@@ -83,9 +84,9 @@ def play(rule: InformationPay, played: list[Any], doubted: tuple[int, ...] = (),
 )
 def test_it_agrees_with_the_transcription(numbers: dict[str, Any], doubted: tuple[int, ...], cost: Cost) -> None:
     oracle = InformationOracle(cost, AGENTS, **numbers)
-    for bets in oracle.wealth:
+    for test in itertools.chain(*oracle.wealth):
         for k in doubted:
-            bets[k] = np.exp(5.0)
+            test[k] = np.exp(5.0)
     paid = play(InformationPay(cost, **numbers), rounds(), doubted)
     for (gradients, mask, prediction, nu), (payments, state) in zip(rounds(), paid, strict=True):
         expected, _ = oracle.pay({k: gradients[k] for k in range(AGENTS) if mask[k]}, prediction, nu)
@@ -207,8 +208,8 @@ def test_the_reference_follows_the_evidence() -> None:
     rule, everybody = InformationPay(COST, doubt=10.0), np.ones(5, bool)
     state = rule.init(5)
     assert rule.reference(state, everybody).all()
-    wealth = np.full((len(BETS), 5), np.log(9.99))
-    wealth[:, 1] = np.log(10.01)
+    wealth = np.full((len(BETS), len(TESTS), 5), np.log(9.99))
+    wealth[..., 1] = np.log(10.01)
     state = state._replace(wealth=wealth)
     assert rule.reference(state, everybody).tolist() == [True, False, True, True, True]
     present = np.array([True, True, True, False, False])

@@ -60,7 +60,8 @@ def test_commands_print_what_the_readme_shows(somewhere: Path) -> None:
 
 
 DOCS = [
-    f"docs/{name}.md" for name in ("dashboard", "flower", "information", "ledger", "mechanism", "planner", "simulation")
+    f"docs/{name}.md"
+    for name in ("audit", "dashboard", "flower", "information", "ledger", "mechanism", "planner", "simulation")
 ]
 PAGES = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", *DOCS]
 

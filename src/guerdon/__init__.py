@@ -2,6 +2,7 @@
 
 from guerdon.costs import AffineCost, Cost, ExpressionCost, FunctionCost, PowerCost, check_cost
 from guerdon.evidence import Evidence, gather
+from guerdon.explanations import explain
 from guerdon.game import MinibatchGame
 from guerdon.information import InformationPay
 from guerdon.mechanisms import (
@@ -14,7 +15,6 @@ from guerdon.mechanisms import (
     OutputAgreement,
     Payments,
     Status,
-    explain,
 )
 from guerdon.noise_scale import estimate_noise
 from guerdon.requests import (

@@ -8,17 +8,34 @@ exceeds 1/α, ever, with a probability of at most α (Ville's inequality): one m
 Three bets are made against each agent: that his report scores lower than the others' (it tells less), that it is
 shorter (whoever sends a prediction lacks the noise of samples), and that it is longer. Whoever adds noise to escape the
 second is charged for it by information pay.
+
+Pairs of agents are tested in the same way for reports that agree more than independent samples can: copies, shared
+samples, one agent under two names. Agents found in such a pair are no longer what other pairs are compared with.
 """
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from guerdon.arrays import Array, check_number, namespace
+from guerdon.evidence import shortening
 
 BETS = (0.03, 0.06, 0.12, 0.25, 0.5, 0.95)  # shares of the wealth that are staked, side by side
-IDENTICAL = 0.99  # cosine beyond which two reports are one and the same
 TESTS = ("tells less", "shorter", "longer")  # than the others
+TIE = 1e-6  # relative difference below which two values are the same: single precision tells no more
+IDENTICAL = 0.01  # of their length, by which two reports differ that are one and the same
+FEWEST = 4  # agents, below which no pair can be compared: two, and two others that tell what is common to all
+LONGEST = 1.0  # times the median length of the others' reports, around the one in the middle: longer ones are shortened
+DOUBT = 0.05  # the rate of false alarms at which a pair is no longer compared with
+
+
+class Pair(NamedTuple):
+    """Two agents whose reports agree too well, and the logarithm of the evidence."""
+
+    first: int
+    second: int
+    evidence: float
 
 
 def rank_scores(values: Array, counted: Array, reference: Array) -> Array:
@@ -29,7 +46,8 @@ def rank_scores(values: Array, counted: Array, reference: Array) -> Array:
     """
     xp = namespace(values)
     others = xp.astype(reference[None, :] & ~xp.eye(values.shape[0], dtype=xp.bool), values.dtype)
-    above = xp.sum(others * xp.sign(values[None, :] - values[:, None]), axis=1)
+    gap, sizes = values[None, :] - values[:, None], xp.abs(values[None, :]) + xp.abs(values[:, None])
+    above = xp.sum(others * xp.where(xp.abs(gap) > TIE * sizes, xp.sign(gap), 0.0), axis=1)
     count = xp.sum(others, axis=1)
     return xp.where(counted & (count > 0), above / xp.where(count > 0, count, 1.0), 0.0)
 
@@ -40,66 +58,98 @@ def agent_scores(score: Array, length: Array, counted: Array, reference: Array) 
     return namespace(low).stack([low, short, -short])
 
 
-def copying(products: Array, counted: Array, reference: Array, wealth: Array, alpha: float = 0.001) -> Array:
+def copying(products: Array, counted: Array, wealth: Array, alpha: float = 0.001) -> Array:
     """Tell who sends copies: reports that are all but identical in this round, or too alike in earlier ones.
 
-    `wealth` is that of the bets against pairs before this round; of all pairs of honest agents together a share `alpha`
-    is ever taken for copies. Where that would be more than half of the agents, it is nobody: then something else is
-    wrong.
+    `products` are those of `guerdon.evidence.products`, `wealth` that of the bets against pairs before this round. Of
+    all pairs of honest agents together a share `alpha` is ever taken for copies. Where that would be more than half of
+    the agents, it is nobody: then something else is wrong.
     """
     xp = namespace(products)
     both = counted[:, None] & counted[None, :] & ~xp.eye(counted.shape[0], dtype=xp.bool)
-    pairs = max(1, counted.shape[0] * (counted.shape[0] - 1) // 2)
-    suspected = evidence_against(wealth) > limit(alpha / pairs)
-    joint, own = _agreement(products, counted & reference)
-    scale = xp.sqrt(xp.clip(own * own.T, 0.0, None))
-    same = (scale > 0) & (joint > IDENTICAL * scale)
+    square = xp.linalg.diagonal(products)
+    sizes = square[:, None] + square[None, :]
+    same = sizes - 2 * products < IDENTICAL**2 * sizes
+    suspected = evidence_against(wealth) > pair_limit(alpha, counted.shape[0])
     copies = xp.any(both & (same | suspected), axis=1)
     few = 2 * xp.sum(xp.astype(copies, xp.int32)) <= xp.sum(xp.astype(counted, xp.int32))
     return copies & few
 
 
-def pair_scores(products: Array, counted: Array, reference: Array) -> Array:
-    """Return how often two agents' reports agree more than those of other pairs, less how often less, as a share.
+def pair_scores(products: Array, counted: Array, reference: Array | None = None) -> Array:
+    """Return how often two agents' deviations agree more than those of other pairs, less how often less, as a share.
 
-    `products` are those of `guerdon.evidence.products`, around any point. Agreement is the inner product of what the
-    two reports differ by from the mean of all others in the reference. Honest agents draw their own samples, so any two
-    of them are like any other two: 1 for the pair that agrees most, 0 on the diagonal and for who is not counted.
+    `products` are those of `guerdon.evidence.products`, around any point. 1 for the pair that agrees most, 0 on the
+    diagonal, for who is not counted, and where fewer than four are. `reference` tells which agents' pairs the others
+    are compared with (default: all).
+
+    How well i and j agree is the mean of ⟨X_i − X_a, X_j − X_b⟩ over all other a ≠ b of the reference, relative to the
+    lengths of both deviations. For independent samples it has mean 0, also where somebody among i, j, a and b used
+    fewer samples or sent something else: so a third party's doing makes no honest pair look alike.
     """
     xp = namespace(products)
-    compared = counted & reference
-    joint, _ = _agreement(products, compared)
+    trusted = counted if reference is None else counted & reference
+    alike = _alikeness(xp, _shortened(xp, products, counted), trusted)
+    upper, across = (xp.asarray(index) for index in np.triu_indices(products.shape[0], k=1))
+    values = alike[upper, across]
+    compared = trusted[upper] & trusted[across]
+    ordered = xp.sort(xp.where(compared, values, xp.inf))
+    below, reached = (
+        xp.astype(xp.searchsorted(ordered, values, side=side), values.dtype) for side in ("left", "right")
+    )
+    pairs = xp.sum(xp.astype(compared, values.dtype))
+    others = pairs - xp.astype(compared, values.dtype)
+    valid = counted[upper] & counted[across] & (others > 0) & (xp.sum(xp.astype(trusted, xp.int32)) >= FEWEST)
+    score = xp.where(valid, (below + reached - pairs) / xp.where(others > 0, others, 1.0), 0.0)
+    return _matrix(xp, score, products.shape[0])
+
+
+def _shortened(xp: Any, products: Array, counted: Array) -> Array:
+    """Return the products around the report in the middle; those longer than usual are shortened to the usual."""
+    length = xp.linalg.diagonal(products)
+    apart = length[:, None] + length[None, :] - 2 * products
+    others = counted[None, :] & ~xp.eye(products.shape[0], dtype=xp.bool)
+    ordered = xp.sort(xp.where(others, apart, xp.inf), axis=1)
+    usual = xp.take(ordered, (xp.sum(xp.astype(counted, xp.int32)) - 1) // 2, axis=1)
+    middle = xp.argmin(xp.where(counted, usual, xp.inf))
+    centred = products - products[:, middle][:, None] - products[middle, :][None, :] + products[middle, middle]
+    factor = xp.where(counted, shortening(xp.linalg.diagonal(centred), counted, LONGEST), 0.0)
+    return centred * factor[:, None] * factor[None, :]
+
+
+def _alikeness(xp: Any, products: Array, trusted: Array) -> Array:
+    """Return, per pair, the mean of ⟨X_i − X_a, X_j − X_b⟩ over a ≠ b, both trusted, relative to both lengths."""
     agents = products.shape[0]
+    own = xp.astype(trusted, products.dtype)
+    length = xp.linalg.diagonal(products)
+    apart = xp.where(xp.eye(agents, dtype=xp.bool), 0.0, products)
+    row = apart @ own  # Σ_a ⟨X_i, X_a⟩, a ≠ i
+    total = xp.sum(own * row)
+    left, right, both = own[:, None], own[None, :], apart * (own[:, None] * own[None, :])
+    count = xp.sum(own) - left - right  # of other trusted agents
+    lean = (row[:, None] - right * apart) + (row[None, :] - left * apart)
+    common = total - 2 * left * row[:, None] - 2 * right * row[None, :] + 2 * both
+    alike = apart - lean / _positive(count) + common / _positive(count * (count - 1))
+    others = xp.sum(own) - own
+    square = length - 2 * row / _positive(others) + (total - 2 * own * row) / _positive(others * (others - 1))
+    size = xp.sqrt(xp.clip(square, 0.0, None))
+    scale = size[:, None] * size[None, :]
+    return xp.where(scale > 0, alike / xp.where(scale > 0, scale, 1.0), 0.0)
+
+
+def _positive(count: Array) -> Array:
+    return namespace(count).where(count > 0, count, 1.0)
+
+
+def _matrix(xp: Any, score: Array, agents: int) -> Array:
+    """Return the scores of all pairs as a symmetric matrix (agents, agents), 0 on its diagonal."""
+    if agents < 2:
+        return xp.zeros((agents, agents), dtype=score.dtype)
     upper, across = np.triu_indices(agents, k=1)
-    if not len(upper):
-        return xp.zeros_like(products)
-    ranked = compared[upper] & compared[across]
-    number = xp.sum(xp.astype(ranked, products.dtype))
-    values = joint[upper, across]
-    ordered = xp.sort(xp.where(ranked, values, xp.inf))
-    below, reached = (xp.searchsorted(ordered, values, side=side) for side in ("left", "right"))
-    rivals = number - xp.astype(ranked, products.dtype)
-    score = (xp.astype(below + reached, products.dtype) - number) / xp.where(rivals > 0, rivals, 1.0)
-    score = xp.where(counted[upper] & counted[across] & (rivals > 0), score, 0.0)
     position = np.zeros((agents, agents), dtype=np.int64)
     position[upper, across] = position[across, upper] = np.arange(len(upper))
-    return xp.where(xp.asarray(~np.eye(agents, dtype=bool)), score[xp.asarray(position)], 0.0)
-
-
-def _agreement(products: Array, reference: Array) -> tuple[Array, Array]:
-    """Return ⟨x_i − r, x_j − r⟩ and ‖x_i − r‖² of all pairs (i, j), r the mean of the reference without i and j."""
-    xp = namespace(products)
-    own = xp.astype(reference, products.dtype)
-    square = xp.linalg.diagonal(products)
-    with_all = products @ own  # ⟨x_i, sum of the reference⟩
-    total = own @ with_all
-    rest = xp.sum(own) - own[:, None] - own[None, :]
-    rest = xp.where(rest > 0, rest, 1.0)
-    mine = with_all[:, None] - (own * square)[:, None] - own[None, :] * products  # ⟨x_i, sum of the rest⟩
-    drop = own * (2 * with_all - square)
-    others = total - drop[:, None] - drop[None, :] + 2 * own[:, None] * own[None, :] * products
-    joint = products - (mine + mine.T) / rest + others / rest**2
-    return joint, square[:, None] - 2 * mine / rest + others / rest**2
+    off = xp.asarray(~np.eye(agents, dtype=bool))
+    return xp.where(off, score[xp.asarray(position)], 0.0)
 
 
 def bet(wealth: Array, scores: Array) -> Array:
@@ -122,13 +172,52 @@ def evidence_against(wealth: Array) -> Array:
 
 def against_agents(wealth: Array) -> Array:
     """Return the evidence against each agent, all bets on all tests together."""
-    xp = namespace(wealth)
-    return evidence_against(xp.reshape(wealth, (-1, wealth.shape[-1])))
+    return evidence_against(namespace(wealth).reshape(wealth, (-1, wealth.shape[-1])))
 
 
-def limit(alpha: float) -> float:
+def limit(alpha: float) -> Any:
     """Return the evidence beyond which an agent is accused, at a rate `alpha` of false accusations."""
     check_number("alpha", alpha, minimum=0, inclusive=False)
-    if alpha > 1:
-        raise ValueError(f"`alpha` must be at most 1, got {alpha!r}")
+    if alpha >= 1:
+        raise ValueError(f"`alpha` must be a number above 0 and below 1, such as 0.001, got {alpha!r}")
     return math.log(1 / alpha)
+
+
+def pair_limit(alpha: float, num_agents: int) -> Any:
+    """Return the evidence beyond which a pair is accused, at a rate `alpha` for all pairs together (Bonferroni)."""
+    return limit(alpha) + math.log(max(num_agents * (num_agents - 1) // 2, 1))
+
+
+def first_pairs(num_agents: int) -> Any:
+    """Return the wealth of the bets against all pairs (bets, agents, agents) before the first round."""
+    return np.zeros((len(BETS), num_agents, num_agents))
+
+
+def watch_pairs(wealth: Any, products: Any, counted: Any) -> Any:
+    """Return the wealth of the bets against all pairs after a round, in NumPy; newcomers come last.
+
+    `products` are those of `guerdon.evidence.products`. To be kept in a run's checkpoint as {"audit": {"pairs": …}}.
+
+    >>> reports = np.random.default_rng(0).normal(size=(5, 40))
+    >>> reports[1] = reports[0]
+    >>> wealth = watch_pairs(first_pairs(5), reports @ reports.T, np.ones(5, dtype=bool))
+    >>> round(float(evidence_against(wealth)[0, 1]), 2)
+    0.28
+    """
+    wealth = widened(wealth, len(counted))
+    doubted = np.any(evidence_against(wealth) >= pair_limit(DOUBT, len(counted)), axis=0)
+    enough = np.count_nonzero(counted & ~doubted) >= FEWEST
+    return bet(wealth, pair_scores(products, counted, ~doubted if enough else None))
+
+
+def suspicious_pairs(wealth: Any, alpha: float) -> list[Pair]:
+    """Return the pairs against whom the evidence is sufficient, the most suspicious first."""
+    evidence = evidence_against(np.asarray(wealth))
+    first, second = np.nonzero(np.triu(evidence >= pair_limit(alpha, len(evidence)), k=1))
+    found = [Pair(i, j, float(evidence[i, j])) for i, j in zip(first.tolist(), second.tolist(), strict=True)]
+    return sorted(found, key=lambda pair: -pair.evidence)
+
+
+def widened(wealth: Any, num_agents: int) -> Any:
+    """Return the wealth of bets (bets, agents, …) for more agents: against newcomers nothing is known."""
+    return np.pad(wealth, [(0, 0)] + [(0, num_agents - size) for size in wealth.shape[1:]])

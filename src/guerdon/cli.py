@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.markup import escape
 
 import guerdon
-from guerdon import cli_dashboard, cli_flower, cli_ledger
+from guerdon import cli_audit, cli_dashboard, cli_flower, cli_ledger
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.evidence import gather
+from guerdon.explanations import explain
 from guerdon.files import read_gradients
 from guerdon.game import MinibatchGame
 from guerdon.mechanisms import (
@@ -24,7 +25,6 @@ from guerdon.mechanisms import (
     KnownVariance,
     OutputAgreement,
     VarianceRule,
-    explain,
 )
 from guerdon.terminal import (
     certificate_report,
@@ -55,6 +55,9 @@ app = typer.Typer(
 app.add_typer(cli_ledger.app, name="ledger")
 app.add_typer(cli_flower.app, name="flower")
 app.command(epilog="Example: [bold]guerdon dashboard --db guerdon.db[/]")(cli_dashboard.dashboard)
+app.command(
+    epilog="Examples: [bold]guerdon audit --db guerdon.db --out audit.svg[/], [bold]guerdon audit heart --settle[/]"
+)(cli_audit.audit)
 
 
 class RuleName(StrEnum):

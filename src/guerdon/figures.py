@@ -125,6 +125,60 @@ def plan_figure(report: dict[str, Any], title: str) -> "Figure":
     return figure
 
 
+def audit_figure(
+    rounds: Any, evidence: Any, names: Sequence[str], accused: Sequence[int | None], alpha: float, title: str
+) -> "Figure":
+    """Draw the evidence against each agent over the rounds, as odds, and the line beyond which he is accused.
+
+    `evidence` (rounds, agents) is a logarithm; `accused` are indices of rounds, None for who is not accused.
+    """
+    import numpy as np
+    from matplotlib.ticker import MaxNLocator
+
+    figure, (axes,) = panels([_no_math(title)], width=7.2, height=4.6)
+    powers, threshold = np.asarray(evidence) / np.log(10), -np.log10(alpha)
+    innocent = [index for index, since in enumerate(accused) if since is None]
+    for index in innocent:
+        label = "not accused" if index == innocent[0] else None
+        axes.plot(rounds, powers[:, index], color=BLUE, linewidth=1.0, alpha=0.55, label=label)
+    guilty = [(index, since) for index, since in enumerate(accused) if since is not None]
+    for index, since in guilty:
+        axes.plot(rounds, powers[:, index], color=RED, linewidth=1.8)
+        axes.plot([rounds[since]], [powers[since, index]], "o", color=RED, zorder=5)
+    _name_ends(axes, rounds, powers, [(index, f"{names[index]}, round {rounds[since]}") for index, since in guilty])
+    axes.axhline(threshold, color=GREY, linewidth=1.2, linestyle="--", label=f"accused: {1 / alpha:,.0f} to 1")
+    lowest = float(powers[:, innocent].min(initial=0.0))
+    axes.set_ylim(min(-1.5, 1.1 * lowest), 1.3 * max(threshold, float(powers.max())))  # room for the legend
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter(_as_odds)
+    axes.set_xlabel("round")
+    axes.set_ylabel("evidence against, as odds")
+    legend(axes, "upper left")
+    return figure
+
+
+def _as_odds(power: float, _: int) -> str:
+    """Return a power of ten as odds: $10^3$ to 1."""
+    return f"$10^{{{power:.0f}}}$ to 1" if power > 0 else "even" if power == 0 else f"1 to $10^{{{-power:.0f}}}$"
+
+
+def _name_ends(axes: Any, rounds: Any, heights: Any, labels: Sequence[tuple[int, str]]) -> None:
+    """Write names at the right ends of curves, apart from each other where the curves are not."""
+    room = 0.055 * max(float(heights.max()), 1.0)
+    below = -float("inf")
+    for index, label in sorted(labels, key=lambda one: float(heights[-1, one[0]])):
+        height = max(float(heights[-1, index]), below + room)
+        below = height
+        place = (rounds[-1], height)
+        axes.annotate(_no_math(label), place, xytext=(6, 0), textcoords="offset points", color=RED, va="center")
+
+
+def _no_math(text: str) -> str:
+    """Return text that matplotlib prints as it is: names may hold dollars, long ones are cut."""
+    return (text if len(text) <= 60 else text[:59] + "…").replace("$", r"\$")
+
+
 def _mark_best(axes: Any, best: int, utility: float) -> None:
     label = f"best response: {best}" if best else "best response: decline"
     axes.plot([best], [utility], "o", color=RED, zorder=5, clip_on=False)

@@ -312,32 +312,15 @@ class FlatPay:
         return Payments(reward, nothing, nothing, nothing, status), state
 
 
-def explain(payments: Payments, cost: Cost, request: int) -> list[str]:
-    """Return, for each agent, why he was paid what he was paid, in plain words."""
-    asked = f"{cost(int(request)):.4g} for the {request} samples asked for"
-    return [
-        _explain_paid(asked, float(reward - cost(int(request))), float(distance), float(expected))
-        if Status(int(status)) is Status.PAID
-        else f"nothing: {_REASONS[Status(int(status))]}"
-        for reward, distance, expected, _, status in zip(*payments, strict=True)
-    ]
+def padded(empty: Any, state: Any) -> Any:
+    """Return a mechanism's state for the agents of `empty`, of whom the first ones have the given state.
 
-
-def _explain_paid(asked: str, extra: float, distance: float, expected: float) -> str:
-    if distance != distance:  # NaN: the rule does not look at distances
-        return f"{asked}, whatever was sent"
-    amount = f"plus {extra:.4g}" if extra >= 0 else f"less {-extra:.4g}"
-    side = "closer to the others than" if distance <= expected else "further from the others than"
-    return f"{asked}, {amount}: at distance {distance:.4g}, {side} the {expected:.4g} of honest work"
-
-
-_REASONS = {
-    Status.DECLINED: "he did not take part",
-    Status.ALONE: "nobody else took part, so there is nothing to compare him with",
-    Status.TOO_FEW: "only two took part, and one other gradient does not tell how much gradients vary",
-    Status.NO_VARIANCE: "all gradients were identical, so distances have no scale",
-    Status.INVALID: "what he sent cannot be computed with (NaN, infinity, too large or malformed); he counts as absent",
-}
+    Newcomers, who come last, start from nothing; so does everybody where there is no state, or that of another rule.
+    """
+    if type(state) is not type(empty):
+        return empty
+    parts = zip(empty, state, strict=True)
+    return type(empty)(*(np.concatenate([old, new[..., old.shape[-1] :]], axis=-1) for new, old in parts))
 
 
 def _no_history(num_agents: int) -> History:

@@ -21,10 +21,9 @@ from guerdon import (
     noise_scale_request,
 )
 from guerdon.agents import zero
-from guerdon.audit import evidence_against, limit
+from guerdon.audit import against_agents, evidence_against, limit
 from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD, broadcast
-from guerdon.flower.comparison import first_pairs, watch_pairs
 from guerdon.ledger import Ledger
 from guerdon.predictions import LastAggregate, RunningMean, ZeroPrediction
 from tests.flower.conftest import Make
@@ -72,7 +71,7 @@ def test_rewards_are_those_of_the_simulator(prediction: Any, dither: Any, reward
     assert pay_of(result) == pytest.approx(expected, rel=2e-4, abs=2e-3)
     assert vector(result.arrays) == pytest.approx(-STEP * along.sum(axis=0), abs=1e-5)
     state = ledger.resume("run").state  # type: ignore[union-attr]
-    assert (evidence_against(state.wealth) > np.log(RULE.doubt)).tolist() == [False] * 5 + [True]
+    assert (against_agents(state.wealth) > np.log(RULE.doubt)).tolist() == [False] * 5 + [True]
     assert ledger.verify().holds
 
 
@@ -213,18 +212,6 @@ def test_pairs_who_copy_each_other_are_seen(rewarded: Make, ledger: Ledger) -> N
     pairs = ledger.resume("run").arrays["audit"]["pairs"]  # type: ignore[union-attr]
     assert pairs.shape == (6, 6, 6)
     assert np.argwhere(evidence_against(pairs) > limit(0.01)).tolist() == [[4, 5], [5, 4]]
-
-
-def test_pairs_grow_with_the_agents() -> None:
-    alike = np.eye(3) + 0.9 * np.eye(3)[[1, 0, 2]]
-    once = watch_pairs(None, alike, np.ones(3, dtype=bool))
-    assert once.shape == first_pairs(3).shape
-    assert (once[:, 0, 1] > 0).all()
-    wider = np.zeros((4, 4))
-    wider[:3, :3] = alike
-    again = watch_pairs(once, wider, np.array([True, True, True, False]))
-    assert again[:, :3, :3] == pytest.approx(2 * once)
-    assert not again[:, 3].any()
 
 
 def test_nothing_is_remembered_of_a_prediction_that_another_app_does_not_make(

@@ -219,7 +219,7 @@ def test_bad_input_is_named(ledger: Ledger, change: dict[str, Any], message: str
         (OutputAgreement(FunctionCost(lambda s: s + 1)), "`cost` must be one that can be written down"),
         (
             GenieAided(AffineCost(1, 1), KnownVariance(1.0)),
-            "`mechanism` must be an OutputAgreement, InformationPay or FlatPay",
+            "`mechanism` must be an OutputAgreement, an Info",
         ),
     ],
 )

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from guerdon.costs import ExpressionCost
 from guerdon.ledger.money import format_amount
+from guerdon.ledger.rules import looks_at
 from guerdon.ledger.tables import AnyRow
 
 
@@ -23,12 +24,19 @@ def formula(payment: AnyRow) -> Formula | None:
     total = format_amount(payment.amount)
     if json.loads(payment.rule)["rule"] == "flat" or payment.variance is None:
         return Formula("R = h(ν)", f"h({nu}) = {total}")
-    slope = float(cost.slope(nu))
-    filled = (
-        f"{_number(float(cost(nu)))} + {_number(slope)} · {nu}² ÷ {_number(payment.variance)} · "
-        f"({_number(payment.expected_distance)} − {_number(payment.distance)}) = {total}"
+    told = looks_at(payment.rule) == "information"
+    first, second = (
+        (-payment.distance, -payment.expected_distance) if told else (payment.expected_distance, payment.distance)
     )
-    return Formula("R = h(ν) + h′(ν) · ν² ÷ V · (E − D)", filled)
+    filled = (
+        f"{_number(float(cost(nu)))} + {_number(float(cost.slope(nu)))} · {nu}² ÷ {_number(payment.variance)} · "
+        f"({_number(first)} − {_bracketed(second)}) = {total}"
+    )
+    return Formula(f"R = h(ν) + h′(ν) · ν² ÷ V · ({'I − J' if told else 'E − D'})", filled)
+
+
+def _bracketed(value: float) -> str:
+    return _number(value) if value >= 0 else f"({_number(value)})"
 
 
 def _number(value: float) -> str:

@@ -19,6 +19,7 @@ from guerdon.ledger import render
 from guerdon.ledger.errors import UnavailableError
 from guerdon.ledger.money import format_amount
 from guerdon.ledger.queries import common_accounts, find_payout
+from guerdon.ledger.rules import looks_at
 from guerdon.ledger.statements import statement as whole_statement
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -112,7 +113,8 @@ def run(request: Request, number: str) -> HTMLResponse:
     with source_of(request).reading() as connection:
         row = queries.need_run(connection, number_in(number, "run"))
         rule, unit = views.rule_words(row.rule), read_head(connection).unit
-    return show(request, "run.html", run=row, state=views.state_of(row), unit=unit, rule=rule)
+    state, looks = views.state_of(row), looks_at(row.rule)
+    return show(request, "run.html", run=row, state=state, unit=unit, rule=rule, looks_at=looks)
 
 
 @router.get("/agents")

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, case, func, literal, select
+from sqlalchemy import Connection, case, func, select
 
 from guerdon.costs import ExpressionCost
 from guerdon.ledger import tables
@@ -291,10 +291,8 @@ def _read_payments(connection: Connection, number: int, after: int) -> Any:
     """
     paid = payments.c
     code = case({label: status for label, status in STATUS_CODES.items()}, value=paid.status, else_=-1)  # noqa: C416
-    none = literal(-1.0)  # no distance is negative
     query = select(
-        paid.record, paid.position, code, paid.amount, func.coalesce(paid.distance, none),
-        func.coalesce(paid.expected_distance, none),
+        paid.record, paid.position, code, paid.amount, paid.distance, paid.expected_distance,
     ).join(rounds, rounds.c.record == paid.record)  # fmt: skip
     chosen = query.where(rounds.c.run == number, rounds.c.record > after).order_by(paid.record, paid.position)
     result: Any = connection.execute(chosen)
@@ -314,8 +312,8 @@ def _extend(known: RunData, played: Sequence[AnyRow], paid: Any) -> RunData:
         "position": paid["position"],
         "status": paid["status"],
         "reward": paid["amount"],
-        "distance": np.where(paid["distance"] < 0, np.nan, paid["distance"]),
-        "expected": np.where(paid["expected"] < 0, np.nan, paid["expected"]),
+        "distance": paid["distance"],
+        "expected": paid["expected"],
     }
     grown = {name: np.concatenate([getattr(known, name), values]) for name, values in added.items()}
     return known._replace(

@@ -22,6 +22,7 @@ import numpy as np
 
 from guerdon.dashboard.queries import RunData
 from guerdon.ledger.money import MICRO
+from guerdon.ledger.rules import looks_at
 from guerdon.mechanisms import Status
 from guerdon.quantiles import f_quantile, student_quantile
 
@@ -114,7 +115,12 @@ def interval(gains: Any, level: float) -> tuple[float | None, float | None, str]
 
 
 def distance_ratios(data: RunData) -> Any:
-    """Return D/E per payment, NaN where the rule looked at no distance."""
+    """Return D/E per payment, NaN where the rule looked at no distance.
+
+    Under information pay D and E are no distances, but what a report failed to tell; both may be negative.
+    """
+    if looks_at(data.rule) != "distance":
+        return np.full(len(data.distance), np.nan)
     return data.distance / data.expected
 
 

@@ -10,6 +10,7 @@ from guerdon.dashboard.explanations import Formula, formula
 from guerdon.dashboard.queries import AgentRow, RunRow, evidence_of
 from guerdon.dashboard.source import read_head
 from guerdon.ledger.money import plain_amount
+from guerdon.ledger.rules import looks_at
 from guerdon.ledger.statements import Line, read_lines
 
 QUIET = 120.0  # seconds without a round after which a run may count as quiet
@@ -50,6 +51,8 @@ def rule_words(rule: str) -> str:
     settings: dict[str, Any] = json.loads(rule)
     if settings.get("rule") == "flat":
         return "flat pay"
+    if looks_at(rule) == "information":
+        return f"information pay, decay {settings['decay']:g}"
     variance: dict[str, Any] = settings.get("variance", {})
     words = RULES.get(variance.get("kind", ""), str(settings.get("rule")))
     decay = variance.get("decay")

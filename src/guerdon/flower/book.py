@@ -16,8 +16,8 @@ from guerdon.information import InformationPay
 from guerdon.ledger import Ledger
 from guerdon.ledger.errors import RefusedError, UnavailableError
 from guerdon.ledger.money import LARGEST, MICRO
-from guerdon.ledger.replay import padded
-from guerdon.mechanisms import Mechanism, Payments, Status
+from guerdon.mechanisms import Mechanism, Payments, Status, padded
+from guerdon.verdicts import held_back
 
 if TYPE_CHECKING:
     from guerdon.ledger.statements import Payslip
@@ -136,9 +136,15 @@ class Book:
         if not isinstance(self.mechanism, InformationPay):
             return np.ones(len(reports), dtype=bool)
         round_ = self._round(reports)
-        found = self.mechanism.reference(round_.state, round_.sent)
+        usable = np.array([index is not None and reports[index].usable for index in round_.where], dtype=bool)
+        found = self.mechanism.reference(round_.state, usable)
         trusted = {name for name, kept in zip(round_.accounts, found.tolist(), strict=True) if kept}
         return np.array([report.member.account in trusted for report in reports], dtype=bool)
+
+    def places(self, reports: Sequence[Report]) -> list[int | None]:
+        """Return where the run's agents have the sender of each report; None: nowhere yet."""
+        known = {name: place for place, name in enumerate(self._roster)}
+        return [known.get(report.member.account) for report in reports]
 
     def settle(self, request: Request, reports: Sequence[Report], evidence: Evidence) -> Settled:
         """Return what a round pays, given a report and evidence for each node that was asked."""
@@ -168,7 +174,7 @@ class Book:
         if not self.escrow:
             return np.zeros(len(payments.reward))
         cost: Any = getattr(self.mechanism, "cost")  # noqa: B009 - every rule has one, the protocol does not say so
-        return np.clip(payments.reward, 0.0, max(0.0, cost(request) - request * cost.slope(request)))
+        return held_back(payments.reward, cost, request)
 
     def record(self, settled: Settled, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
         """Write a round into the ledger, with all that is needed to go on after it."""
@@ -217,12 +223,3 @@ def _patiently(call: Callable[[], Found]) -> Found:
 def _scattered(values: Any, where: Sequence[int | None]) -> Any:
     """Return the values of reports as values of accounts: zero where there is no report."""
     return np.array([0 if index is None else values[index] for index in where], dtype=values.dtype)
-
-
-def scattered_pairs(values: Any, where: Sequence[int | None]) -> Any:
-    """Return numbers of pairs of reports as those of pairs of accounts: zero where there is no report."""
-    spread = np.zeros((len(where), len(where)))
-    known = np.array([index is not None for index in where])
-    chosen = [index for index in where if index is not None]
-    spread[np.ix_(known, known)] = values[np.ix_(chosen, chosen)]
-    return spread

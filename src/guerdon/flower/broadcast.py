@@ -88,17 +88,21 @@ class Broadcast:
         return ArrayRecord({name: Array(moved[name]) if name in moved else old for name, old in model.items()})
 
     def observe(
-        self, model: ArrayRecord, aggregate: list[np.ndarray], variance: Any, samples: int, request: int
+        self, model: ArrayRecord, aggregate: list[np.ndarray], prediction: Any, noise: tuple[Any, int], request: int
     ) -> Seen | None:
         """Return what to step along from `model` and learn from, or None if the pair is not at its end.
 
-        `aggregate` is the mean of what was sent, over `samples` in all; `variance` is that of a single one.
+        `aggregate` is the mean of what was sent, `prediction` what was expected of it (None: nothing), and `noise` the
+        variance of a single sample's gradient, and how many samples there are in all.
         """
         layers = as_layers(model, self._names)
         if self.dither is None:
             return Seen(layers, aggregate)
-        half, count = np.asarray(int(self._second)), np.asarray(float(samples))
-        seen, self._seen = self.dither.observe(self._state, half, layers, aggregate, variance, count)
+        half, (variance, samples) = np.asarray(int(self._second)), noise
+        expected = [0 * part for part in aggregate] if prediction is None else prediction
+        seen, self._seen = self.dither.observe(
+            self._state, half, layers, aggregate, expected, variance, np.asarray(float(samples))
+        )
         ended, self._second = self._second, not self._second
         self._state = self.dither.adapt(self._seen, request) if ended else self._seen
         return seen if ended else None

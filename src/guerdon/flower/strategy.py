@@ -14,9 +14,9 @@ from guerdon.arrays import check_choice
 from guerdon.broadcasts import Dither
 from guerdon.evidence import gather
 from guerdon.flower import recovery
-from guerdon.flower.book import Book, Settled, scattered_pairs
+from guerdon.flower.book import Book, Settled
 from guerdon.flower.broadcast import Broadcast, check_terms
-from guerdon.flower.comparison import Comparison, Outlook, as_layers, compare, watch_pairs
+from guerdon.flower.comparison import Comparison, Outlook, Terms, among, as_layers, compare
 from guerdon.flower.fedsgd import FedSGD
 from guerdon.flower.messages import GRADIENTS, MODELS, PAY, REQUEST, Request, with_records
 from guerdon.flower.nodes import Member, MembersGrid
@@ -88,8 +88,8 @@ class Rewarded(Strategy):
         self._owns_ledger = self.ledger is not ledger
         self._weight: str | None = next((w for w in (getattr(x, "weighted_by_key", None) for x in layers) if w), None)
         self._book = Book(self.ledger, run, mechanism, liability, escrow)
-        informed = isinstance(mechanism, InformationPay)
-        self._outlook: Outlook | None = Outlook(prediction or RunningMean()) if informed else None
+        outlook = Outlook(prediction or RunningMean())
+        self._outlook: Outlook | None = outlook if isinstance(mechanism, InformationPay) else None
         self._broadcast = Broadcast(dither)
         self._pairs: np.ndarray | None = None  # the bets against pairs of agents
         self._before = recovery.snapshot(strategy)
@@ -114,7 +114,7 @@ class Rewarded(Strategy):
         log.info("\t├──> Paid rounds of run %r, recorded in %s", self.run, self.ledger.where)
         log.info("\t│\t├── Rule: %s, cost %s", rule, cost)
         if self._outlook is not None or self._broadcast.dither is not None:
-            known = None if self._outlook is None else self._outlook.prediction
+            known = self._outlook and self._outlook.prediction
             log.info("\t│\t├── Prediction: %s, dither: %s", known, self._broadcast.dither)
         log.info("\t│\t└── Nodes: %s", "anonymous ones too" if self.allow_anonymous else "with enrolled keys only")
         self.strategy.summary()
@@ -178,9 +178,10 @@ class Rewarded(Strategy):
         received = list(replies)
         rules = Rules(self._template.after(self._model), self._request, self._weight, self.require_signatures)
         reports = sort_replies(self._asked, received, rules)
-        settled, comparison = self._settle(self._request, reports, self._origin(), self._book.trusted(reports))
+        terms = self._terms(reports)
+        settled, comparison = self._settle(self._request, reports, terms)
         self._observe(reports, settled, comparison)
-        self._learn(settled, comparison)
+        self._learn(settled, comparison, terms.origin)
         number, failure = server_round + self._offset, None
         arrays, metrics = None, None
         try:
@@ -303,22 +304,25 @@ class Rewarded(Strategy):
             return self._outlook.expected(self._sent, moves=self._steps is None)
         return read_arrays(self._sent) if self._steps is None else None
 
-    def _settle(
-        self, request: Request, reports: list[Report], origin: Arrays | None, trusted: Any
-    ) -> tuple[Settled, Comparison]:
-        """Return what the round pays, and for what; whoever would keep the others from being paid is refused."""
+    def _terms(self, reports: list[Report]) -> Terms:
+        """Return what this round's reports are compared by."""
         names = [] if self._template is None else self._template.compared
-        compared = compare(reports, names, origin, self.mechanism, trusted)
+        pairs = among(self._pairs, self._book.places(reports))
+        return Terms(names, self._origin(), self.mechanism, self._book.trusted, pairs)
+
+    def _settle(self, request: Request, reports: list[Report], terms: Terms) -> tuple[Settled, Comparison]:
+        """Return what the round pays, and for what; whoever would keep the others from being paid is refused."""
+        compared = compare(reports, terms)
         usable = sum(report.usable for report in reports)
         self._form = agree(reports, self._form)
         if sum(report.usable for report in reports) < usable:
-            compared = compare(reports, names, origin, self.mechanism, trusted)
+            compared = compare(reports, terms)
         compared.annotate(reports)
         settled = self._book.settle(request, reports, compared.evidence)
         if settled.is_payable:
             return settled, compared
         reports[int(np.argmax(compared.evidence.deviation))].refuse(TOO_FAR)
-        return self._settle(request, reports, origin, trusted)
+        return self._settle(request, reports, terms)
 
     def _aggregate(self, number: int, replies: list[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Return what the wrapped strategy makes of the replies; no model where there is none to compute with."""
@@ -355,23 +359,22 @@ class Rewarded(Strategy):
         if self._steps is not None:
             self._steps.step = float(step)
 
-    def _learn(self, settled: Settled, compared: Comparison) -> None:
+    def _learn(self, settled: Settled, compared: Comparison, origin: Arrays | None) -> None:
         """Learn what the round makes public, say what a step is taken along, and watch for pairs that agree too well.
 
         A round in which nobody who is trusted sent anything usable says nothing.
         """
-        if compared.products is not None:
-            alike = scattered_pairs(compared.products, settled.where)
-            self._pairs = watch_pairs(self._pairs, alike, settled.evidence.counted)
+        self._pairs = compared.watch(self._pairs, settled.where)
         if (self._outlook is None and self._broadcast.dither is None) or not compared.reference.any():
             return
         request, aggregate = settled.request.request, compared.mean(self._names)
         if self._steps is None:
-            origin = as_layers(self._sent, self._names)
-            aggregate = [found - part for found, part in zip(aggregate, origin, strict=True)]
+            sent = as_layers(self._sent, self._names)
+            aggregate = [found - part for found, part in zip(aggregate, sent, strict=True)]
         _, variance, _ = surprise(compared.evidence, compared.reference, request)
-        samples = int(compared.reference.sum()) * request
-        seen = self._broadcast.observe(self._model, aggregate, variance, samples, request)
+        noise = variance, int(compared.reference.sum()) * request
+        predicted = None if origin is None or self._steps is None else [origin[name] for name in self._names]
+        seen = self._broadcast.observe(self._model, aggregate, predicted, noise, request)
         if self._steps is not None:
             self._steps.along = {} if seen is None else dict(zip(self._names, seen.aggregate, strict=True))
         if seen is not None and self._outlook is not None:

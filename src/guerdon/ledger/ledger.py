@@ -7,19 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Self
 
-import numpy as np
 from sqlalchemy import Connection, select
 
 from guerdon.arrays import check_choice
 from guerdon.ledger import checkpoints, journal, queries, tables
+from guerdon.ledger.auditing import RunAudit, audit_run
 from guerdon.ledger.checks import check_micro, check_name, check_roster, check_signatures
 from guerdon.ledger.database import NO_LEDGER, Database, schema_digest
 from guerdon.ledger.enrolment import enrol, join, members, next_number
 from guerdon.ledger.errors import RefusedError, UnavailableError, told_plainly
+from guerdon.ledger.escrow import EscrowMove, settle_escrow
 from guerdon.ledger.export import export
 from guerdon.ledger.liability import Accounts, freeze, lines, settle, thaw
 from guerdon.ledger.money import format_amount, to_micro
-from guerdon.ledger.replay import padded, replay_state
+from guerdon.ledger.moves import move
+from guerdon.ledger.replay import replay_state
 from guerdon.ledger.rounds import Round, as_round, clean, take_in
 from guerdon.ledger.rules import describe, remembers, restore
 from guerdon.ledger.signing import Receipt, sign_head
@@ -27,7 +29,7 @@ from guerdon.ledger.statements import Payslip, Statement, payslips, statement
 from guerdon.ledger.submissions import load_public_key
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.verify import Verification, verify
-from guerdon.mechanisms import Mechanism, Payments
+from guerdon.mechanisms import Mechanism, Payments, padded
 
 
 class Recorded(NamedTuple):
@@ -201,22 +203,16 @@ class Ledger:
         waived.
         """
         check_choice("kind", kind, tuple(tables.MOVES))
-        check_micro("amount", amount)
         with self._database.writing() as connection:
-            own = queries.accounts_of(connection, agent)
-            common = queries.common_accounts(connection)
-            source, target = (own.get(name) or common[name] for name in tables.MOVES[kind])
-            if tables.MOVES[kind][1] == "carried" and amount > -target.balance:
-                raise RefusedError(
-                    f"cannot {kind} {format_amount(amount)} for {agent!r}: he carries {format_amount(-target.balance)}"
-                )
-            if tables.MOVES[kind][0] in own and source.balance < amount:
-                raise RefusedError(
-                    f"cannot {kind} {format_amount(amount)} for {agent!r}: his {tables.MOVES[kind][0]} account holds "
-                    f"{format_amount(source.balance)}"
-                )
-            entry = np.array([[source.id, target.id, amount]], dtype=np.int64)
-            return Recorded(journal.append(connection, kind, {}, entry, memo=clean(memo)), new=True)
+            return Recorded(move(connection, kind, agent, amount, clean(memo)), new=True)
+
+    def settle_escrow(self, run: str, alpha: float = 0.001, *, forfeit_accused: bool = False) -> list[EscrowMove]:
+        """Release what was held of a run's agents for the rounds that the audit has cleared them for; return the moves.
+
+        Nothing is forfeited unless asked: then all that is held of the accused. Done again, it moves only what is new.
+        """
+        with self._database.writing() as connection:
+            return settle_escrow(connection, run, alpha, forfeit_accused=forfeit_accused)
 
     def payout(self, minimum: int = 1, memo: str = "") -> int:
         """Freeze all balances of at least `minimum` micro-units into a batch to be paid, and return its number.
@@ -255,6 +251,11 @@ class Ledger:
         return receipt
 
     # Reading
+
+    def audit(self, run: str, alpha: float = 0.001) -> RunAudit:
+        """Return what the evidence of a run's rounds says of its agents, at a rate `alpha` of false accusations."""
+        with self._database.reading() as connection:
+            return audit_run(connection, run, alpha)
 
     def resume(self, run: str) -> Resume | None:
         """Return the last paid round of a run with its checkpoint, or None where none is paid yet.

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, select
 from guerdon.evidence import Evidence
 from guerdon.ledger import chain, tables
 from guerdon.ledger.money import MICRO, to_micro
-from guerdon.ledger.rules import largest_term, remembers, restore
-from guerdon.mechanisms import Mechanism, Payments, Status
+from guerdon.ledger.rules import largest_distance, largest_term, remembers, restore
+from guerdon.mechanisms import Mechanism, Payments, Status, padded
 
 TOLERANCE = 1e-9  # relative: what another machine's last digit may change in a recomputed number
 
@@ -55,10 +55,11 @@ def read_payments(connection: Connection, first: int, last: int) -> Block:
 
 def first_difference(mechanism: Mechanism, own: Payments, recorded: Any, request: Any) -> int | None:
     """Return the (flat) index of the first payment that differs from its recomputation, or None."""
-    slack = 1 + TOLERANCE * MICRO * largest_term(mechanism, own, request)
+    slack = 1 + TOLERANCE * MICRO * largest_term(mechanism, own, request, recorded["length"])
     same = (recorded["status"] == own.status) & (np.abs(recorded["amount"] - to_micro(own.reward)) <= slack)
-    for name in ("distance", "expected_distance", "variance"):
-        same &= np.isclose(recorded[name], getattr(own, name), rtol=TOLERANCE, atol=0.0, equal_nan=True)
+    parts = TOLERANCE * np.nan_to_num(largest_distance(mechanism, own, recorded["length"]))
+    for name, slack in (("distance", parts), ("expected_distance", parts), ("variance", 0.0)):
+        same &= np.isclose(recorded[name], getattr(own, name), rtol=TOLERANCE, atol=slack, equal_nan=True)
     return None if same.all() else int(np.argmin(same))
 
 
@@ -78,11 +79,3 @@ def replay_round(mechanism: Mechanism, state: Any, block: Block, where: Any, req
     evidence = block.evidence(where)
     state = padded(mechanism.init(len(evidence.deviation)), state)
     return mechanism.pay(state, evidence, block.participating(where), request)
-
-
-def padded(empty: Any, state: Any) -> Any:
-    """Return a mechanism's state for the agents of `empty`, of whom the first ones have the given state."""
-    if state is None:
-        return empty
-    parts = zip(empty, state, strict=True)
-    return type(empty)(*(np.concatenate([old, new[..., old.shape[-1] :]], axis=-1) for new, old in parts))

@@ -53,7 +53,7 @@ class Round:
             own, following = self.mechanism.pay(state, self.evidence, self.participating, self.request)
         except (ValueError, TypeError) as error:
             raise RefusedError(f"round {self.number} cannot be recomputed: {error}") from error
-        slack = self._slack() * largest_term(self.mechanism, own, self.request) + 1e-6
+        slack = self._slack() * largest_term(self.mechanism, own, self.request, self.evidence.length) + 1e-6
         wrong = (own.status != self.payments.status) | ~(np.abs(own.reward - self.payments.reward) <= slack)
         if wrong.any():
             k = int(np.argmax(wrong))

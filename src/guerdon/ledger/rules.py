@@ -1,7 +1,8 @@
 """Payment rules and costs as text, so that a ledger can recompute every reward years later."""
 
 import json
-from typing import Any
+import math
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from guerdon.mechanisms import (
     Payments,
 )
 
-_INFORMATION = ("decay", "least", "doubt", "limit")
+INFORMATION = ("decay", "least", "doubt", "limit")  # the settings of information pay
+INFINITY = "infinity"
 
 
 def describe(mechanism: Mechanism) -> tuple[str, str]:
@@ -35,10 +37,10 @@ def describe(mechanism: Mechanism) -> tuple[str, str]:
         rule = {"rule": "output-agreement", "variance": variance, "crowd": mechanism.crowd}
         return canonical(rule), describe_cost(mechanism.cost)
     if isinstance(mechanism, InformationPay):
-        settings = {name: _finite(getattr(mechanism, name)) for name in _INFORMATION}
+        settings = {name: _finite_or_text(getattr(mechanism, name)) for name in INFORMATION}
         return canonical({"rule": "information", **settings}), describe_cost(mechanism.cost)
     raise RefusedError(
-        "`mechanism` must be an OutputAgreement, InformationPay or FlatPay to be recorded, got "
+        "`mechanism` must be an OutputAgreement, an InformationPay or FlatPay to be recorded, got "
         f"{type(mechanism).__name__}"
     )
 
@@ -66,19 +68,38 @@ def restore(rule: str, cost: str) -> Mechanism:
         if settings["rule"] == "output-agreement":
             return OutputAgreement(ExpressionCost(cost), _restore_variance(settings["variance"]), settings["crowd"])
         if settings["rule"] == "information":
-            numbers = {name: float("inf") if settings[name] is None else settings[name] for name in _INFORMATION}
-            return InformationPay(ExpressionCost(cost), **numbers)
+            return InformationPay(ExpressionCost(cost), **{name: _number_of(settings[name]) for name in INFORMATION})
     except (ValueError, TypeError, KeyError) as error:
         raise RefusedError(f"a recorded payment rule cannot be read: {rule[:200]} ({error})") from error
     raise RefusedError(f"a recorded payment rule is not known to this version: {rule[:200]}")
 
 
-def largest_term(mechanism: Any, payments: Payments, request: Any) -> Any:
-    """Return, per payment, the largest number that went into the reward: its rounding is relative to this."""
+def looks_at(rule: str) -> Literal["distance", "information"]:
+    """Return what a recorded rule pays for, as `guerdon.explanations.explain` needs to know it."""
+    return "information" if json.loads(rule)["rule"] == "information" else "distance"
+
+
+def largest_term(mechanism: Any, payments: Payments, request: Any, length: Any) -> Any:
+    """Return, per payment, the largest number that went into the reward: its rounding is relative to this.
+
+    `length` is the evidence's.
+    """
     nu = np.asarray(request, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         slope = mechanism.cost.slope(nu) * nu**2 / payments.variance
-        return mechanism.cost(nu) + np.nan_to_num(slope * (abs(payments.expected_distance) + abs(payments.distance)))
+        return mechanism.cost(nu) + np.nan_to_num(slope * largest_distance(mechanism, payments, length))
+
+
+def largest_distance(mechanism: Any, payments: Payments, length: Any) -> Any:
+    """Return, per payment, how large the parts of D and E are together.
+
+    D and E are sums of squares, but under information pay D = ‖v‖² − (2/a)⟨v, w⟩, and E is the same for the others:
+    both may be negative, or small where their parts are not. No part of D is larger than |D| + ‖v‖².
+    """
+    sizes = np.abs(payments.expected_distance) + np.abs(payments.distance)
+    if isinstance(mechanism, InformationPay):
+        sizes = sizes + 2 * (length + np.max(length, axis=-1, keepdims=True))
+    return sizes
 
 
 def remembers(mechanism: Mechanism) -> bool:
@@ -88,9 +109,13 @@ def remembers(mechanism: Mechanism) -> bool:
     return isinstance(mechanism, OutputAgreement) and getattr(mechanism.variance, "decay", None) is not None
 
 
-def _finite(value: float) -> float | None:
-    """Return a number as JSON can hold it: None for infinity."""
-    return None if value == float("inf") else float(value)
+def _finite_or_text(value: float) -> float | str:
+    """Return a setting as JSON can hold it: JSON knows no infinity."""
+    return INFINITY if math.isinf(value) else float(value)
+
+
+def _number_of(value: Any) -> float:
+    return math.inf if value == INFINITY else float(value)
 
 
 def _number(value: float) -> str:

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Select, or_, select
 
 from guerdon.costs import ExpressionCost
+from guerdon.explanations import explain
 from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
 from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.queries import entries_of, find_agent, last_round
+from guerdon.ledger.rules import looks_at
 from guerdon.ledger.tables import AnyRow
-from guerdon.mechanisms import Payments, explain
+from guerdon.mechanisms import Payments
 
 _MOVED = {
     "deposit": "deposit paid in",
@@ -168,7 +170,7 @@ def _why(paid: AnyRow, moved: dict[str, int]) -> str:
     """Return why a round changed his accounts as it did, in plain words."""
     seen = [math.nan if x is None else x for x in (paid.distance, paid.expected_distance, paid.variance)]
     payment = Payments(*([number] for number in (paid.amount / MICRO, *seen)), status=[STATUS_CODES[paid.status]])
-    words = [explain(payment, ExpressionCost(paid.cost), paid.request)[0]]
+    words = [explain(payment, ExpressionCost(paid.cost), paid.request, looks_at(paid.rule))[0]]
     if paid.cut:
         words.append(f"{format_amount(paid.cut)} of the loss was waived (limited liability)")
     if moved.get("carried", 0) < 0:
@@ -210,9 +212,9 @@ def _payments(connection: Connection, agent: int, first: int, last: int) -> dict
 def _paid() -> Select[Any]:
     """Return the query for payments, each with its round."""
     paid, played, run = tables.payments, tables.rounds, tables.runs
-    return select(paid, played.c.number, played.c.request, played.c.cost, run.c.name.label("run")).select_from(
-        paid.join(played, paid.c.record == played.c.record).join(run, played.c.run == run.c.id)
-    )
+    return select(
+        paid, played.c.number, played.c.request, played.c.rule, played.c.cost, run.c.name.label("run")
+    ).select_from(paid.join(played, paid.c.record == played.c.record).join(run, played.c.run == run.c.id))
 
 
 def _settlements(connection: Connection, agent: int) -> dict[int, str]:

@@ -71,7 +71,7 @@ def _compare(rule: InformationPay, state: Any, played: Round) -> tuple[Array, Ev
     """
     inner = products(played.reports, played.participating, played.prediction)
     length, counted = lengths(played.reports, played.participating, played.prediction)
-    copies = copying(inner, counted, rule.reference(state, counted), played.pairs)
+    copies = copying(inner, counted, played.pairs)
     factors = shortening(length, counted, rule.limit)
     reports = played.prediction + factors[:, None] * (played.reports - played.prediction)
     reference = rule.reference(state, counted & ~copies)

@@ -115,7 +115,7 @@ function drawDistances({ band: found, histogram }, agents) {
   const middle = histogram?.edges.slice(1).map((edge, i) => (edge + histogram.edges[i]) / 2);
   const shapes = band(found, { yref: "paper", y0: 0, y1: 1 });
   const outside = histogram === null ? 0 : histogram.below + histogram.above;
-  const remark = found === null ? "There are too few distances yet to say where honest work would lie." :
+  const remark = histogram === null ? undefined : found === null ? "There are too few distances yet to say where honest work would lie." :
     `${number(100 * found.inside, 1)} % of all lie in the band from ${number(found.low, 2)} to ${number(found.high, 2)}, of honest work 95 % would: what normal gradients with ${number(found.freedom, 0)} effective dimensions give among ${number(found.participants, 0)} participants, a number taken from the middle half of these distances.${outside > 0 ? ` ${outside} lie outside the drawn range.` : ""}`;
   draw("distances", histogram === null ? null : () => ({
     traces: [{ x: middle, y: histogram.counts, type: "bar", marker: { color: colour("blue") }, hovertemplate: "%{x:.2f}: %{y}<extra></extra>" }],
@@ -134,7 +134,7 @@ function drawDistances({ band: found, histogram }, agents) {
     }],
     layout: { height: Math.max(300, 70 + 24 * shown.length), xaxis: x, yaxis: names(ticks), shapes },
   }), {
-    remark: "Where the variance is estimated or balanced, everybody is measured against the others: if all did less together, it would not show here.",
+    remark: shown.length === 0 ? undefined : "Where the variance is estimated or balanced, everybody is measured against the others: if all did less together, it would not show here.",
     summary: `Median relative distance per agent, from ${number(shown[0]?.median_distance)} to ${number(shown.at(-1)?.median_distance)}`,
     table: () => ({ head: ["agent", "10 %", "median", "90 %"], rows: agents.map((a) => [a.name, number(a.low_distance, 3), number(a.median_distance, 3), number(a.high_distance, 3)]) }),
   });

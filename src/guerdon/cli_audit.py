@@ -1,0 +1,193 @@
+"""The command line of the audit: `guerdon audit`. The ledger itself is imported inside the command."""
+
+import math
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from guerdon.audit import Pair, limit, suspicious_pairs
+from guerdon.cli_ledger import DEFAULT, DbOption, JsonOption, open_ledger
+from guerdon.terminal import print_json
+from guerdon.terminal_ledger import money, plain, print_table
+
+if TYPE_CHECKING:
+    from guerdon.ledger import Ledger
+    from guerdon.ledger.auditing import RunAudit
+    from guerdon.ledger.escrow import EscrowMove
+
+FORMATS = (".svg", ".png", ".pdf")
+HEADINGS = ("agent", "verdict", "evidence against", "accused in", "cleared to", "evidence for", "told more", "held")
+
+
+def audit(
+    run: Annotated[str | None, typer.Argument(help="Name of the run; may be left out if there is only one.")] = None,
+    db: DbOption = DEFAULT,
+    alpha: Annotated[
+        float, typer.Option(help="Rate of false accusations: of honest agents, the share that is ever accused.")
+    ] = 0.001,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Draw the evidence too: .svg, .png or .pdf.")
+    ] = None,
+    settle: Annotated[
+        bool, typer.Option("--settle", help="Release what is held for the rounds that agents are cleared for.")
+    ] = False,
+    forfeit: Annotated[
+        bool, typer.Option("--forfeit", help="With --settle: forfeit what is held of those who are accused.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Test every agent of a run for reports that tell less than the others', and for reports that tell something.
+
+    Exit status 1 if an agent or a pair of agents is accused, 2 if the audit cannot be made. Only looks, unless --settle
+    is given.
+    """
+    limit(alpha)
+    if forfeit and not settle:
+        raise ValueError("`--forfeit` goes with `--settle`: nothing is forfeited by looking")
+    _check_file(out)
+    with open_ledger(db, write=settle) as ledger:
+        name = _find(ledger, run)
+        moves = ledger.settle_escrow(name, alpha, forfeit_accused=forfeit) if settle else []
+        found, unit = ledger.audit(name, alpha), ledger.unit
+        pairs = _pairs(ledger, name, alpha)
+    if out is not None and found.trail.rounds:
+        _draw(found, out)
+    if as_json:
+        print_json(_report(found, pairs, moves, unit))
+    else:
+        _print(found, pairs, moves, unit, settle=settle)
+    if pairs or any(finding.verdict == "accused" for finding in found.findings):
+        raise typer.Exit(1)
+
+
+def _find(ledger: "Ledger", name: str | None) -> str:
+    """Return the run that is meant, or say which ones there are."""
+    known = [run.name for run in ledger.runs()]
+    if not known:
+        raise ValueError(f"there is nothing to audit: no run has begun in {ledger.where}")
+    if name is None and len(known) == 1:
+        return known[0]
+    if name is None or name not in known:
+        shown = ", ".join(map(repr, known[:10])) + (" …" if len(known) > 10 else "")
+        raise ValueError(f"RUN must name a run of the ledger ({shown}), got {'none' if name is None else repr(name)}")
+    return name
+
+
+def _pairs(ledger: "Ledger", run: str, alpha: float) -> list[Pair] | None:
+    """Return the suspicious pairs of a run as its last checkpoint has them; None where pairs were not watched."""
+    resumed = ledger.resume(run)
+    wealth = None if resumed is None else resumed.arrays.get("audit", {}).get("pairs")
+    return None if wealth is None else suspicious_pairs(wealth, alpha)
+
+
+def _check_file(out: Path | None) -> None:
+    if out is None:
+        return
+    if out.suffix not in FORMATS:
+        raise ValueError(f"`--out` must end in {', '.join(FORMATS)}, got {out}")
+    if find_spec("matplotlib") is None:
+        raise ModuleNotFoundError("`--out` needs matplotlib; install it with: pip install 'guerdon[sim]'")
+
+
+def _draw(found: "RunAudit", out: Path) -> None:
+    from guerdon.figures import audit_figure, save_figure
+
+    accused = [finding.accused_in for finding in found.findings]
+    title = f"Evidence against the agents of run {found.run}"
+    save_figure(audit_figure(found.rounds, found.trail.against, found.agents, accused, found.alpha, title), out)
+
+
+def _report(
+    found: "RunAudit", pairs: list[Pair] | None, moves: "list[EscrowMove]", unit: str
+) -> dict[str, Any]:  # as JSON has it: evidence in powers of ten
+    def power(evidence: float) -> float:
+        return evidence / math.log(10)
+
+    agents = [
+        {
+            "agent": name,
+            "verdict": finding.verdict,
+            "log10_evidence_against": power(finding.against),
+            "highest_log10_evidence_against": power(finding.highest),
+            "accused_in": found.round_of(finding.accused_in),
+            "log10_evidence_for": power(finding.informed),
+            "cleared_to": found.round_of(finding.cleared_to),
+            "told_more": None if math.isnan(finding.advantage) else finding.advantage,
+            "compared_rounds": finding.compared,
+            "held": plain(held),
+        }
+        for name, finding, held in zip(found.agents, found.findings, found.held, strict=False)
+    ]
+    listed = None if pairs is None else [
+        {"agents": [found.agents[pair.first], found.agents[pair.second]], "log10_evidence": power(pair.evidence)}
+        for pair in pairs
+    ]  # fmt: skip
+    moved = [move._asdict() | {"amount": plain(move.amount)} for move in moves]
+    return {
+        "run": found.run, "alpha": found.alpha, "rounds": found.trail.rounds, "unit": unit, "agents": agents,
+        "can_clear": found.can_clear, "pairs": listed, "moves": moved,
+    }  # fmt: skip
+
+
+def _print(found: "RunAudit", pairs: list[Pair] | None, moves: "list[EscrowMove]", unit: str, *, settle: bool) -> None:
+    title = f"Audit of run {found.run}: {found.trail.rounds} rounds, false accusations at most {found.alpha:g}"
+    empty = f"Run {found.run} has no round yet: there is nothing to audit."
+    print_table(title, (*HEADINGS[:-1], f"held ({unit})"), _cells(found), text=HEADINGS[:2], empty=empty)
+    if not found.trail.rounds:
+        return
+    console = Console(emoji=False, soft_wrap=True, highlight=False)
+    for line in _sentences(found, pairs):
+        console.print(escape(line))
+    for move in moves:
+        what = f"{move.kind} {money(move.amount)} {unit} for {move.agent}, rounds to {move.round}"
+        console.print(escape(f"{what}: {move.why}"))
+    if settle and not moves:
+        console.print("Nothing to settle.")
+
+
+def _cells(found: "RunAudit") -> list[list[str]]:
+    from guerdon.ledger.escrow import odds
+
+    def number(index: int | None) -> str:
+        return "–" if index is None else f"round {found.round_of(index)}"
+
+    return [
+        [
+            name, finding.verdict, odds(finding.highest if finding.verdict == "accused" else finding.against),
+            number(finding.accused_in), number(finding.cleared_to), odds(finding.informed) if found.can_clear else "–",
+            "–" if math.isnan(finding.advantage) else f"{finding.advantage:+.2f}", money(held),
+        ]
+        for name, finding, held in zip(found.agents, found.findings, found.held, strict=False)
+    ]  # fmt: skip
+
+
+def _sentences(found: "RunAudit", pairs: list[Pair] | None) -> list[str]:
+    """Return what the numbers mean, in plain words."""
+    from guerdon.ledger.escrow import odds
+
+    each = f"{1 / found.alpha:,.0f}"
+    lines = [
+        f"Of {each} honest agents one is ever accused at most, on average, however often one looks: if honest agents "
+        "differ by nothing but chance.",
+        "Told more: than the others on average, in the noise of one report; honest work has 0, no information -1 or "
+        "less.",
+    ]
+    if found.can_clear:
+        lines.append(f"Evidence for: that his reports add something to what is public; at {each} to 1 he is cleared.")
+    else:
+        lines.append("Nobody can be cleared: this run's evidence was not gathered around a public prediction.")
+    if pairs is None:
+        lines.append("Pairs were not watched in this run.")
+    elif not pairs:
+        lines.append("No pair of agents agrees more than independent samples can.")
+    else:
+        lines += [
+            f"{found.agents[pair.first]} and {found.agents[pair.second]} agree more than independent samples can: "
+            f"{odds(pair.evidence)}."
+            for pair in pairs
+        ]
+    return lines

@@ -1,0 +1,55 @@
+"""The audit of a recorded run: its evidence read again, round by round, and what it says of each agent."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from guerdon.information import InformationPay
+from guerdon.ledger import queries, tables
+from guerdon.ledger.replay import read_payments, restored
+from guerdon.ledger.tables import AnyRow
+from guerdon.verdicts import Finding, Played, Trail, follow, judge
+
+
+class RunAudit(NamedTuple):
+    """What was found of a run's agents, in their order; `held` is what is in escrow now, of each in micro-units."""
+
+    run: str
+    alpha: float
+    agents: list[str]
+    rounds: Any  # their numbers
+    findings: list[Finding]  # none where there are no rounds; their rounds are indices into `rounds`
+    trail: Trail
+    held: list[int]
+    can_clear: bool  # whether any of its evidence was gathered around a public prediction
+
+    def round_of(self, index: int | None) -> int | None:
+        """Return the number of a round by its index."""
+        return None if index is None else int(self.rounds[index])
+
+
+def audit_run(connection: Connection, run: str, alpha: float) -> RunAudit:
+    """Return the audit of a run, or raise if there is none of that name."""
+    found = queries.need_run(connection, run)
+    table = tables.rounds
+    rows = connection.execute(select(table).where(table.c.run == found.id).order_by(table.c.number)).all()
+    trail = follow(_played(connection, rows), alpha)
+    names = queries.roster(connection, found.id).names
+    escrow = {balance.agent: balance.escrow for balance in queries.balances(connection)}
+    return RunAudit(
+        run, alpha, names, np.array([row.number for row in rows], dtype=np.int64), judge(trail, alpha), trail,
+        [escrow[name] for name in names], any(_predicted(row) for row in rows),
+    )  # fmt: skip
+
+
+def _played(connection: Connection, rows: Sequence[AnyRow]) -> Iterator[Played]:
+    for row in rows:
+        block = read_payments(connection, row.record, row.record)
+        whole = slice(None)
+        yield Played(restored(row.rule, row.cost), block.evidence(whole), block.participating(whole), row.request)
+
+
+def _predicted(row: AnyRow) -> bool:
+    return isinstance(restored(row.rule, row.cost), InformationPay)

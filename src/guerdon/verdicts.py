@@ -1,0 +1,159 @@
+"""The audit of a run: who is accused, who is cleared, and by what evidence.
+
+Two bets in fair odds (`guerdon.audit`) are kept for each agent, round by round, from nothing but the recorded evidence:
+
+- *against him*: that his reports tell less than the others', or are shorter or longer. These are the bets that
+  information pay keeps in its state. Of a run under another rule they are made in the same way, around the point that
+  its evidence was gathered around. Where their wealth reaches 1/α he is accused; this happens to an honest agent with a
+  probability of at most α.
+- *for him*: that his reports tell something that was not public. Of an agent who knows no more than everybody,
+  ⟨v_k, w_k⟩ (with v_k what his report adds to the public prediction, w_k the same of the others' mean) is as likely
+  negative as positive, so one bets on its sign. Each time the wealth reaches 1/α he is cleared for the rounds so far,
+  and the bet starts anew: who stops working is not cleared any more. Only evidence that was gathered around a
+  prediction, as information pay's, can clear anybody: anything public agrees with the others otherwise.
+
+Both may be looked at after every round.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from guerdon.audit import BETS, TESTS, against_agents, bet, evidence_against, limit, widened
+from guerdon.costs import Cost
+from guerdon.evidence import Evidence
+from guerdon.information import InformationPay
+from guerdon.mechanisms import RESOLUTION, Mechanism, padded
+
+Verdict = Literal["accused", "cleared", "not enough evidence"]
+
+
+class Played(NamedTuple):
+    """A round as it was paid; agents who joined later are not in it, newcomers come last."""
+
+    mechanism: Mechanism
+    evidence: Evidence
+    participating: Any
+    request: int
+
+
+class Trail(NamedTuple):
+    """A run round by round: arrays (rounds, agents), with nothing known of an agent before he joined."""
+
+    against: Any  # logarithm of the wealth of the bets against him, after the round
+    strongest: Any  # which of `guerdon.audit.TESTS` says most against him, as an index
+    informed: Any  # the same of the bets for him, since he was last cleared
+    cleared: Any  # whether he was cleared in this round, for all rounds up to it
+    advantage: Any  # how much more he told than the others, in units of what honest work tells; NaN: not compared
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds there are."""
+        return len(self.against)
+
+
+class Finding(NamedTuple):
+    """What the audit found of one agent; rounds are indices, evidence is a logarithm."""
+
+    verdict: Verdict
+    against: float  # after the last round
+    highest: float  # ever
+    because: str  # what says most against him: one of `guerdon.audit.TESTS`
+    accused_in: int | None
+    informed: float  # since he was last cleared
+    cleared_to: int | None
+    advantage: float  # mean over the rounds in which he was compared; NaN: in none
+    compared: int  # how many these are
+
+
+def follow(rounds: Iterable[Played], alpha: float) -> Trail:
+    """Return what a run's rounds say of its agents, round by round, in NumPy; `alpha` is the rate of false verdicts."""
+    threshold = limit(alpha)
+    state, wealth = None, np.zeros((len(BETS), 0))
+    rows: list[tuple[Any, ...]] = []
+    for played in rounds:
+        rule = _betting(played.mechanism)
+        crowd = len(played.participating)
+        state, wealth = padded(rule.init(crowd), state), widened(wealth, crowd)
+        wealth = bet(wealth, _agreement(rule, state, played))
+        informed = evidence_against(wealth)
+        cleared = informed >= threshold
+        wealth = np.where(cleared, 0.0, wealth)
+        payments, state = rule.pay(state, played.evidence, played.participating, played.request)
+        gain = payments.expected_distance - payments.distance
+        strongest = np.argmax(evidence_against(state.wealth), axis=0)
+        told = played.request * gain / payments.variance
+        rows.append((against_agents(state.wealth), strongest, informed, cleared, told))
+    return _stacked(rows)
+
+
+def judge(trail: Trail, alpha: float) -> list[Finding]:
+    """Return what a run's trail amounts to, agent by agent; `alpha` is the one it was followed with."""
+    if not trail.rounds:
+        return []
+    return [
+        _finding(Trail(*(part[:, agent] for part in trail)), limit(alpha)) for agent in range(trail.against.shape[1])
+    ]
+
+
+def held_back(reward: Any, cost: Cost, request: int, amount: float | None = None) -> Any:
+    """Return how much of each reward to hold until the audit has cleared the agent: of a positive one up to `amount`.
+
+    By default that is the fixed part of the cost, h(ν) − ν·h'(ν), or nothing where there is none: the most that a
+    report made from public knowledge alone can earn under information pay.
+
+    >>> import numpy as np
+    >>> from guerdon import AffineCost
+    >>> held_back(np.array([9.0, 0.4, -3.0]), AffineCost(1, 1), request=8)
+    array([1. , 0.4, 0. ])
+    """
+    fixed = float(cost(request) - request * cost.slope(request)) if amount is None else amount
+    return np.clip(np.asarray(reward, dtype=np.float64), 0.0, max(fixed, 0.0))
+
+
+def _betting(mechanism: Any) -> InformationPay:
+    """Return the rule that keeps the bets: the run's own, or one that trusts everybody, as the run did."""
+    if isinstance(mechanism, InformationPay):
+        return mechanism
+    return InformationPay(mechanism.cost, doubt=float("inf"))
+
+
+def _agreement(rule: InformationPay, state: Any, played: Played) -> Any:
+    """Return the sign of ⟨v_k, w_k⟩ per agent: 0 where it is not resolved, or says nothing."""
+    evidence = played.evidence
+    if rule is not played.mechanism:
+        return np.zeros(len(evidence.length))
+    trusted = rule.reference(state, evidence.counted)
+    cross = evidence.alignment - np.where(trusted, evidence.length, 0.0)
+    # A report that lies on the prediction differs from it by rounding, which may well have a constant sign.
+    typical = np.sum(evidence.length) / max(np.count_nonzero(evidence.counted), 1)
+    return np.where(evidence.counted & (evidence.length > RESOLUTION * typical), np.sign(cross), 0.0)
+
+
+def _stacked(rows: list[tuple[Any, ...]]) -> Trail:
+    """Return rows of growing length as arrays."""
+    crowd = max((len(row[0]) for row in rows), default=0)
+    empty = (0.0, 0, 0.0, False, np.nan)
+    return Trail(
+        *(
+            np.array(
+                [np.pad(row[index], (0, crowd - len(row[index])), constant_values=nothing) for row in rows]
+            ).reshape(len(rows), crowd)
+            for index, nothing in enumerate(empty)
+        )
+    )
+
+
+def _finding(own: Trail, threshold: float) -> Finding:
+    """Return what the columns of one agent amount to."""
+    beyond, freed = np.flatnonzero(own.against >= threshold), np.flatnonzero(own.cleared)
+    accused_in = int(beyond[0]) if len(beyond) else None
+    cleared_to = int(freed[-1]) if len(freed) else None
+    verdict = "accused" if accused_in is not None else "cleared" if cleared_to is not None else "not enough evidence"
+    known: list[float] = [value for value in own.advantage.tolist() if value == value]  # not NaN
+    mean = sum(known) / len(known) if known else float("nan")
+    standing = 0.0 if own.cleared[-1] else float(own.informed[-1])
+    latest, highest = float(own.against[-1]), float(np.max(own.against))
+    because = TESTS[int(own.strongest[-1 if accused_in is None else accused_in])]
+    return Finding(verdict, latest, highest, because, accused_in, standing, cleared_to, mean, len(known))

@@ -1,0 +1,114 @@
+"""Runs to be audited: a server that predicts, dithers and pays for information, and agents who do what they like."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from guerdon import AffineCost, InformationPay, gather
+from guerdon.evidence import products, shortening
+from guerdon.ledger import Ledger
+from guerdon.mechanisms import Mechanism, padded
+from guerdon.verdicts import Played
+
+COST = AffineCost(1, 1)
+RULE = InformationPay(COST)
+DIM, REQUEST = 30, 8
+
+# What a cheat sends, given the prediction, the true gradient, his honest report, the round and a generator.
+Cheat = Callable[[Any, Any, Any, int, np.random.Generator], Any]
+
+
+def send_prediction(prediction: Any, *_: Any) -> Any:
+    """Send the public prediction: no work, no information."""
+    return prediction
+
+
+def send_noise(prediction: Any, true: Any, honest: Any, number: int, rng: np.random.Generator) -> Any:
+    """Send the prediction and noise of the right size."""
+    del true, honest, number
+    return prediction + rng.normal(size=DIM) * (2 / DIM) ** 0.5
+
+
+class Training:
+    """A server whose predictions miss the true gradient by as much as an honest report does, in a fresh direction."""
+
+    def __init__(self, agents: int, rule: Mechanism = RULE, seed: int = 0, present: float = 1.0) -> None:
+        self.agents, self.rule, self.present = agents, rule, present
+        self.rng, self.number, self.state = np.random.default_rng(seed), 0, None
+        self.prediction = np.zeros(DIM)
+
+    def play(self, cheats: dict[int, Cheat] | None = None) -> tuple[Played, Any, Any]:
+        """Return a round as it was paid, its payments and its reports."""
+        self.number += 1
+        self.prediction = self.rng.normal(size=DIM)
+        true = self.prediction + self.rng.normal(size=DIM) / DIM**0.5
+        reports = true + self.rng.normal(size=(self.agents, DIM)) / DIM**0.5
+        for agent, cheat in (cheats or {}).items():
+            reports[agent] = cheat(self.prediction, true, reports[agent], self.number, self.rng)
+        here = self.rng.random(self.agents) < self.present
+        here[:3] = True
+        state = padded(self.rule.init(self.agents), self.state)
+        evidence = self._gather(state, reports, here)
+        payments, self.state = self.rule.pay(state, evidence, here, REQUEST)
+        return Played(self.rule, evidence, here, REQUEST), payments, reports
+
+    def _gather(self, state: Any, reports: Any, here: Any) -> Any:
+        if not isinstance(self.rule, InformationPay):
+            return gather(reports, here)
+        seen = gather(reports, here, self.prediction)
+        factors = shortening(seen.length, seen.counted, self.rule.limit)
+        short = self.prediction + factors[:, None] * (reports - self.prediction)
+        return gather(short, here, self.prediction, self.rule.reference(state, here))
+
+
+def played(rounds: int, agents: int, cheats: dict[int, Cheat] | None = None, **settings: Any) -> list[Played]:
+    """Return the rounds of a training."""
+    training = Training(agents, **settings)
+    return [training.play(cheats)[0] for _ in range(rounds)]
+
+
+def record_training(
+    ledger: Ledger,
+    run: str,
+    names: list[str],
+    rounds: int,
+    cheats: dict[int, Cheat] | None = None,
+    copies: bool = False,
+    hold: bool = True,
+    **settings: Any,
+) -> Training:
+    """Record a training with escrow and the watch over pairs; with `copies` the last agent sends the first's report."""
+    training = Training(len(names), **settings)
+    ledger.start_run(run, names, training.rule)
+    record_more(ledger, run, names, training, rounds, cheats, copies, hold)
+    return training
+
+
+def record_more(
+    ledger: Ledger,
+    run: str,
+    names: list[str],
+    training: Training,
+    rounds: int,
+    cheats: dict[int, Cheat] | None = None,
+    copies: bool = False,
+    hold: bool = True,
+) -> None:
+    """Record further rounds of a training; names added at the end join."""
+    from guerdon.audit import first_pairs, watch_pairs
+    from guerdon.verdicts import held_back
+
+    training.agents = len(names)
+    resumed = ledger.resume(run)
+    pairs = first_pairs(len(names)) if resumed is None else resumed.arrays["audit"]["pairs"]
+    for _ in range(rounds):
+        one, payments, reports = training.play(cheats)
+        if copies:
+            reports[-1] = reports[0]
+        pairs = watch_pairs(pairs, products(reports, one.participating, training.prediction), one.evidence.counted)
+        ledger.record_round(
+            run, training.number, REQUEST, payments, one.evidence, agents=names,
+            held=held_back(payments.reward, COST, REQUEST) if hold else None,
+            checkpoint={"model": {"weights": np.zeros(2)}, "audit": {"pairs": pairs}},
+        )  # fmt: skip

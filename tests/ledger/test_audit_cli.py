@@ -1,0 +1,161 @@
+"""`guerdon audit` as a person uses it, wrong input included; and its page in the documentation is true."""
+
+import contextlib
+import doctest
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from guerdon import OutputAgreement
+from guerdon.cli import main
+from guerdon.figures import audit_figure
+from guerdon.ledger import Ledger
+from tests.audit_scenes import COST, RULE, record_training, send_noise, send_prediction
+
+NAMES = ["Basel", "Lyon", "Porto", "Turin", "Vigo", "Zürich $1$"]
+PAGE = Path(__file__).parent.parent.parent / "docs" / "audit.md"
+
+
+def run(*arguments: str, cwd: Path, code: int = 0) -> str:
+    """Run the command in this process, as its entry point does: starting Python would take most of the time."""
+    told = {"COLUMNS": "140", "NO_COLOR": "1", "TERM": "dumb"}
+    out = io.StringIO()
+    with (
+        contextlib.chdir(cwd),
+        patch.dict(os.environ, told),
+        patch.object(sys, "argv", ["guerdon", "audit", *arguments]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(out),
+        pytest.raises(SystemExit) as end,
+    ):
+        main()
+    assert (end.value.code or 0) == code, out.getvalue()
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ledgers: of a run with cheats, of several runs, and of none."""
+    place = tmp_path_factory.mktemp("audit")
+    with Ledger(place / "guerdon.db", unit="EUR") as ledger:
+        record_training(ledger, "heart", NAMES, 60, {4: send_prediction, 5: send_noise}, copies=True)
+    with Ledger(place / "many.db") as ledger:
+        record_training(ledger, "good", NAMES[:4], 30)
+        record_training(ledger, "plain", NAMES[:4], 8, rule=OutputAgreement(COST), seed=1)
+        ledger.start_run("waiting", NAMES[:4], RULE)
+    with Ledger(place / "none.db"):
+        pass
+    return place
+
+
+def test_the_table(folder: Path) -> None:
+    shown = run(cwd=folder, code=1)
+    rows = {name: line for line in shown.splitlines() for name in NAMES if name in line and "│" in line}
+    assert all("cleared" in rows[name] for name in NAMES[:4])
+    assert all("accused" in rows[name] and "round" in rows[name] for name in NAMES[4:])
+    assert "Of 1,000 honest agents one is ever accused at most" in shown
+    assert "Basel and Zürich $1$ agree more than independent samples can" in shown
+
+
+def test_in_a_process_of_its_own(folder: Path) -> None:
+    command = [str(Path(sys.executable).parent / "guerdon"), "audit", "--db", str(folder / "guerdon.db")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (1, "")
+    assert "Audit of run heart" in result.stdout
+
+
+def test_nobody_is_accused(folder: Path) -> None:
+    shown = run("good", "--db", "many.db", cwd=folder)
+    assert "accused in" in shown
+    assert "No pair of agents agrees" in shown
+    plain = run("plain", "--db", "many.db", "--alpha", "0.01", cwd=folder)
+    assert "not enough evidence" in plain
+    assert "Nobody can be cleared" in plain
+    assert "Of 100 honest agents" in plain
+
+
+def test_json(folder: Path) -> None:
+    report: Any = json.loads(run("--json", cwd=folder, code=1))
+    assert [row["verdict"] for row in report["agents"]] == ["cleared"] * 4 + ["accused"] * 2
+    assert report["agents"][4]["accused_in"] <= 40
+    assert report["agents"][4]["cleared_to"] is None
+    assert report["pairs"][0]["agents"] == ["Basel", "Zürich $1$"]
+    assert report["moves"] == []
+    assert json.loads(run("waiting", "--db", "many.db", "--json", cwd=folder))["agents"] == []
+
+
+def test_looking_changes_nothing_and_settling_does_once(folder: Path) -> None:
+    before = (folder / "guerdon.db").read_bytes()
+    run(cwd=folder, code=1)
+    assert (folder / "guerdon.db").read_bytes() == before
+    shown = run("--settle", cwd=folder, code=1)
+    assert shown.count("release ") == 4
+    assert "forfeit" not in shown
+    assert "Nothing to settle." in run("--settle", cwd=folder, code=1)
+    with Ledger(folder / "guerdon.db", read_only=True) as ledger:
+        assert ledger.verify().holds
+
+
+@pytest.mark.parametrize("name", ["audit.svg", "audit.png", "audit.pdf"])
+def test_a_figure_is_drawn(folder: Path, name: str) -> None:
+    run("--out", name, cwd=folder, code=1)
+    assert (folder / name).stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--db", "missing.db"], "there is no ledger at"),
+        (["--db", "none.db"], "no run has begun"),
+        (["--db", "many.db"], "RUN must name a run of the ledger ('good', 'plain', 'waiting'), got none"),
+        (["typo", "--db", "many.db"], "got 'typo'"),
+        (["--alpha", "0"], "`alpha` must be a number above 0 and below 1"),
+        (["--alpha", "1.5"], "`alpha` must be a number above 0 and below 1"),
+        (["--out", "audit.docx"], "`--out` must end in .svg, .png, .pdf"),
+        (["--out", "nowhere/audit.svg"], "nowhere"),
+        (["--forfeit"], "`--forfeit` goes with `--settle`"),
+    ],
+)
+def test_wrong_input_is_told_plainly(folder: Path, arguments: list[str], complaint: str) -> None:
+    assert complaint in run(*arguments, cwd=folder, code=2)
+
+
+def test_a_run_without_rounds(folder: Path) -> None:
+    assert "has no round yet" in run("waiting", "--db", "many.db", "--out", "a.svg", cwd=folder)
+
+
+def test_help_says_what_the_exit_status_means(folder: Path) -> None:
+    shown = run("--help", cwd=folder)
+    assert "Exit status 1" in shown
+    assert "guerdon audit heart --settle" in shown
+
+
+def test_the_figure_names_the_accused() -> None:
+    evidence = np.linspace(0, 1, 30)[:, None] * np.array([-1.0, 20.0, 20.5])
+    figure = audit_figure(np.arange(1, 31), evidence, ["a", "b", "c$x$"], [None, 10, 10], 0.001, "Audit")
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts == ["b, round 11", r"c\$x\$, round 11"]
+    heights = [text.xy[1] for text in figure.axes[0].texts]  # pyright: ignore[reportAttributeAccessIssue]
+    assert heights[1] - heights[0] > 0.4, "apart, though the curves are not"
+
+
+def test_the_page_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = doctest.testfile(str(PAGE), module_relative=False, encoding="utf-8")
+    assert result.attempted >= 12
+    assert result.failed == 0
+    commands = re.findall(r"^    guerdon audit(.*?)(?:#.*)?$", PAGE.read_text(), flags=re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands:
+        run(*shlex.split(command), cwd=tmp_path, code=1)  # Vigo is accused
+    assert (tmp_path / "audit.svg").exists()

@@ -1,0 +1,167 @@
+"""Information pay in the ledger: recorded, recomputed, resumed, explained and exported like any other rule."""
+
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from guerdon import AffineCost, ExpressionCost, InformationPay, Payments, Status, explain
+from guerdon.dashboard import statistics, views
+from guerdon.dashboard.explanations import formula
+from guerdon.dashboard.queries import evidence_of, read_run
+from guerdon.information import Knowledge
+from guerdon.ledger import Ledger, RefusedError, rules
+from guerdon.mechanisms import padded
+from tests.audit_scenes import COST, REQUEST, RULE, Training, record_more, record_training, send_prediction
+from tests.ledger.scenes import REMEMBERING, play
+
+NAMES = ["Basel", "Lyon", "Porto", "Turin", "Vigo"]
+
+
+@pytest.mark.parametrize(
+    "rule", [RULE, InformationPay(AffineCost(2, 0.5), decay=0.9, least=0.1, doubt=math.inf, limit=math.inf)]
+)
+def test_a_rule_can_be_written_down_and_read_again(rule: InformationPay) -> None:
+    text, cost = rules.describe(rule)
+    again = rules.restore(text, cost)
+    assert isinstance(again, InformationPay)
+    assert (again.decay, again.least, again.doubt, again.limit) == (rule.decay, rule.least, rule.doubt, rule.limit)
+    assert again.cost(7) == rule.cost(7)
+    assert rules.describe(again)[0] == text
+    assert rules.remembers(rule)
+
+
+def test_infinity_is_text() -> None:
+    text, _ = rules.describe(InformationPay(COST, doubt=math.inf))
+    assert text == '{"decay":0.7,"doubt":"infinity","least":0.01,"limit":2.0,"rule":"information"}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"rule":"information"}', '{"rule":"information","decay":2,"least":0.1,"doubt":9,"limit":2}',
+     '{"rule":"information","decay":0.5,"least":0.1,"doubt":"many","limit":2}'],
+)  # fmt: skip
+def test_nonsense_is_refused(text: str) -> None:
+    with pytest.raises(RefusedError, match="cannot be read"):
+        rules.restore(text, "1 + s")
+
+
+def test_rounds_are_recorded_resumed_and_verified(ledger: Ledger) -> None:
+    training = record_training(ledger, "heart", NAMES, 25, {4: send_prediction}, present=0.8)
+    assert ledger.verify().holds
+    resumed = ledger.resume("heart")
+    assert resumed is not None
+    assert isinstance(resumed.state, Knowledge)
+    for kept, own in zip(resumed.state, training.state or (), strict=True):
+        np.testing.assert_allclose(kept, own, rtol=1e-12, atol=1e-12)
+
+
+def test_another_process_goes_on_and_newcomers_join(where: str) -> None:
+    with Ledger(where) as ledger:
+        training = record_training(ledger, "heart", NAMES, 10)
+    with Ledger(where) as ledger:  # remembers nothing: replays
+        record_more(ledger, "heart", [*NAMES, "Oslo", "Ghent"], training, 10)
+        resumed = ledger.resume("heart")
+        assert resumed is not None
+        assert resumed.state.wealth.shape[-1] == 7
+        assert resumed.arrays["audit"]["pairs"].shape[1:] == (7, 7)
+        assert ledger.verify().holds
+        assert ledger.audit("heart").trail.against.shape == (20, 7)
+
+
+def test_a_wrong_reward_is_refused(ledger: Ledger) -> None:
+    training = record_training(ledger, "heart", NAMES, 3)
+    one, payments, _ = training.play()
+    wrong = payments._replace(reward=payments.reward + 1000 * (np.arange(5) == 2))
+    with pytest.raises(RefusedError, match="agent 2 has"):
+        ledger.record_round("heart", 4, REQUEST, wrong, one.evidence)
+    assert ledger.record_round("heart", 4, REQUEST, payments, one.evidence).new
+    assert not ledger.record_round("heart", 4, REQUEST, payments, one.evidence).new
+
+
+def test_single_precision_is_good_enough(ledger: Ledger) -> None:
+    training = Training(5)
+    ledger.start_run("heart", NAMES, RULE)
+    for number in range(1, 13):
+        one, payments, _ = training.play()
+        narrow = Payments(*(np.asarray(part, dtype=np.float32) for part in payments[:4]), status=payments.status)
+        ledger.record_round("heart", number, REQUEST, narrow, one.evidence)
+    assert ledger.verify().holds
+
+
+def test_the_size_of_the_parts_is_known_where_they_cancel() -> None:
+    # D = 5 − 5 and E = −3: the reward's rounding is relative to the fives.
+    parts = ([9.0], [0.0], [-3.0], [1.0], [0])
+    own = Payments(*(np.array(part) for part in parts))
+    assert rules.largest_distance(RULE, own, np.array([5.0])) >= 13
+    assert rules.largest_term(RULE, own, 8, np.array([5.0])) >= 13 * 64
+
+
+def test_another_rule_for_some_rounds_starts_from_nothing(ledger: Ledger) -> None:
+    ledger.start_run("mixed", NAMES[:4], REMEMBERING)
+    one, two = play(2, REMEMBERING)
+    ledger.record_round("mixed", *one.arguments())
+    training = Training(4)
+    between, payments, _ = training.play()
+    ledger.record_round("mixed", 2, REQUEST, payments, between.evidence, mechanism=RULE)
+    # The other rule has forgotten its first round, and so has the caller.
+    paid, _ = REMEMBERING.pay(
+        REMEMBERING.init(4), two.evidence, two.payments.status != Status.DECLINED.value, two.request
+    )
+    ledger.record_round("mixed", 3, two.request, paid, two.evidence)
+    assert ledger.verify().holds
+    assert padded(RULE.init(3), REMEMBERING.init(3)).wealth.shape == RULE.init(3).wealth.shape
+
+
+def test_reasons_are_in_plain_words(ledger: Ledger) -> None:
+    record_training(ledger, "heart", NAMES, 12, {4: send_prediction}, present=0.8)
+    for name in NAMES:
+        for line in ledger.statement(name).lines:
+            assert "distance" not in line.why
+            assert line.status != "paid" or "about the gradient than the others' did" in line.why
+    slip = ledger.payslips("heart")[4]
+    assert "less about the gradient" in slip.why
+
+
+def test_reasons_for_no_pay() -> None:
+    columns = [np.zeros(6), *[np.full(6, np.nan)] * 3]
+    payments = Payments(*columns, status=np.arange(6))
+    reasons = explain(payments._replace(distance=np.full(6, -3.0), expected_distance=np.full(6, -1.0)), COST, 8, "information")  # noqa: E501  # fmt: skip
+    assert reasons[0] == "9 for the 8 samples asked for, less 9: his report told 2 more about the gradient than the others' did"  # noqa: E501  # fmt: skip
+    assert "fewer than two others" in reasons[Status.TOO_FEW]
+    assert all("distance" not in reason for reason in reasons)
+
+
+def test_exports_hold_negative_distances(ledger: Ledger, tmp_path: Path) -> None:
+    import polars as pl
+
+    record_training(ledger, "heart", NAMES, 8, {4: send_prediction})
+    ledger.export("parquet", tmp_path / "p.parquet", "payments")
+    table = pl.read_parquet(tmp_path / "p.parquet")
+    assert table["distance"].min() < 0  # pyright: ignore[reportOptionalOperand, reportOperatorIssue]
+    out = io.StringIO()
+    ledger.export("csv", out, "payments")
+    assert out.getvalue().count("\n") == 41
+
+
+def test_the_dashboard_shows_scores_and_no_band_of_distances(ledger: Ledger) -> None:
+    record_training(ledger, "heart", NAMES, 20, present=0.8)
+    with ledger.reading() as connection:
+        data = read_run(connection, 1)
+        rows = evidence_of(connection, 2, [int(number) for number in data.record])
+    assert np.nanmin(data.distance) < 0
+    assert np.isnan(data.distance).any(), "who was absent has none"
+    assert statistics.honest_band(data) is None
+    assert statistics.histogram(data, None) is None
+    assert all(row.median_distance is None for row in statistics.pay_against_cost(data))
+    assert views.rule_words(data.rule) == "information pay, decay 0.7"
+    filled: Any = [formula(row) for row in rows.values() if row.status == "paid"]
+    assert all(one.rule.endswith("(I − J)") for one in filled)
+    for one, row in zip(filled, (row for row in rows.values() if row.status == "paid"), strict=True):
+        cost, nu = ExpressionCost(row.cost), row.request
+        value = cost(nu) + cost.slope(nu) * nu**2 / row.variance * (row.expected_distance - row.distance)
+        assert value == pytest.approx(row.amount / 1e6, abs=1e-6)
+        assert "− (-" in one.filled or row.expected_distance <= 0

@@ -1,0 +1,160 @@
+"""The audit keeps its word: false accusations at the stated rate, cheats found, nobody cleared for nothing."""
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from guerdon import AffineCost, ExpressionCost, OutputAgreement
+from guerdon.audit import BETS, against_agents, bet, evidence_against
+from guerdon.evidence import Evidence
+from guerdon.information import Knowledge
+from guerdon.verdicts import Finding, Played, follow, held_back, judge
+from tests.audit_scenes import COST, DIM, REQUEST, RULE, Training, played, send_noise, send_prediction
+
+
+def audited(rounds: int, agents: int, cheats: Any = None, alpha: float = 0.001, **settings: Any) -> list[Finding]:
+    return judge(follow(played(rounds, agents, cheats, **settings), alpha), alpha)
+
+
+def test_the_evidence_is_what_information_pay_keeps() -> None:
+    training = Training(6, seed=3, present=0.8)
+    rounds, kept = [], []
+    for _ in range(40):
+        rounds.append(training.play({2: send_noise})[0])
+        assert training.state is not None
+        kept.append(against_agents(training.state.wealth))
+    trail = follow(rounds, 0.001)
+    np.testing.assert_array_equal(trail.against, kept)
+    assert trail.rounds == 40
+
+
+@cache
+def highest_evidence(agents: int, rounds: int, runs: int, present: float) -> Any:
+    """Return the highest evidence ever against each of honest agents, in JAX: (runs, agents)."""
+
+    def step(carry: Any, key: Any) -> Any:
+        state, highest = carry
+        first, second, third = jax.random.split(key, 3)
+        reports = jax.random.normal(first, (DIM,)) + jax.random.normal(second, (agents, DIM))
+        here = jax.random.uniform(third, (agents,)) < present
+        reports = jnp.where(here[:, None], reports, 0)
+        compared = jnp.where(RULE.reference(state, here)[:, None], reports, 0)
+        length = jnp.sum(reports**2, axis=1)
+        evidence = Evidence(length, length, reports @ jnp.sum(compared, axis=0), here)
+        _, state = RULE.pay(state, evidence, here, jnp.asarray(REQUEST))
+        return (state, jnp.maximum(highest, against_agents(state.wealth))), None
+
+    def run(key: Any) -> Any:
+        start = Knowledge(*(jnp.asarray(part, dtype=jnp.float32) for part in RULE.init(agents)))
+        (_, highest), _ = jax.lax.scan(step, (start, jnp.zeros(agents)), jax.random.split(key, rounds))
+        return highest
+
+    return np.asarray(jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), runs)))
+
+
+@pytest.mark.parametrize("present", [1.0, 0.7], ids=["all", "dropouts"])
+@pytest.mark.parametrize("alpha", [0.01, 0.001])
+def test_honest_agents_are_accused_at_most_at_the_stated_rate(alpha: float, present: float) -> None:
+    highest = highest_evidence(agents=6, rounds=120, runs=2000, present=present).ravel()  # 12,000 agents
+    accused, most = np.count_nonzero(highest >= np.log(1 / alpha)), alpha * len(highest)
+    assert accused <= most + 3 * most**0.5
+    assert np.mean(highest >= np.log(10)) > 0.02, "the bets must be able to win at all"
+
+
+def test_who_sends_the_prediction_is_accused() -> None:
+    found = [audited(80, 6, {0: send_prediction}, seed=seed)[0] for seed in range(20)]
+    assert all(one.verdict == "accused" for one in found), "in fewer than 80 rounds"
+    assert all(one.cleared_to is None for one in found), "rounding is no information"
+
+
+def test_the_advantage_is_what_the_theory_says() -> None:
+    # B = σ²/g² = ν here: who sends the prediction has −(1 + ν/B) = −2, honest agents 0.
+    found = [audited(100, 8, {0: send_prediction}, seed=seed) for seed in range(10)]
+    for agent, expected in ((0, -2.0), (1, 0.0)):
+        values = np.array([findings[agent].advantage for findings in found])
+        assert abs(values.mean() - expected) < 4 * values.std(ddof=1) / 10**0.5 + 0.1 * (agent == 0)
+    assert found[0][1].compared == 100
+
+
+def test_no_information_is_cleared_with_probability_alpha_at_most() -> None:
+    # ⟨noise, w⟩ is symmetric: 4,000 agents who add nothing, 300 rounds, the bet stopped when it wins.
+    alpha, rng = 0.02, np.random.default_rng(5)
+    wealth, won = np.zeros((len(BETS), 4000)), np.zeros(4000, dtype=bool)
+    for _ in range(300):
+        wealth = bet(wealth, np.sign(rng.normal(size=4000)))
+        won |= evidence_against(wealth) >= np.log(1 / alpha)
+    assert won.mean() <= alpha + 3 * (alpha / 4000) ** 0.5
+    assert won.mean() > alpha / 10, "and the bet is worth making"
+
+
+def test_noise_is_not_cleared_and_work_is() -> None:
+    cleared: list[bool] = []
+    for seed in range(25):
+        findings = audited(60, 6, {0: send_noise, 1: send_prediction}, alpha=0.05, seed=seed)
+        cleared += [finding.cleared_to is not None for finding in findings[:2]]
+        assert all(finding.cleared_to is not None and finding.cleared_to > 30 for finding in findings[2:])
+    assert sum(cleared) <= 2.5 + 3 * 2.5**0.5
+
+
+def test_who_stops_working_is_cleared_for_his_work_only() -> None:
+    def stops(prediction: Any, true: Any, honest: Any, number: int, rng: Any) -> Any:
+        return honest if number <= 60 else send_noise(prediction, true, honest, number, rng)
+
+    for seed in range(4):
+        findings = audited(200, 6, {0: stops}, seed=seed)
+        assert findings[0].verdict == "accused"
+        assert findings[0].accused_in is not None
+        assert findings[0].accused_in >= 60
+        # The bet that was running when he stopped may still be won by luck, with a probability of its wealth times α.
+        assert findings[0].cleared_to is not None
+        assert 30 < findings[0].cleared_to < 80
+        assert all(finding.cleared_to is not None and finding.cleared_to > 170 for finding in findings[1:])
+
+
+def test_other_rules_are_audited_but_clear_nobody() -> None:
+    def zeros(prediction: Any, *_: Any) -> Any:
+        return 0 * prediction
+
+    findings = audited(150, 6, {4: zeros}, rule=OutputAgreement(COST))
+    assert [finding.verdict for finding in findings] == ["not enough evidence"] * 4 + ["accused", "not enough evidence"]
+    assert all(finding.informed == 0 for finding in findings)
+
+
+def test_newcomers_and_absence() -> None:
+    rounds = played(20, 5, seed=1)
+    training = Training(7, seed=2)
+    training.state = None
+    rounds += [training.play()[0] for _ in range(30)]
+    trail = follow(rounds, 0.001)
+    assert trail.against.shape == (50, 7)
+    assert not trail.against[:20, 5:].any()
+    assert np.isnan(trail.advantage[:20, 5:]).all()
+    findings = judge(trail, 0.001)
+    assert findings[6].compared == 30
+    assert findings[6].verdict == "cleared"
+
+
+def test_a_run_without_rounds() -> None:
+    assert judge(follow([], 0.001), 0.001) == []
+
+
+def test_too_few_participants_say_nothing() -> None:
+    one = played(1, 3)[0]
+    here = np.array([True, True, False])
+    alone = Played(
+        one.mechanism, Evidence(*(np.where(here, part, 0) for part in one.evidence[:3]), counted=here), here, 8
+    )
+    findings = judge(follow([alone], 0.5), 0.5)
+    assert [finding.compared for finding in findings] == [0, 0, 0]
+    assert np.isnan(findings[0].advantage)
+
+
+def test_what_is_held_back() -> None:
+    reward = np.array([9.0, 0.4, 0.0, -3.0])
+    np.testing.assert_array_equal(held_back(reward, AffineCost(1, 1), 8), [1, 0.4, 0, 0])
+    np.testing.assert_array_equal(held_back(reward, ExpressionCost("s**2"), 8), [0, 0, 0, 0])  # below 0: nothing
+    np.testing.assert_array_equal(held_back(reward, AffineCost(1, 1), 8, amount=2.0), [2, 0.4, 0, 0])
