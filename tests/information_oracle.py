@@ -66,7 +66,7 @@ class InformationOracle:
     num_agents: int
     decay: float = 0.7
     least: float = 0.005
-    doubt: float = 20.0
+    doubt: float = 10.0
     limit: float = 2.0
     past: list[Remembered] = field(default_factory=list[Remembered])
     wealth: Any = None  # of each bet against each agent
@@ -83,13 +83,17 @@ class InformationOracle:
         """Return the rewards, and the mean gradient of those who are trusted."""
         usable = {k: x - p for k, x in sent.items() if bool(np.all(np.abs(x - p) <= LARGEST))}
         v = shortened(usable, self.limit)
-        trusted = [k for k in v if self.against(k) < self.doubt]
-        trusted = trusted if len(trusted) >= 3 and 2 * len(trusted) > len(v) else list(v)
+        trusted = self.believed(list(v), self.doubt)
         rewards = [self._reward(k, v, trusted, nu) for k in range(self.num_agents)]
         aggregate = p + sum(v[k] for k in trusted) / len(trusted) if trusted else 0 * p
         self._bet(v, trusted, nu)
         self.past.append(Remembered(v, trusted, nu))
         return rewards, aggregate
+
+    def believed(self, agents: list[int], odds: float) -> list[int]:
+        """Those the bets leave at less than `odds` to one, if they are more than half and at least three; else all."""
+        kept = [k for k in agents if self.against(k) < odds]
+        return kept if len(kept) >= 3 and 2 * len(kept) > len(agents) else agents
 
     def _reward(self, k: int, v: Vectors, trusted: list[int], nu: int) -> float:
         others = [i for i in trusted if i != k]
@@ -121,14 +125,15 @@ class InformationOracle:
         return min(max(signal / (signal + 1 / nu), self.least), 1.0)
 
     def _bet(self, v: Vectors, trusted: list[int], nu: int) -> None:
-        """Bet that everybody's score is below those of the trusted, and that his report is shorter, or longer."""
+        """Bet that everybody's score is below those of his peers, and that his report is shorter, or longer."""
         if not v:
             return
         common = sum(self.shrinkage(k, v, trusted, nu) for k in v) / len(v)
         scores = {k: score(v, k, [i for i in trusted if i != k], common) for k in v}
         lengths = {k: float(v[k] @ v[k]) for k in v}
+        peers = self.believed(trusted, min(self.doubt, 10.0))
         for k in v:
-            others = [i for i in trusted if i != k]
+            others = [i for i in peers if i != k]
             if others:
                 low, short = below(scores, k, others), below(lengths, k, others)
                 for share, bets in zip(BETS, self.wealth, strict=True):

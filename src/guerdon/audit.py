@@ -18,9 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon.arrays import Array, check_number, namespace
+from guerdon.arrays import Array, namespace
 from guerdon.evidence import shortening
 
+LEAST = 3  # agents, below which none can be compared with the others
+PEERS = 10.0  # to one, beyond which an agent is no longer one of those that others are ranked among
 BETS = (0.03, 0.06, 0.12, 0.25, 0.5, 0.95)  # shares of the wealth that are staked, side by side
 TESTS = ("tells less", "shorter", "longer")  # than the others
 TIE = 1e-6  # relative difference below which two values are the same: single precision tells no more
@@ -56,6 +58,18 @@ def agent_scores(score: Array, length: Array, counted: Array, reference: Array) 
     """Return the rank scores (tests, agents) of a round's information scores and lengths ‖X_k − p‖²."""
     low, short = (rank_scores(values, counted, reference) for values in (score, length))
     return namespace(low).stack([low, short, -short])
+
+
+def believed(wealth: Array, counted: Array, odds: float) -> Array:
+    """Tell which of the counted the evidence leaves at less than `odds` to one, by an agent's wealth.
+
+    Where these are fewer than three, or no more than half, it is all of them: a few who agree must not drive out the
+    rest.
+    """
+    xp = namespace(counted)
+    kept = counted & (against_agents(xp.asarray(wealth)) < float(np.log(odds)))
+    some, everybody = (xp.sum(xp.astype(x, xp.int32)) for x in (kept, counted))
+    return xp.where((some >= LEAST) & (2 * some > everybody), kept, counted)
 
 
 def copying(products: Array, counted: Array, wealth: Array, alpha: float = 0.001) -> Array:
@@ -177,9 +191,11 @@ def against_agents(wealth: Array) -> Array:
 
 def limit(alpha: float) -> Any:
     """Return the evidence beyond which an agent is accused, at a rate `alpha` of false accusations."""
-    check_number("alpha", alpha, minimum=0, inclusive=False)
-    if alpha >= 1:
-        raise ValueError(f"`alpha` must be a number above 0 and below 1, such as 0.001, got {alpha!r}")
+    complaint = f"`alpha` must be a number above 0 and below 1, such as 0.001, got {alpha!r}"
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(complaint)
+    if not 0 < alpha < 1:
+        raise ValueError(complaint)
     return math.log(1 / alpha)
 
 

@@ -30,12 +30,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guerdon.arrays import Array, check_number, check_positive_integer, is_array, namespace
-from guerdon.audit import BETS, TESTS, against_agents, agent_scores, bet
+from guerdon.audit import BETS, LEAST, PEERS, TESTS, agent_scores, believed, bet
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.mechanisms import RESOLUTION, Payments, Status, as_request, at_least_one, check_round, statuses
-
-LEAST = 3  # trusted participants, below which the rule cannot pay
 
 
 class Knowledge(NamedTuple):
@@ -80,7 +78,7 @@ class InformationPay:
     cost: Cost
     decay: float = 0.7
     least: float = 0.005
-    doubt: float = 20.0
+    doubt: float = 10.0
     limit: float = 2.0
 
     def __post_init__(self) -> None:
@@ -104,11 +102,7 @@ class InformationPay:
         `counted` are those of `guerdon.evidence.lengths`, copies left out. Where fewer than three of them are trusted,
         or no more than half, all are: a few who agree must not drive out the rest.
         """
-        xp = namespace(counted)
-        wealth = xp.asarray(state.wealth)
-        trusted = counted & (against_agents(wealth) < float(np.log(self.doubt)))
-        some, everybody = (xp.sum(xp.astype(x, xp.int32)) for x in (trusted, counted))
-        return xp.where((some >= LEAST) & (2 * some > everybody), trusted, counted)
+        return believed(state.wealth, counted, self.doubt)
 
     def pay(
         self, state: Knowledge, evidence: Evidence, participating: Array, request: Any
@@ -166,7 +160,9 @@ class InformationPay:
         people = xp.astype(counted, scores.length.dtype)
         common = xp.sum(people * shrinkage) / at_least_one(xp.sum(people))
         score = 2 * common * scores.agreement - common**2 * scores.length
-        return Knowledge(signal, weight, bet(state.wealth, agent_scores(score, scores.length, counted, trusted)))
+        # Also a rule that trusts everybody ranks nobody among those whom the bets doubt.
+        peers = believed(state.wealth, trusted, min(self.doubt, PEERS))
+        return Knowledge(signal, weight, bet(state.wealth, agent_scores(score, scores.length, counted, peers)))
 
 
 def noise_scale_bound(cost: Cost, request: Any) -> Any:
