@@ -21,7 +21,7 @@ from guerdon import (
     noise_scale_request,
 )
 from guerdon.agents import zero
-from guerdon.audit import against_agents, evidence_against, limit
+from guerdon.audit import against_agents, evidence_against, pair_limit
 from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD, broadcast
 from guerdon.ledger import Ledger
@@ -199,7 +199,7 @@ def test_escrow_goes_with_any_rule(nodes: list[Node], model: ArrayRecord, reward
     assert {(found.balance, found.escrow) for found in ledger.balances()} == {(16_000_000, 6_000_000)}
 
 
-def test_pairs_who_copy_each_other_are_seen(rewarded: Make, ledger: Ledger) -> None:
+def test_pairs_who_copy_each_other_are_seen_and_not_paid(rewarded: Make, ledger: Ledger) -> None:
     """Honest pairs are not, and whoever joins later starts from nothing."""
     people = [Learner(i, wanders=1.0) for i in range(6)]
     people[5].number = 4  # the same samples as his neighbour
@@ -211,7 +211,13 @@ def test_pairs_who_copy_each_other_are_seen(rewarded: Make, ledger: Ledger) -> N
     start(rewarded, FedSGD(), nodes, 20)
     pairs = ledger.resume("run").arrays["audit"]["pairs"]  # type: ignore[union-attr]
     assert pairs.shape == (6, 6, 6)
-    assert np.argwhere(evidence_against(pairs) > limit(0.01)).tolist() == [[4, 5], [5, 4]]
+    against = evidence_against(pairs)
+    assert against[4, 5] == against.max() > pair_limit(0.01, 6)
+    against[4, 5] = against[5, 4] = 0
+    assert against.max() < pair_limit(0.01, 6)
+    statuses = [slip.status for slip in ledger.payslips("run")]
+    assert statuses == ["paid"] * 4 + ["invalid"] * 2
+    assert ledger.verify().holds
 
 
 def test_nothing_is_remembered_of_a_prediction_that_another_app_does_not_make(
