@@ -231,7 +231,7 @@ def certify(
 @app.command(epilog="Example: [bold]guerdon reproduce fig3 fig4 --repetitions 250 --out results/[/]")
 def reproduce(
     figures: Annotated[
-        list[str] | None, typer.Argument(help="fig2, fig3, fig4, fig5 (default: these), planner.")
+        list[str] | None, typer.Argument(help="fig2, fig3, fig4, fig5 (default: these), planner, exploits.")
     ] = None,
     repetitions: Annotated[int, typer.Option(help="Repetitions of each setting.")] = 250,
     out: Annotated[Path, typer.Option(help="Folder for figures, data, claims.json and report.html.")] = Path("results"),
@@ -240,7 +240,8 @@ def reproduce(
     """Reproduce the paper's figures, check its claims (exit status 1 if one fails), and write a report.
 
     `planner` measures what the adaptive request pays, against the best fixed choice in hindsight and the exact optimum;
-    it takes some minutes.
+    it takes some minutes. `exploits` tries every attack we know on every payment rule, and says which of them pay and
+    which are found; it takes a quarter of an hour.
 
     The heart-disease survey is read from the file that the environment variable GUERDON_HEART_DATA names; without it a
     synthetic survey takes its place, and every table and figure says so.
