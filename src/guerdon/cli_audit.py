@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from guerdon.audit import Pair, limit, suspicious_pairs
+from guerdon.audit import TESTS, Pair, limit, suspicious_pairs
 from guerdon.cli_ledger import DEFAULT, DbOption, JsonOption, open_ledger
 from guerdon.terminal import print_json
 from guerdon.terminal_ledger import money, plain, print_table
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from guerdon.ledger.escrow import EscrowMove
 
 FORMATS = (".svg", ".png", ".pdf")
+SAYS = dict(zip(TESTS, ("tell less than", "are shorter than", "are longer than"), strict=True))
 HEADINGS = ("agent", "verdict", "evidence against", "accused in", "cleared to", "evidence for", "told more", "held")
 
 
@@ -114,6 +115,7 @@ def _report(
             "log10_evidence_against": power(finding.against),
             "highest_log10_evidence_against": power(finding.highest),
             "accused_in": found.round_of(finding.accused_in),
+            "because": finding.because if finding.verdict == "accused" else None,
             "log10_evidence_for": power(finding.informed),
             "cleared_to": found.round_of(finding.cleared_to),
             "told_more": None if math.isnan(finding.advantage) else finding.advantage,
@@ -171,6 +173,11 @@ def _sentences(found: "RunAudit", pairs: list[Pair] | None) -> list[str]:
 
     each = f"{1 / found.alpha:,.0f}"
     lines = [
+        f"{name} is accused: his reports {SAYS[finding.because]} the others'."
+        for name, finding in zip(found.agents, found.findings, strict=False)
+        if finding.verdict == "accused"
+    ]
+    lines += [
         f"Of {each} honest agents one is ever accused at most, on average, however often one looks: if honest agents "
         "differ by nothing but chance.",
         "Told more: than the others on average, in the noise of one report; honest work has 0, no information -1 or "
