@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from guerdon.ledger.escrow import EscrowMove
 
 FORMATS = (".svg", ".png", ".pdf")
-SAYS = dict(zip(TESTS, ("tell less than", "are shorter than", "are longer than"), strict=True))
+SAYS: dict[str, str] = dict(zip(TESTS, ("tell less than", "are shorter than", "are longer than"), strict=True))
 HEADINGS = ("agent", "verdict", "evidence against", "accused in", "cleared to", "evidence for", "told more", "held")
 
 
