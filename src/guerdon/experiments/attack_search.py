@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-CANDIDATES, KEPT, GENERATIONS = 20, 5, 8
+CANDIDATES, KEPT, GENERATIONS = 16, 4, 7
 # share of the work, and weights of gradient, echo, prediction and forecast; memory, curvature, noise
 NAMES = ("share", "gradient", "echo", "prediction", "forecast", "memory", "curvature", "noise")
 LOW = np.array([0.0, 0.0, -0.5, -0.5, -0.5, 0.5, 0.0, 0.0])
