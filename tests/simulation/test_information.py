@@ -163,6 +163,7 @@ def dithered(**options: Any) -> History:
     return simulate(problem, agents, rule, fixed_request(8, 0.05), ROUNDS, 12, 7, **given)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers_whatever_the_chunks() -> None:
     whole, divided = dithered(), dithered(chunk=5)
     for name in ("offset", "accusation", "surprise"):
@@ -249,6 +250,7 @@ def test_what_is_not_trusted_does_not_reach_the_model() -> None:
     assert (ruined.metrics["error"][:, -1] > 1e6).all()
 
 
+@pytest.mark.slow
 def test_sending_the_prediction_is_what_it_says() -> None:
     """An agent who sends the server's prediction scores as one who sends zero where she predicts zero."""
     problem = linear_regression(DIM, DISTANCE, LARGEST)
