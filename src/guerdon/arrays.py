@@ -31,8 +31,9 @@ def is_array(value: object) -> bool:
 
 def is_traced(*values: object) -> bool:
     """Tell whether any value is a JAX tracer: its shape can be checked, its contents cannot."""
-    jax = sys.modules.get("jax")
-    return jax is not None and any(isinstance(value, jax.core.Tracer) for value in values)
+    # Another thread may be importing JAX just now: nothing is traced before it is there.
+    tracer = getattr(getattr(sys.modules.get("jax"), "core", None), "Tracer", None)
+    return tracer is not None and any(isinstance(value, tracer) for value in values)
 
 
 def to_numpy(array: Array) -> Any:
