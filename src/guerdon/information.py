@@ -9,8 +9,8 @@ participants' v, g² = ‖m − p‖² and a = g²/(g² + σ²/ν), the shrunk r
 where Ī₋ₖ is the same score as the others have it among themselves. At cooperation I_k and Ī₋ₖ have the same mean
 whatever a is, so it may be an estimate: it is from earlier rounds, without k. For σ² any value will do that does not
 depend on this round, or that is the same function of everybody's report: it is this round's estimate from all. So
-honest pay is h(ν) exactly. The slope in his batch size is h'(ν) at S = ν. Shrinking, scaling
-and noise lose. A report that is made from public knowledge scores at most 0 where p is the best public prediction, and
+honest pay is h(ν) exactly. Where a is right, the slope in his batch size is h'(ν) at S = ν; shrinking, scaling and
+noise lose; and a report that is made from public knowledge, which scores at most 0 if p is the best public prediction,
 earns at most h(ν) − ν·h'(ν)·(1 + ν/B), B = σ²/g²: less than nothing once B < `noise_scale_bound`, and never more than
 the fixed part of the cost.
 
@@ -183,15 +183,23 @@ def noise_scale_bound(cost: Cost, request: Any) -> Any:
     return bound if is_array(request) else float(bound)
 
 
-def surprise(evidence: Evidence, reference: Array, request: Any) -> tuple[Array, Array, Array]:
-    """Return ‖m − p‖² and σ² as a round's reports have them, without bias, and whether two of them said anything."""
+class Surprise(NamedTuple):
+    """What a round's reports say of ‖m − p‖² and σ², without bias, and whether there were two to say anything."""
+
+    signal: Array
+    variance: Array
+    enough: Array
+
+
+def surprise(evidence: Evidence, reference: Array, request: Any) -> Surprise:
+    """Return how far the gradient is from its prediction, from evidence gathered around it with `reference`."""
     xp = namespace(evidence.length)
     own = xp.astype(reference & evidence.counted, evidence.length.dtype)
     count = xp.sum(own)
     enough = count > 1
     signal = xp.sum(own * (evidence.alignment - evidence.length)) / xp.where(enough, count * (count - 1), 1.0)
     length = xp.sum(own * evidence.length) / xp.where(enough, count, 1.0)
-    return xp.where(enough, signal, 0.0), xp.where(enough, request * (length - signal), 0.0), enough
+    return Surprise(xp.where(enough, signal, 0.0), xp.where(enough, request * (length - signal), 0.0), enough)
 
 
 def _scores(evidence: Evidence, trusted: Array) -> Scores:

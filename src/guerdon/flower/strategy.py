@@ -370,8 +370,8 @@ class Rewarded(Strategy):
         if self._steps is None:
             sent = as_layers(self._sent, self._names)
             aggregate = [found - part for found, part in zip(aggregate, sent, strict=True)]
-        _, variance, _ = surprise(compared.evidence, compared.reference, request)
-        noise = variance, int(compared.reference.sum()) * request
+        said = surprise(compared.evidence, compared.reference, request)
+        noise = said.variance, int(compared.reference.sum()) * request
         predicted = None if origin is None or self._steps is None else [origin[name] for name in self._names]
         seen = self._broadcast.observe(self._model, aggregate, predicted, noise, request)
         if self._steps is not None:

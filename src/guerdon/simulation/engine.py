@@ -21,7 +21,7 @@ from guerdon.arrays import Array, check_positive_integer
 from guerdon.audit import BETS, against_agents, bet, evidence_against, pair_scores
 from guerdon.broadcasts import Dither
 from guerdon.costs import Cost
-from guerdon.information import InformationPay, surprise
+from guerdon.information import InformationPay
 from guerdon.mechanisms import Mechanism
 from guerdon.noise_scale import Recall, estimate_noise, lengthen, recall
 from guerdon.predictions import Prediction, Seen, ZeroPrediction
@@ -226,11 +226,11 @@ def _play_round(
     stopped = over | (setting.stop.reached(metrics) & ~diverged if setting.stop else False)
     asked_for = jnp.where(over, 0, request), jnp.where(over, 0.0, step)
     used, noise = jnp.where(participating, sizes, 0), estimate_noise(settled.evidence, request)
-    surprised, seen, enough = surprise(settled.around, settled.reference, request)
+    said = settled.surprise
     pairs, collusion = _watch_pairs(setting, carry.pairs, settled)
-    after = after._replace(variance=jnp.where(enough, seen, carry.variance), pairs=pairs)
+    after = after._replace(variance=jnp.where(said.enough, said.variance, carry.variance), pairs=pairs)
     record = Rounds(
-        *asked_for, used, participating, settled.rewards, metrics, ~over, noise.variance, noise.signal, surprised,
+        *asked_for, used, participating, settled.rewards, metrics, ~over, noise.variance, noise.signal, said.signal,
         carry.dithering.length if setting.dither else jnp.zeros(()), _accusations(setting, settled), collusion,
     )  # fmt: skip
     return after._replace(states=settled.states, memories=memories, stopped=stopped, diverged=diverged), record
@@ -267,10 +267,9 @@ def _observe(
     if setting.dither is None:
         return step, _step(setting, carry, Seen(carry.model, settled.aggregate), step)
     second = round % 2 == 1
-    _, variance, _ = surprise(settled.around, settled.reference, request)
     samples = jnp.sum(settled.reference) * request
     seen, dithering = setting.dither.observe(
-        carry.dithering, round, carry.model, settled.aggregate, expected, variance, samples
+        carry.dithering, round, carry.model, settled.aggregate, expected, settled.surprise.variance, samples
     )
     dithering = jax.tree.map(partial(jnp.where, second), setting.dither.adapt(dithering, request), dithering)
     moved = _step(setting, carry, seen, step)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from guerdon.arrays import Array
 from guerdon.audit import copying
 from guerdon.evidence import Evidence, gather, lengths, products, shortening
-from guerdon.information import InformationPay
+from guerdon.information import InformationPay, Surprise, surprise
 from guerdon.mechanisms import GenieAided, KnownVariance, Mechanism
 from guerdon.problems import Problem
 from guerdon.simulation.terms import TrueVariance
@@ -24,9 +24,9 @@ class Settled(NamedTuple):
     rewards: tuple[Array, ...]  # one for each rule
     states: tuple[Any, ...]
     aggregate: Array  # the mean gradient, without what the first rule does not trust
-    around: Evidence  # of the reports that are compared, around the prediction
-    reference: Array  # who is compared with
-    products: Array  # of the reports with each other, around zero; unused where nobody looks at pairs
+    reference: Array  # who is compared with, under the first rule
+    surprise: Surprise  # what its evidence says of ‖m − p‖² and σ²
+    products: Array  # of the reports with each other, around the prediction; unused where nobody looks at pairs
 
 
 class Round(NamedTuple):
@@ -44,13 +44,14 @@ class Round(NamedTuple):
 def settle(mechanisms: tuple[Mechanism, ...], states: tuple[Any, ...], played: Round) -> Settled:
     """Return the rewards and next states under every rule. The first rule's evidence is what training goes by."""
     plain = gather(played.reports, played.participating)
+    inner = products(played.reports, played.participating, played.prediction)
     first: tuple[Array, Evidence, Array] = played.reports, plain, plain.counted
     rewards: list[Array] = []
     following: list[Any] = []
     for rule, state in zip(mechanisms, states, strict=True):
         evidence = plain
         if isinstance(rule, InformationPay):
-            compared, evidence, reference = _compare(rule, state, played)
+            compared, evidence, reference = _compare(rule, state, played, inner)
             first = (compared, evidence, reference) if rule is mechanisms[0] else first
         elif isinstance(rule, GenieAided):
             truth = played.problem.population_gradient(played.model)
@@ -60,16 +61,15 @@ def settle(mechanisms: tuple[Mechanism, ...], states: tuple[Any, ...], played: R
         rewards.append(payments.reward)
         following.append(after)
     compared, around, reference = first
-    aggregate, inner = _mean(compared, reference), products(played.reports, played.participating, played.prediction)
-    return Settled(plain, tuple(rewards), tuple(following), aggregate, around, reference, inner)
+    said = surprise(around, reference, played.request)
+    return Settled(plain, tuple(rewards), tuple(following), _mean(compared, reference), reference, said, inner)
 
 
-def _compare(rule: InformationPay, state: Any, played: Round) -> tuple[Array, Evidence, Array]:
+def _compare(rule: InformationPay, state: Any, played: Round, inner: Array) -> tuple[Array, Evidence, Array]:
     """Return the reports as information pay compares them, the evidence, and who is compared with.
 
     Copies are left out, and reports that are too long made shorter.
     """
-    inner = products(played.reports, played.participating, played.prediction)
     length, counted = lengths(played.reports, played.participating, played.prediction)
     copies = copying(inner, counted, played.pairs)
     factors = shortening(length, counted, rule.limit)
