@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".svg", ".png", ".pdf")
 SAYS: dict[str, str] = dict(zip(TESTS, ("tell less than", "are shorter than", "are longer than"), strict=True))
-HEADINGS = ("agent", "verdict", "evidence against", "accused in", "cleared to", "evidence for", "told more", "held")
+HEADINGS = ("agent", "verdict", "against", "for", "told more", "held")  # no wider than 80 columns
 
 
 def audit(
@@ -136,9 +136,9 @@ def _report(
 
 
 def _print(found: "RunAudit", pairs: list[Pair] | None, moves: "list[EscrowMove]", unit: str, *, settle: bool) -> None:
-    title = f"Audit of run {found.run}: {found.trail.rounds} rounds, false accusations at most {found.alpha:g}"
+    title = f"Audit of run {found.run}: {found.trail.rounds} rounds, α = {found.alpha:g}; held in {unit}"
     empty = f"Run {found.run} has no round yet: there is nothing to audit."
-    print_table(title, (*HEADINGS[:-1], f"held ({unit})"), _cells(found), text=HEADINGS[:2], empty=empty)
+    print_table(title, HEADINGS, _cells(found), text=HEADINGS[:2], empty=empty)
     if not found.trail.rounds:
         return
     console = Console(emoji=False, soft_wrap=True, highlight=False)
@@ -154,13 +154,17 @@ def _print(found: "RunAudit", pairs: list[Pair] | None, moves: "list[EscrowMove]
 def _cells(found: "RunAudit") -> list[list[str]]:
     from guerdon.ledger.escrow import odds
 
-    def number(index: int | None) -> str:
-        return "–" if index is None else f"round {found.round_of(index)}"
+    def verdict(finding: Any) -> str:
+        if finding.verdict == "accused":
+            return f"accused in round {found.round_of(finding.accused_in)}"
+        if finding.verdict == "cleared":
+            return f"cleared to round {found.round_of(finding.cleared_to)}"
+        return finding.verdict
 
     return [
         [
-            name, finding.verdict, odds(finding.highest if finding.verdict == "accused" else finding.against),
-            number(finding.accused_in), number(finding.cleared_to), odds(finding.informed) if found.can_clear else "–",
+            name, verdict(finding), odds(finding.highest if finding.verdict == "accused" else finding.against),
+            odds(finding.informed) if found.can_clear else "–",
             "–" if math.isnan(finding.advantage) else f"{finding.advantage:+.2f}", money(held),
         ]
         for name, finding, held in zip(found.agents, found.findings, found.held, strict=False)
@@ -184,7 +188,7 @@ def _sentences(found: "RunAudit", pairs: list[Pair] | None) -> list[str]:
         "less.",
     ]
     if found.can_clear:
-        lines.append(f"Evidence for: that his reports add something to what is public; at {each} to 1 he is cleared.")
+        lines.append(f"For: evidence that his reports add something to what is public; at {each} to 1 he is cleared.")
     else:
         lines.append("Nobody can be cleared: this run's evidence was not gathered around a public prediction.")
     if pairs is None:
