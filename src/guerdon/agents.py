@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from guerdon.arrays import Array, check_number
 from guerdon.costs import Cost
 from guerdon.game import MinibatchGame, Rule
+from guerdon.trees import register
 
 
 class View(NamedTuple):
@@ -66,7 +67,7 @@ class Agent(Protocol):
         return view.memory
 
 
-@jax.tree_util.register_dataclass
+@register
 @dataclass(frozen=True)
 class Cooperative(Agent):
     """Does what is asked."""
@@ -77,7 +78,7 @@ class Cooperative(Agent):
         return view.request
 
 
-@jax.tree_util.register_dataclass
+@register
 @dataclass(frozen=True)
 class Fixed(Agent):
     """Uses `size` samples whatever is asked; 0 declines."""
@@ -90,7 +91,7 @@ class Fixed(Agent):
         return jnp.asarray(self.size)
 
 
-@jax.tree_util.register_dataclass
+@register
 @dataclass(frozen=True)
 class Portion(Agent):
     """Uses `share` times what is asked, rounded to whole samples: 0.5 does half the work, 2 twice as much, 0 none."""
@@ -103,7 +104,7 @@ class Portion(Agent):
         return jnp.asarray(jnp.round(self.share * view.request), jnp.int32)
 
 
-@jax.tree_util.register_dataclass
+@register
 @dataclass(frozen=True)
 class Declining(Agent):
     """Declines with a probability, independently each round; otherwise does what is asked."""
@@ -115,7 +116,7 @@ class Declining(Agent):
         return jnp.where(jax.random.bernoulli(key, self.probability), 0, view.request)
 
 
-@jax.tree_util.register_dataclass
+@register
 @dataclass(frozen=True)
 class BestResponding(Agent):
     """Plays the best response of the game in closed form, believing that the others follow the request.
@@ -147,7 +148,7 @@ def best_responding(
     return BestResponding(jnp.asarray(table))
 
 
-@jax.tree_util.register_dataclass
+@register
 @dataclass(frozen=True)
 class Learning(Agent):
     """Knows nothing of the rule: tries the batch sizes in `sizes` and learns from his own pay which one is best.
@@ -186,7 +187,7 @@ def learning(sizes: tuple[int, ...], cost: Cost, exploration: float = 6.0) -> Le
     return Learning(jnp.asarray(sizes), jnp.asarray([float(cost(size)) for size in sizes]), exploration)
 
 
-@jax.tree_util.register_dataclass
+@register
 @dataclass(frozen=True)
 class Reporting(Agent):
     """Chooses as `chooser` does, but sends something else than the gradient X that he computed:
@@ -229,7 +230,7 @@ class Reporting(Agent):
         return self.chooser.learn(view, batch_size, reward)
 
 
-@jax.tree_util.register_dataclass
+@register
 @dataclass(frozen=True)
 class Foreseeing(Agent):
     """Reports as `base` does, plus what he expects of the gradient from everything he has read so far:

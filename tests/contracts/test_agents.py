@@ -177,6 +177,13 @@ def test_his_numbers_are_data(pair: tuple[Agent, Agent]) -> None:
             np.testing.assert_allclose(a, b[i], rtol=1e-5, atol=1e-5)
 
 
+def test_no_two_kinds_are_one_to_the_compiler() -> None:
+    """Else a compiled simulation may play the one for the other."""
+    structures = {type(agent): jax.tree.structure(agent) for pair in AGENTS.values() for agent in pair}
+    for kind, structure in structures.items():
+        assert [other for other, its in structures.items() if its == structure] == [kind]
+
+
 @every_agent
 def test_he_is_a_pytree_that_cannot_be_changed(agent: Agent) -> None:
     leaves, structure = jax.tree.flatten(agent)

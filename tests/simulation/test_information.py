@@ -17,6 +17,7 @@ from guerdon.problems import linear_regression
 from guerdon.requests import budget_request, fixed_request, noise_scale_request, scheduled_request
 from guerdon.simulation import History, simulate
 from guerdon.simulation.engine import repetition_key, round_keys
+from guerdon.trees import register
 from tests import information_oracle as oracle
 from tests.means import mean
 
@@ -34,7 +35,7 @@ PREDICTIONS: dict[str, Prediction] = {
 }
 
 
-@jax.tree_util.register_dataclass
+@register
 @dataclass(frozen=True)
 class Broken(Agent):
     """Works, but sends NaN in every third round."""

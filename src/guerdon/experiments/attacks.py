@@ -17,13 +17,14 @@ import jax.numpy as jnp
 from guerdon.agents import Agent, Foreseeing, Portion, Reporting, View
 from guerdon.arrays import Array
 from guerdon.problems import Problem
+from guerdon.trees import register
 
 CREW = 3  # agents that may be in on an attack
 LONG = 0.95  # memory of a cheat who remembers longer than the server does
 STRETCH = 10  # rounds of work, then rounds of cheating
 
 
-@jax.tree_util.register_dataclass
+@register
 @dataclass(frozen=True)
 class Member(Agent):
     """Uses `share` times what is asked, and is absent with probability `absence`, independently each round."""

@@ -12,7 +12,6 @@ honest training.
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -24,6 +23,7 @@ from guerdon.experiments.paper import AGENTS, BALANCED, COST, DIM, START
 from guerdon.problems import linear_regression
 from guerdon.requests import Requests, noise_scale_request, scheduled_request
 from guerdon.simulation import History, simulate
+from guerdon.trees import register
 
 ROUNDS = 30
 ONCE = 6  # the round of a single deviation
@@ -52,7 +52,7 @@ class Gain(NamedTuple):
     honest_request: float
 
 
-@jax.tree_util.register_dataclass
+@register
 @dataclass(frozen=True)
 class Once(Agent):
     """Cooperates but for one round, in which he uses `share` times what is asked."""

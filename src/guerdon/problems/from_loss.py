@@ -12,9 +12,10 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from guerdon.arrays import Array, check_positive_integer
+from guerdon.trees import register
 
 
-@jax.tree_util.register_dataclass
+@register
 @dataclass(frozen=True)
 class FromLoss:
     """Learning to minimise `loss(parameters, example)` over the examples of `data`, drawn with replacement."""

@@ -18,11 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from guerdon.arrays import Array, check_number, check_positive_integer
+from guerdon.trees import register
 
 FEW = 32  # up to so many samples it is quicker to add them up than to draw their sums
 
 
-@jax.tree_util.register_dataclass
+@register
 @dataclass(frozen=True)
 class LinearRegression:
     """Linear regression towards `target` (θ*), from the zero vector.

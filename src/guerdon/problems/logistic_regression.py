@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from guerdon.arrays import Array, check_positive_integer
+from guerdon.trees import register
 
 
-@jax.tree_util.register_dataclass
+@register
 @dataclass(frozen=True)
 class LogisticRegression:
     """Logistic regression with labels 0 and 1, from the zero vector; its metric is accuracy on the validation set."""

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from guerdon.arrays import Array, check_number, check_positive_integer
+from guerdon.trees import register
 
 
 class Numbers(NamedTuple):
@@ -29,7 +30,7 @@ class Numbers(NamedTuple):
     goal: Any
 
 
-@jax.tree_util.register_dataclass
+@register
 @dataclass(frozen=True)
 class NoisyQuadratic:
     """The problem; a model is θ followed by the numbers of its repetition, which no gradient moves."""

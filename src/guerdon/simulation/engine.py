@@ -32,18 +32,19 @@ from guerdon.simulation.history import History, Rounds, pad_rounds
 from guerdon.simulation.paying import Round, Settled, settle
 from guerdon.simulation.players import Players, by_kind, choose, learn, report, sort_by_kind
 from guerdon.simulation.terms import Stop
+from guerdon.trees import register
 
 SEGMENT = 32  # rounds compiled as one scan where a stopping rule may end a run early
 MEMORY = 2**29  # bytes that a chunk of repetitions may take
 
 # The numbers of a policy are data to the compiled function. `requests` itself does without JAX, for servers.
-for _policy, _data, _fixed in (
-    (FixedRequest, ["batch_size", "step"], []),
-    (ScheduledRequest, ["batch_sizes", "steps"], []),
-    (NoiseScaleRequest, ["max_batch", "min_batch", "first", "curvature"], ["cost"]),
-    (BudgetRequest, ["rule", "budget"], []),
+for _policy, _data in (
+    (FixedRequest, ["batch_size", "step"]),
+    (ScheduledRequest, ["batch_sizes", "steps"]),
+    (NoiseScaleRequest, ["max_batch", "min_batch", "first", "curvature"]),
+    (BudgetRequest, ["rule", "budget"]),
 ):
-    jax.tree_util.register_dataclass(_policy, data_fields=_data, meta_fields=_fixed)
+    register(_policy, _data)
 
 
 class _Setting(NamedTuple):
