@@ -1,11 +1,11 @@
 """Signatures: of the head by the operator, of each submission by its agent; and what agents' gradients hash to."""
 
+import importlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -15,6 +15,7 @@ from guerdon.ledger import Ledger, Receipt, RefusedError, gradient_hash, sign_su
 from guerdon.ledger.signing import create_key, load_key
 from guerdon.ledger.submissions import is_signed_by, read_public_key
 from tests.ledger.scenes import NAMES, RULE, Played, play
+from tests.libraries import needs_torch
 
 KEYS: dict[str, Any] = {
     "ed25519": Ed25519PrivateKey.generate(),
@@ -117,11 +118,16 @@ def test_bad_key_files_are_named(tmp_path: Path) -> None:
 def test_a_gradient_has_one_hash_whatever_holds_it() -> None:
     layers = [np.arange(6.0).reshape(2, 3), np.ones(4, dtype=np.float32)]
     expected = gradient_hash(layers)
-    assert gradient_hash([torch.tensor(layer) for layer in layers]) == expected
     assert gradient_hash([np.asfortranarray(layers[0]), layers[1].astype(">f4")]) == expected
     others = [[layers[0].reshape(3, 2), layers[1]], layers[::-1], layers[:1], [layers[0] + 1e-15 * 4, layers[1]],
               [layers[0], layers[1].astype(np.float64)]]  # fmt: skip
     assert len({expected, *(gradient_hash(other) for other in others)}) == 1 + len(others)
+
+
+@needs_torch
+def test_also_a_tensor() -> None:
+    layers = [np.arange(6.0).reshape(2, 3), np.ones(4, dtype=np.float32)]
+    assert gradient_hash([importlib.import_module("torch").tensor(layer) for layer in layers]) == gradient_hash(layers)
 
 
 def test_only_the_owner_of_a_key_signs() -> None:
