@@ -67,7 +67,7 @@ class InformationOracle:
     decay: float = 0.7
     least: float = 0.005
     doubt: float = 10.0
-    limit: float = 2.0
+    limit: float = 3.0
     past: list[Remembered] = field(default_factory=list[Remembered])
     wealth: Any = None  # of each bet against each agent
 
@@ -136,9 +136,15 @@ class InformationOracle:
             others = [i for i in peers if i != k]
             if others:
                 low, short = below(scores, k, others), below(lengths, k, others)
-                for share, bets in zip(BETS, self.wealth, strict=True):
+                for boldness, bets in zip(BETS, self.wealth, strict=True):
                     for test, told in zip(bets, (low, short, -short), strict=True):
-                        test[k] *= 1 + share * told
+                        test[k] *= odds(boldness, told, len(others))
+
+
+def odds(boldness: float, told: float, others: int) -> float:
+    """e^θz, divided by its mean over all ranks that one may have among so many others."""
+    ranks = [1 - 2 * above / others for above in range(others + 1)]
+    return math.exp(boldness * told) / (sum(math.exp(boldness * rank) for rank in ranks) / len(ranks))
 
 
 def below(values: dict[int, float], k: int, others: list[int]) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, ExpressionCost, OutputAgreement
-from guerdon.audit import BETS, against_agents, bet, evidence_against
+from guerdon.audit import BETS, Ranks, against_agents, bet, evidence_against
 from guerdon.evidence import Evidence
 from guerdon.information import Knowledge
 from guerdon.verdicts import Finding, Played, follow, held_back, judge
@@ -85,7 +85,7 @@ def test_no_information_is_cleared_with_probability_alpha_at_most() -> None:
     alpha, rng = 0.02, np.random.default_rng(5)
     wealth, won = np.zeros((len(BETS), 4000)), np.zeros(4000, dtype=bool)
     for _ in range(300):
-        wealth = bet(wealth, np.sign(rng.normal(size=4000)))
+        wealth = bet(wealth, Ranks(np.sign(rng.normal(size=4000)), np.ones(4000)))
         won |= evidence_against(wealth) >= np.log(1 / alpha)
     assert won.mean() <= alpha + 3 * (alpha / 4000) ** 0.5
     assert won.mean() > alpha / 10, "and the bet is worth making"

@@ -1,9 +1,11 @@
 """Tests that find agents who send something else than gradients, at a stated rate of false accusations.
 
-Each is a bet in fair odds against an agent (an e-process): where he is honest his *rank score* z, between −1 and 1, has
-mean 0 given the past, whatever the distribution of gradients, because honest agents are exchangeable. Staking the
-share λ of the wealth on it multiplies the wealth by 1 + λz each round. The mean over several λ is a wealth that
-exceeds 1/α, ever, with a probability of at most α (Ville's inequality): one may look after every round.
+Each is a bet in fair odds against an agent (an e-process): where he is honest every rank among the others is as likely
+as any other, whatever the distribution of gradients, because honest agents are exchangeable. His *rank score* z lies
+between −1 and 1, and a bet of boldness θ multiplies the wealth by e^θz, divided by its mean over all ranks, each round.
+The mean over several θ is a wealth that exceeds 1/α, ever, with a probability of at most α (Ville's inequality): one
+may look after every round. Bold bets find within a few rounds who is the last again and again, timid ones in the long
+run who is a little worse than the others.
 
 Three bets are made against each agent: that his report scores lower than the others' (it tells less), that it is
 shorter (whoever sends a prediction lacks the noise of samples), and that it is longer. Whoever adds noise to escape the
@@ -23,7 +25,7 @@ from guerdon.evidence import shortening
 
 LEAST = 3  # agents, below which none can be compared with the others
 PEERS = 10.0  # to one, beyond which an agent is no longer one of those that others are ranked among
-BETS = (0.03, 0.06, 0.12, 0.25, 0.5, 0.95)  # shares of the wealth that are staked, side by side
+BETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # how boldly is bet, side by side
 TESTS = ("tells less", "shorter", "longer")  # than the others
 TIE = 1e-6  # relative difference below which two values are the same: single precision tells no more
 IDENTICAL = 0.01  # of their length, by which two reports differ that are one and the same
@@ -40,24 +42,32 @@ class Pair(NamedTuple):
     evidence: float
 
 
-def rank_scores(values: Array, counted: Array, reference: Array) -> Array:
+class Ranks(NamedTuple):
+    """Where each value stands among others: a share between −1 and 1, and how many others there are (0: not ranked)."""
+
+    score: Array
+    others: Array
+
+
+def rank_scores(values: Array, counted: Array, reference: Array) -> Ranks:
     """Return how often each counted agent's value is below those of the reference, less how often above, as a share.
 
-    1 for the lowest of all, −1 for the highest, ties count for neither side; 0 for who is not counted or has nobody to
-    be compared with.
+    1 for the lowest of all, −1 for the highest, ties count for neither side. Who is not counted or has nobody to be
+    compared with is not ranked, and nobody is where all values are the same.
     """
     xp = namespace(values)
     others = xp.astype(reference[None, :] & ~xp.eye(values.shape[0], dtype=xp.bool), values.dtype)
     gap, sizes = values[None, :] - values[:, None], xp.abs(values[None, :]) + xp.abs(values[:, None])
     above = xp.sum(others * xp.where(xp.abs(gap) > TIE * sizes, xp.sign(gap), 0.0), axis=1)
-    count = xp.sum(others, axis=1)
-    return xp.where(counted & (count > 0), above / xp.where(count > 0, count, 1.0), 0.0)
+    count = xp.where(counted, xp.sum(others, axis=1), 0.0)
+    return _ranked(xp.where(count > 0, above / _positive(count), 0.0), count, reference)
 
 
-def agent_scores(score: Array, length: Array, counted: Array, reference: Array) -> Array:
-    """Return the rank scores (tests, agents) of a round's information scores and lengths ‖X_k − p‖²."""
+def agent_scores(score: Array, length: Array, counted: Array, reference: Array) -> Ranks:
+    """Return the ranks (tests, agents) of a round's information scores and lengths ‖X_k − p‖²."""
     low, short = (rank_scores(values, counted, reference) for values in (score, length))
-    return namespace(low).stack([low, short, -short])
+    xp = namespace(score)
+    return Ranks(xp.stack([low.score, short.score, -short.score]), xp.stack([low.others] * len(TESTS)))
 
 
 def believed(wealth: Array, counted: Array, odds: float) -> Array:
@@ -76,8 +86,8 @@ def copying(products: Array, counted: Array, wealth: Array, alpha: float = 0.001
     """Tell who sends copies: reports that are all but identical in this round, or too alike in earlier ones.
 
     `products` are those of `guerdon.evidence.products`, `wealth` that of the bets against pairs before this round. Of
-    all pairs of honest agents together a share `alpha` is ever taken for copies. Where that would be more than half of
-    the agents, it is nobody: then something else is wrong.
+    all pairs of honest agents together a share `alpha` is ever taken for copies. Where nobody else would be left, it is
+    nobody: then something else is wrong.
     """
     xp = namespace(products)
     both = counted[:, None] & counted[None, :] & ~xp.eye(counted.shape[0], dtype=xp.bool)
@@ -86,11 +96,10 @@ def copying(products: Array, counted: Array, wealth: Array, alpha: float = 0.001
     same = sizes - 2 * products < IDENTICAL**2 * sizes
     suspected = evidence_against(wealth) > pair_limit(alpha, counted.shape[0])
     copies = xp.any(both & (same | suspected), axis=1)
-    few = 2 * xp.sum(xp.astype(copies, xp.int32)) <= xp.sum(xp.astype(counted, xp.int32))
-    return copies & few
+    return copies & xp.any(counted & ~copies)
 
 
-def pair_scores(products: Array, counted: Array, reference: Array | None = None) -> Array:
+def pair_scores(products: Array, counted: Array, reference: Array | None = None) -> Ranks:
     """Return how often two agents' deviations agree more than those of other pairs, less how often less, as a share.
 
     `products` are those of `guerdon.evidence.products`, around any point. 1 for the pair that agrees most, 0 on the
@@ -114,8 +123,15 @@ def pair_scores(products: Array, counted: Array, reference: Array | None = None)
     pairs = xp.sum(xp.astype(compared, values.dtype))
     others = pairs - xp.astype(compared, values.dtype)
     valid = counted[upper] & counted[across] & (others > 0) & (xp.sum(xp.astype(trusted, xp.int32)) >= FEWEST)
-    score = xp.where(valid, (below + reached - pairs) / xp.where(others > 0, others, 1.0), 0.0)
-    return _matrix(xp, score, products.shape[0])
+    score = xp.where(valid, (below + reached - pairs) / _positive(others), 0.0)
+    ranks = _ranked(score, xp.where(valid, others, 0.0), compared)
+    return Ranks(*(_matrix(xp, values, products.shape[0]) for values in ranks))
+
+
+def _ranked(score: Array, others: Array, reference: Array) -> Ranks:
+    """Return the ranks; where everybody's value is the same nobody has one."""
+    xp = namespace(score)
+    return Ranks(score, xp.where((score != 0) | xp.any(reference & (score != 0)), others, 0.0))
 
 
 def _shortened(xp: Any, products: Array, counted: Array) -> Array:
@@ -155,22 +171,34 @@ def _positive(count: Array) -> Array:
     return namespace(count).where(count > 0, count, 1.0)
 
 
-def _matrix(xp: Any, score: Array, agents: int) -> Array:
-    """Return the scores of all pairs as a symmetric matrix (agents, agents), 0 on its diagonal."""
+def _matrix(xp: Any, values: Array, agents: int) -> Array:
+    """Return the values of all pairs as a symmetric matrix (agents, agents), 0 on its diagonal."""
     if agents < 2:
-        return xp.zeros((agents, agents), dtype=score.dtype)
+        return xp.zeros((agents, agents), dtype=values.dtype)
     upper, across = np.triu_indices(agents, k=1)
     position = np.zeros((agents, agents), dtype=np.int64)
     position[upper, across] = position[across, upper] = np.arange(len(upper))
     off = xp.asarray(~np.eye(agents, dtype=bool))
-    return xp.where(off, score[xp.asarray(position)], 0.0)
+    return xp.where(off, values[xp.asarray(position)], 0.0)
 
 
-def bet(wealth: Array, scores: Array) -> Array:
-    """Return the logarithms of wealth (bets, …) after a round of these scores (…)."""
-    xp = namespace(wealth, scores)
-    shares = xp.reshape(xp.asarray(BETS, dtype=wealth.dtype), (len(BETS),) + (1,) * scores.ndim)
-    return wealth + xp.log1p(shares * scores)
+def bet(wealth: Array, ranks: Ranks) -> Array:
+    """Return the logarithms of wealth (bets, …) after a round of these ranks (…).
+
+    Among m others all m + 1 ranks are as likely, and the mean of e^θz over them is a sum of powers:
+    sinh(θ + θ/m) / ((m + 1) sinh(θ/m)). Ties make it smaller, so that the odds are never more than fair.
+    """
+    xp = namespace(wealth, ranks.score)
+    bold = xp.reshape(xp.asarray(BETS, dtype=wealth.dtype), (len(BETS),) + (1,) * ranks.score.ndim)
+    others = _positive(ranks.others)
+    usual = _log_sinh(bold + bold / others) - xp.log(others + 1) - _log_sinh(bold / others)
+    return wealth + xp.where(ranks.others > 0, bold * ranks.score - usual, 0.0)
+
+
+def _log_sinh(x: Array) -> Array:
+    """Return the logarithm of twice the hyperbolic sine of a positive number, however large."""
+    xp = namespace(x)
+    return x + xp.log(-xp.expm1(-2 * x))
 
 
 def evidence_against(wealth: Array) -> Array:

@@ -79,7 +79,7 @@ class InformationPay:
     decay: float = 0.7
     least: float = 0.005
     doubt: float = 10.0
-    limit: float = 2.0
+    limit: float = 3.0
 
     def __post_init__(self) -> None:
         for name, value in (("decay", self.decay), ("least", self.least)):

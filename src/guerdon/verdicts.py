@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from guerdon.audit import BETS, TESTS, against_agents, bet, evidence_against, limit, widened
+from guerdon.audit import BETS, TESTS, Ranks, against_agents, bet, evidence_against, limit, widened
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.information import InformationPay
@@ -76,7 +76,8 @@ def follow(rounds: Iterable[Played], alpha: float) -> Trail:
         rule = _betting(played.mechanism)
         crowd = len(played.participating)
         state, wealth = padded(rule.init(crowd), state), widened(wealth, crowd)
-        wealth = bet(wealth, _agreement(rule, state, played))
+        signs = _agreement(rule, state, played)
+        wealth = bet(wealth, Ranks(signs, np.abs(signs)))  # of two values each, as if ranked beside one other
         informed = evidence_against(wealth)
         cleared = informed >= threshold
         wealth = np.where(cleared, 0.0, wealth)
