@@ -1,6 +1,6 @@
 """Looking for the most profitable attack: the cross-entropy method over a family of reports, no gradient needed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,18 +13,17 @@ HIGH = np.array([1.25, 2.0, 1.0, 1.5, 1.5, 0.99, 2.0, 1.2])  # curvature relativ
 NARROWEST = 0.02  # of the box, so that the search does not freeze early
 
 
-def search(profit: Callable[[Any, int], float], seed: int) -> Any:
+def search(profits: Callable[[Any, int], Sequence[float]], seed: int) -> Any:
     """Return the eight numbers of the most profitable attack: the centre of the last generation's best.
 
-    profit(numbers, seed) measures an attack. Each generation draws candidates from a normal distribution, keeps the
+    profits(candidates, seed) measures attacks. Each generation draws candidates from a normal distribution, keeps the
     best, and fits the distribution to them. No candidate's own measurement is believed: it may have been lucky.
     """
     rng = np.random.default_rng(seed)
     centre, spread = (LOW + HIGH) / 2, (HIGH - LOW) / 2
     for generation in range(GENERATIONS):
         drawn = np.clip(rng.normal(centre, spread, (CANDIDATES, len(LOW))), LOW, HIGH)
-        found = np.array([profit(numbers, seed + generation) for numbers in drawn])
-        elite = drawn[np.argsort(found)[-KEPT:]]
+        elite = drawn[np.argsort(profits(drawn, seed + generation))[-KEPT:]]
         centre = elite.mean(axis=0)
         spread = np.maximum(elite.std(axis=0), NARROWEST * (HIGH - LOW))
     return centre
