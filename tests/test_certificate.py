@@ -66,6 +66,7 @@ def test_flat_pay_deters_nothing_but_working_more() -> None:
     assert found["use 16"] == found["use 9"] == "deters"
 
 
+@pytest.mark.slow
 def test_history_lets_half_the_work_pay_while_the_variance_falls() -> None:
     """Why the balanced rule has no history by default: in the first ten rounds decay 0.9 pays shirkers."""
     half = {"half": Reporting(Portion(0.5))}

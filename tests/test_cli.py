@@ -227,6 +227,7 @@ def test_simulate_says_that_runs_diverged(tmp_path: Path) -> None:
     assert "3 of 3 repetitions diverged" in result.stdout
 
 
+@pytest.mark.slow
 def test_reproduce_prints_claims_and_fails_where_one_fails(tmp_path: Path) -> None:
     result = run("reproduce", "fig2", "--repetitions", "60", "--out", str(tmp_path / "good"))
     assert result.returncode == 0, result.stderr
@@ -238,6 +239,7 @@ def test_reproduce_prints_claims_and_fails_where_one_fails(tmp_path: Path) -> No
     assert "✗ fails" in result.stdout
 
 
+@pytest.mark.slow
 def test_plan_forecasts_from_a_pilot(tmp_path: Path) -> None:
     (tmp_path / "pilot.toml").write_text(
         '[problem]\nkind = "linear"\ndim = 20\n[server]\nrequest = "adaptive"\n'

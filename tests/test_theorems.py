@@ -139,6 +139,7 @@ def test_balanced_rule_pays_the_cost_exactly_in_every_round(decay: float | None)
     np.testing.assert_allclose(rewards[:, 0].sum(axis=1), 5 * COST(NU), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_balanced_rule_deters_shirking_and_overwork() -> None:
     """Others at ν: half and double the work earn significantly less than the work asked for."""
     honest, half, double = (

@@ -246,7 +246,7 @@ def watch_pairs(wealth: Any, products: Any, counted: Any) -> Any:
     >>> reports[1] = reports[0]
     >>> wealth = watch_pairs(first_pairs(5), reports @ reports.T, np.ones(5, dtype=bool))
     >>> round(float(evidence_against(wealth)[0, 1]), 2)
-    0.28
+    1.56
     """
     wealth = widened(wealth, len(counted))
     doubted = np.any(evidence_against(wealth) >= pair_limit(DOUBT, len(counted)), axis=0)

@@ -16,6 +16,7 @@ from guerdon.problems.heart import VARIABLE
 SMALL = Setting("small", linear_regression(10, 10.0, 16), "error", (1.0, 0.2), (2, 8), (0.05, 5.0), 60, 10, 0)
 
 
+@pytest.mark.slow
 def test_a_sweep_tries_every_policy_up_to_every_target() -> None:
     spent = planner._sweep(SMALL)
     assert len(spent) == 2 * (1 + 2 * (1 + 2))
@@ -53,6 +54,7 @@ def test_a_claim_of_cheapness_can_fail(paid: float, reached: float, holds: bool)
     assert claim.standard_error == pytest.approx(1 / np.sqrt(3) / 100)
 
 
+@pytest.mark.slow
 def test_in_the_round_itself_the_request_is_the_best_size() -> None:
     assert all(claim.holds for claim in steering.incentive_claims(250, seed=1))
 

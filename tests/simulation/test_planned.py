@@ -69,6 +69,7 @@ def test_requests_differ_between_repetitions_and_steps_are_recorded() -> None:
     np.testing.assert_array_equal(history.batch_sizes, np.broadcast_to(history.request[:, :, None], (20, ROUNDS, 6)))
 
 
+@pytest.mark.slow
 def test_the_genies_evidence_does_not_reach_the_policy() -> None:
     """Evidence around the true gradient would make ‖m‖² look like 0."""
     true: Any = TrueVariance()
@@ -91,6 +92,7 @@ def test_a_budget_ends_the_run() -> None:
         assert len(set(history.metrics["error"][r, played[r] :].tolist())) == 1
 
 
+@pytest.mark.slow
 def test_a_budget_and_a_goal_go_together() -> None:
     history = run(POLICIES["budget"], stop=Stop("error", at_most=1.0))
     reached = history.metrics["error"][:, -1] <= 1.0
