@@ -30,8 +30,6 @@ types: $(STAMP)  ## basedpyright, strict
 imports: $(STAMP)  ## import-linter: who may import whom
 	$(BIN)/lint-imports
 
-# Compiling takes longer than running what is compiled: XLA's optimiser is left to the full-size tests.
-unit: export XLA_FLAGS = --xla_backend_optimization_level=0
 unit: $(STAMP)  ## pytest: tests, doctests, README examples
 	$(BIN)/pytest -n 2 --dist loadfile
 
