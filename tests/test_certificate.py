@@ -60,6 +60,7 @@ def test_intervals_hold_together(theorem: Certificate) -> None:
         assert finding.low < finding.gain < finding.high
 
 
+@pytest.mark.slow
 def test_flat_pay_deters_nothing_but_working_more() -> None:
     found = verdicts(certify(PROBLEM, FlatPay(COST), 8, STEP, repetitions=20, rounds=10))
     assert found["use 1"] == found["use 7"] == found["send zeros"] == "does not deter"
@@ -94,6 +95,7 @@ def test_a_rule_that_deters_all_that_is_tried_holds() -> None:
     assert certify(PROBLEM, OutputAgreement(COST), 8, STEP, tried, repetitions=50).holds
 
 
+@pytest.mark.slow
 def test_others_may_do_something_else_and_each_deviation_is_announced() -> None:
     # Known variance, the others at 4 of 8: E[R] falls by h'(8)·8²·(1/4 − 1/8)/9, whatever he does himself.
     heard: list[str] = []

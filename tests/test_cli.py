@@ -217,6 +217,7 @@ def test_simulate_names_the_wrong_key(tmp_path: Path) -> None:
     assert "`agents[1].size` is missing" in result.stderr
 
 
+@pytest.mark.slow
 def test_simulate_says_that_runs_diverged(tmp_path: Path) -> None:
     (tmp_path / "wild.toml").write_text(
         '[problem]\nkind = "linear"\n[server]\nrequest = 8\nstep = 5.0\n'

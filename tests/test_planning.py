@@ -56,6 +56,7 @@ def test_the_stand_in_is_what_it_says() -> None:
     np.testing.assert_array_equal(m[50:], 0)
 
 
+@pytest.mark.slow
 def test_every_repetition_may_have_its_own_numbers() -> None:
     problem = noisy_quadratic(Numbers(np.array([1.0, 100.0]), 2.0, 1.0, 0.0, 0.5), dim=10)
     stop, agents = Stop("left", at_most=0.0), [Cooperative()] * 4
@@ -133,6 +134,7 @@ def test_a_forecast_from_the_truth_agrees_with_what_happens() -> None:
     assert plan.outlooks[1].rounds[0] > plan.outlooks[2].rounds[0]
 
 
+@pytest.mark.slow
 def test_a_fixed_request_is_recommended_where_it_is_cheaper() -> None:
     """Where asking costs nothing to begin with, one sample at a time is best, and the rule's search is not free."""
     plan = forecast(AffineCost(0, 1), 10, given(1000.0, 1.0, 0.9, 64), sizes=(1, 32), repetitions=100)

@@ -250,6 +250,7 @@ def test_more_money_buys_a_better_model() -> None:
     assert ends[0] > 1.5 * ends[1] > 1.5 * 1.5 * ends[2]
 
 
+@pytest.mark.slow
 def test_a_budget_buys_as_much_as_the_best_fixed_request() -> None:
     """The same step rule with the request fixed, chosen in hindsight: the mean error is at most 10 % larger."""
 

@@ -80,6 +80,7 @@ def test_more_rows_than_are_differentiated_at_once() -> None:
     assert float(problem.variance(MODEL)) == pytest.approx(float(by_hand.variance(MODEL)), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_network_learns_in_a_simulation() -> None:
     """Exclusive or, which no linear model can tell, by four agents' stochastic gradients; all are paid their cost."""
     rule = OutputAgreement(AffineCost(1, 1))

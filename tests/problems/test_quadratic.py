@@ -43,6 +43,7 @@ def test_its_numbers_are_never_moved() -> None:
     assert drawn.shape == (4000, 15)
 
 
+@pytest.mark.slow
 def test_the_signal_follows_the_exact_recursion() -> None:
     """‖m'‖² = ‖m‖²(1 − ηL)² + (ηL)²σ²/(nν), in the mean: what `fit_pilot` is built on."""
     nu, step, agents, rounds = 4, 0.6, 5, 6

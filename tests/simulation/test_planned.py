@@ -55,6 +55,7 @@ def test_it_plays_as_the_reference_does(name: str, declining: float) -> None:
         np.testing.assert_allclose(history.metrics["error"][repetition, : played + 1], errors, rtol=1e-2, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_adaptive_run_does_not_depend_on_chunks() -> None:
     whole, parts = run(POLICIES["noise scale"]), run(POLICIES["noise scale"], chunk=7)
     np.testing.assert_array_equal(whole.request, parts.request)

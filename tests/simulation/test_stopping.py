@@ -95,6 +95,7 @@ def test_a_goal_reached_before_training_needs_no_round() -> None:
     assert history.to_frame().is_empty()
 
 
+@pytest.mark.slow
 def test_a_run_stops_at_an_accuracy() -> None:
     problem = logistic_regression(*labelled(300, seed=0), *labelled(200, seed=1), max_batch=LARGEST)
     goal = Stop("accuracy", at_least=0.8)
