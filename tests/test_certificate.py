@@ -79,6 +79,7 @@ def test_history_lets_half_the_work_pay_while_the_variance_falls() -> None:
     assert gains[None].verdict == "deters"
 
 
+@pytest.mark.slow
 def test_undecided_says_what_would_decide() -> None:
     rule = OutputAgreement(COST, TrueVariance())
     few = certify(

@@ -80,6 +80,7 @@ def test_a_pilot_of_many_repetitions_shows_the_truth(policy: str, tmp_path: Path
     assert fit.dim in (64, 128)
 
 
+@pytest.mark.slow
 def test_what_a_pilot_leaves_open_is_in_the_draws(tmp_path: Path) -> None:
     """A single repetition says less than twenty: its bootstrap is wider."""
     few, many = (fit_pilot(pilot_of(train(), tmp_path, range(count))) for count in (1, 20))

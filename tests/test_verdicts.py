@@ -56,6 +56,7 @@ def highest_evidence(agents: int, rounds: int, runs: int, present: float) -> Any
     return np.asarray(jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), runs)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("present", [1.0, 0.7], ids=["all", "dropouts"])
 @pytest.mark.parametrize("alpha", [0.01, 0.001])
 def test_honest_agents_are_accused_at_most_at_the_stated_rate(alpha: float, present: float) -> None:

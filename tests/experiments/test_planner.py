@@ -30,6 +30,7 @@ def test_a_sweep_tries_every_policy_up_to_every_target() -> None:
     assert near.reached == far.reached == 1.0
 
 
+@pytest.mark.slow
 def test_a_choice_that_does_not_arrive_is_no_rival() -> None:
     spent = planner._sweep(SMALL)
     assert all(s.reached == 0.0 for s in select(spent, STEP, 0.2) if s.step == 5.0)  # it diverges
