@@ -136,15 +136,21 @@ class InformationOracle:
             others = [i for i in peers if i != k]
             if others:
                 low, short = below(scores, k, others), below(lengths, k, others)
+                said = differ(scores, [k, *others]), differ(lengths, [k, *others]), differ(lengths, [k, *others])
                 for boldness, bets in zip(BETS, self.wealth, strict=True):
-                    for test, told in zip(bets, (low, short, -short), strict=True):
-                        test[k] *= odds(boldness, told, len(others))
+                    for test, told, anything in zip(bets, (low, short, -short), said, strict=True):
+                        test[k] *= odds(boldness, told, len(others)) if anything else 1.0
 
 
 def odds(boldness: float, told: float, others: int) -> float:
     """e^θz, divided by its mean over all ranks that one may have among so many others."""
     ranks = [1 - 2 * above / others for above in range(others + 1)]
     return math.exp(boldness * told) / (sum(math.exp(boldness * rank) for rank in ranks) / len(ranks))
+
+
+def differ(values: dict[int, float], agents: list[int]) -> bool:
+    """Whether not all have the same value: else nobody has a rank."""
+    return any(below(values, k, [i for i in agents if i != k]) != 0 for k in agents)
 
 
 def below(values: dict[int, float], k: int, others: list[int]) -> float:

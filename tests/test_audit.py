@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon.audit import BETS, Ranks, bet, evidence_against, limit, rank_scores
+from guerdon.audit import BETS, Ranks, agent_scores, bet, evidence_against, limit, rank_scores
 from tests.information_oracle import odds
 from tests.libraries import Library, every_library
 from tests.means import mean
@@ -66,6 +66,13 @@ def test_the_lowest_scores_one_and_the_highest_minus_one() -> None:
     ranks = rank_scores(np.array([3.0, -1.0, 2.0, -9.0]), everybody, doubted)
     np.testing.assert_allclose(ranks.score, [-1, 1, 0, 1])
     assert ranks.others.tolist() == [2, 2, 2, 3]  # who is doubted is ranked among all who are not
+
+
+def test_lengths_are_ranked_also_where_all_scores_are_the_same() -> None:
+    everybody = np.ones(4, bool)
+    ranks = agent_scores(np.full(4, 2.0), np.array([3.0, 1.0, 2.0, 9.0]), everybody, everybody)
+    np.testing.assert_allclose(ranks.score, [[0, 0, 0, 0], [-1 / 3, 1, 1 / 3, -1], [1 / 3, -1, -1 / 3, 1]])
+    assert ranks.others.tolist() == [[0] * 4, [3] * 4, [3] * 4]
 
 
 # Bets.

@@ -66,8 +66,8 @@ def rank_scores(values: Array, counted: Array, reference: Array) -> Ranks:
 def agent_scores(score: Array, length: Array, counted: Array, reference: Array) -> Ranks:
     """Return the ranks (tests, agents) of a round's information scores and lengths ‖X_k − p‖²."""
     low, short = (rank_scores(values, counted, reference) for values in (score, length))
-    xp = namespace(score)
-    return Ranks(xp.stack([low.score, short.score, -short.score]), xp.stack([low.others] * len(TESTS)))
+    stack = namespace(score).stack
+    return Ranks(stack([low.score, short.score, -short.score]), stack([low.others, short.others, short.others]))
 
 
 def believed(wealth: Array, counted: Array, odds: float) -> Array:
