@@ -5,10 +5,14 @@ STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test lint types imports unit test-slow reproduce demo-flower screenshots bench clean
+.PHONY: help install test lint types types-torch imports unit test-left-out reproduce demo-flower screenshots bench clean
+
+# By file, on every core: the tests of a file share what they compile.
+PYTEST := $(BIN)/pytest -n logical --dist loadfile
+HAS_TORCH := $(BIN)/python -c 'from importlib.util import find_spec; raise SystemExit(not find_spec("torch"))'
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 install: $(STAMP)  ## set up .venv (done once; again when pyproject.toml changes)
 
@@ -24,23 +28,28 @@ lint: $(STAMP)  ## ruff: lint and format check
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 
-types: $(STAMP)  ## basedpyright, strict
+types: $(STAMP)  ## basedpyright, strict; says so where code is left out because its package is not installed
 	$(BIN)/basedpyright
+	@if $(HAS_TORCH); then $(MAKE) --no-print-directory types-torch; else \
+	echo "types: examples/paid-torch is left out: PyTorch is not installed ($(BIN)/pip install torch==2.13.0)"; fi
+
+types-torch: $(STAMP)  ## basedpyright on the code that needs PyTorch
+	$(BIN)/basedpyright examples/paid-torch
 
 imports: $(STAMP)  ## import-linter: who may import whom
 	$(BIN)/lint-imports
 
 unit: $(STAMP)  ## pytest: tests, doctests, README examples
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(PYTEST)
 
-test-slow: $(STAMP)  ## the full-size tests that `make test` leaves out
-	$(BIN)/pytest -m slow
+test-left-out: $(STAMP)  ## what `make test` left out here: the full-size tests, and those it skipped
+	$(PYTEST) --left-out
 
 reproduce: $(STAMP)  ## every experiment of the paper at full size; writes results/report.html
 	$(BIN)/guerdon reproduce --out results
 
 demo-flower: $(STAMP)  ## paid rounds on a real Flower deployment on this machine (PyTorch where installed)
-	@if $(BIN)/python -c 'import torch' 2>/dev/null; then app=paid-torch; else app=paid-numpy; fi; \
+	@if $(HAS_TORCH); then app=paid-torch; else app=paid-numpy; fi; \
 	$(BIN)/python -m examples.demo_flower --app $$app
 
 screenshots: $(STAMP)  ## draw the dashboard's pictures in docs/images again (needs Chromium)
