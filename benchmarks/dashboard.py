@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rich.table import Table
-from tests.dashboard.scenes import large_ledger
+from tests.support.dashboard_scenes import large_ledger
 
 AGENTS, ROUNDS = 100, 2_000  # 200,000 payments
 RUNS = 3

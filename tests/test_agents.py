@@ -30,7 +30,7 @@ from guerdon.agents import (
 from guerdon.costs import Cost
 from guerdon.game import Rule
 from guerdon.simulation.players import Players, by_kind, choose, sort_by_kind
-from tests.means import mean
+from tests.support.means import mean
 
 SURE = 4.0
 COST = AffineCost(1, 1)

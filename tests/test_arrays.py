@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from guerdon.arrays import as_mask, check_choice, check_number, check_positive_integer, namespace
-from tests.libraries import Library, every_library
+from tests.support.libraries import Library, every_library
 
 
 @every_library

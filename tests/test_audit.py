@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from guerdon.audit import BETS, Ranks, agent_scores, bet, evidence_against, limit, rank_scores
-from tests.information_oracle import odds
-from tests.libraries import Library, every_library
-from tests.means import mean
+from tests.support.information_oracle import odds
+from tests.support.libraries import Library, jax_once, without_jax
+from tests.support.means import mean
 
 SURE = 4.0
 
@@ -27,10 +27,18 @@ def slow_ranks(values: Any, counted: Any, reference: Any) -> list[float]:
     return result
 
 
-@every_library
+@without_jax
 @pytest.mark.parametrize("agents", [1, 2, 7])
 def test_ranks_agree_with_the_definition(library: Library, agents: int) -> None:
     """With ties, dropouts, and some whom nobody is compared with."""
+    compare_ranks(library, agents)
+
+
+def test_ranks_in_jax_agree_with_the_definition() -> None:
+    compare_ranks(Library("jax", "float32"), 5)
+
+
+def compare_ranks(library: Library, agents: int) -> None:
     for seed in range(8):
         rng = np.random.default_rng(seed)
         values, counted = rng.integers(-2, 3, agents).astype(float), rng.random(agents) < 0.8
@@ -110,7 +118,7 @@ def test_bets_stay_finite() -> None:
     assert np.isfinite(evidence_against(wealth)).all()
 
 
-@every_library
+@jax_once
 def test_a_bet_multiplies_wealth_by_its_odds(library: Library) -> None:
     rng = np.random.default_rng(0)
     wealth, scores = rng.normal(size=(len(BETS), 4)), rng.uniform(-1, 1, 4)
@@ -132,7 +140,7 @@ def test_pairs_are_bet_on_likewise() -> None:
     assert evidence_against(bet(wealth, ranks)).shape == (3, 3)
 
 
-@every_library
+@jax_once
 def test_evidence_is_the_logarithm_of_the_mean_wealth(library: Library) -> None:
     wealth = np.random.default_rng(2).normal(size=(len(BETS), 5))
     with library.precision():

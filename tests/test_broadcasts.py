@@ -9,7 +9,7 @@ from guerdon import AffineCost
 from guerdon.broadcasts import MARGIN, QUICKEST, Dither, Dithering
 from guerdon.information import noise_scale_bound
 from guerdon.predictions import RunningMean
-from tests.libraries import Library, every_library
+from tests.support.libraries import Library, jax_once
 
 COST = AffineCost(1, 1)
 NU, AGENTS, DIM = 16, 10, 30
@@ -30,7 +30,7 @@ def pair(dither: Dither, state: Dithering, model: Any, rng: Any, variance: float
     return seen, dither.adapt(state, NU), shown
 
 
-@every_library
+@jax_once
 def test_pairs_lie_around_the_model_at_the_length_asked_for(library: Library) -> None:
     rng, dither = np.random.default_rng(0), Dither(0.7)
     with library.precision():

@@ -22,9 +22,12 @@ def verdicts(certificate: Certificate) -> dict[str, str]:
     return {finding.deviation: finding.verdict for finding in certificate.findings}
 
 
-@pytest.fixture(scope="module")
-def theorem() -> Certificate:
-    return certify(PROBLEM, OutputAgreement(COST, TrueVariance()), 8, STEP)
+SMALL = {"rounds": 10, "tolerance": 0.4}  # what declining gains, which is nothing, is known to ±0.1 only
+
+
+@pytest.fixture(scope="module", params=[SMALL, pytest.param({}, marks=pytest.mark.slow)], ids=["small", "full"])
+def theorem(request: pytest.FixtureRequest) -> Certificate:
+    return certify(PROBLEM, OutputAgreement(COST, TrueVariance()), 8, STEP, **request.param)
 
 
 def test_theorem_1_deters_every_size(theorem: Certificate) -> None:
@@ -46,7 +49,7 @@ def test_gains_are_those_of_the_theory(theorem: Certificate) -> None:
     gains = {finding.deviation: finding for finding in theorem.findings}
     for name, gain in (("use 4", -4.0), ("use 16", -4.0), ("use 7", -1 / 7), ("use 9", -1 / 9)):
         assert abs(gains[name].gain - gain) < 4 * gains[name].standard_error
-        assert gains[name].standard_error < 0.15
+        assert gains[name].standard_error < 0.2
     assert 15 < gains["send zeros"].gain < 17
     assert 14 < gains["echo the last aggregate"].gain < 17
     assert abs(theorem.honest_utility) < 4 * theorem.honest_error
@@ -93,7 +96,9 @@ def test_undecided_says_what_would_decide() -> None:
 
 def test_a_rule_that_deters_all_that_is_tried_holds() -> None:
     tried = {"half": Reporting(Portion(0.5)), "double": Reporting(Portion(2.0)), "longer": shrink(1.0, Portion(0.25))}
-    assert certify(PROBLEM, OutputAgreement(COST), 8, STEP, tried, repetitions=50).holds
+    certificate = certify(PROBLEM, OutputAgreement(COST), 8, STEP, tried, repetitions=50, rounds=15)
+    assert certificate.holds
+    assert certificate.tolerance == pytest.approx(0.02 * COST(8))
 
 
 @pytest.mark.slow

@@ -1,31 +1,15 @@
-"""The command line as a person uses it, wrong input included: in a real process, with real files."""
+"""The command line as a person uses it, wrong input included, with real files."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
 from guerdon import BalancedVariance, ExpressionCost, OutputAgreement, gather
+from tests.support.command_line import run, run_json, start
 
 EQUILIBRIUM = ["equilibrium", "--agents", "10", "--request", "8", "--cost", "1 + s", "--max-batch", "32"]
-
-
-def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
-    command = [str(Path(sys.executable).parent / "guerdon"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cwd, check=False)
-
-
-def run_json(*arguments: str) -> Any:
-    result = run(*arguments, "--json")
-    assert (result.returncode, result.stderr) == (0, "")
-    return json.loads(result.stdout)
 
 
 @pytest.fixture
@@ -39,7 +23,7 @@ def gradients(tmp_path: Path) -> Path:
 
 def test_equilibrium_prints_the_table_of_the_paper() -> None:
     result = run(*EQUILIBRIUM)
-    assert result.returncode == 0
+    assert result.code == 0
     lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines()]
     rows = {cells[0]: cells[1:] for cells in lines if len(cells) == 5}
     assert len(rows) == 33
@@ -66,24 +50,24 @@ def test_others_who_decline() -> None:
 
 
 def test_a_long_table_is_shortened_and_says_so() -> None:
-    result = run("equilibrium", "--request", "1000", "--max-batch", "5000")
+    result = run("equilibrium", "--request", "200", "--max-batch", "1000")
     assert len(result.stdout.splitlines()) < 60
-    assert "5001 batch sizes; --json lists them all" in result.stdout
-    assert "1000 (the request)" in result.stdout
+    assert "1001 batch sizes; --json lists them all" in result.stdout
+    assert "200 (the request)" in result.stdout
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
 def test_plot(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"game.{suffix}"
     result = run(*EQUILIBRIUM, "--plot", str(path))
-    assert result.returncode == 0, result.stderr
+    assert result.code == 0, result.stderr
     assert path.read_bytes()[:5] in (b"<?xml", b"\x89PNG\r", b"%PDF-")
     assert str(path) in result.stdout
 
 
 def test_pay_prints_every_agent_with_a_reason(gradients: Path) -> None:
     result = run("pay", str(gradients), "--request", "8", "--cost", "1 + s", "--variance", "known:320")
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.code, result.stderr) == (0, "")
     assert "invalid" in result.stdout
     assert "4 of 5 agents paid" in result.stdout
 
@@ -175,32 +159,38 @@ PLAN = ["plan", "--variance", "4", "--signal", "1"]
 )
 def test_wrong_input_is_one_clear_message(gradients: Path, arguments: list[str], message: str) -> None:
     result = run(*(str(gradients) if word == "FILE" else word for word in arguments))
-    assert result.returncode == 2
+    assert result.code == 2
     assert message in result.stderr.replace("\n", " ")
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
 
 
 def test_certify_finds_what_pays() -> None:
-    report = run_json("certify", "--rule", "known", "--repetitions", "60", "--rounds", "20")
+    settings = ("--rule", "known", "--agents", "4", "--repetitions", "20", "--rounds", "5")
+    report = run_json("certify", *settings)
     verdicts = {finding["deviation"]: finding["verdict"] for finding in report["deviations"]}
     assert verdicts["use 4"] == "deters"
     assert verdicts["send zeros"] == "does not deter"
     assert not report["holds"]
-    table = run("certify", "--rule", "flat", "--repetitions", "5", "--rounds", "2").stdout
+    assert report["repetitions"] == 20
+    table = run("certify", *settings).stdout  # compiled already
+    assert "known rule, linear" in table
+    assert "4 agents, request 8, h(s) = 1 + s" in table
     assert "does not deter" in table
     assert "95% confidence (Bonferroni)" in table
 
 
 def test_simulate_prints_an_example_that_runs(tmp_path: Path) -> None:
-    example = run("simulate", "--example").stdout
-    quick = example.replace("# rounds = 60", "rounds = 5").replace("# repetitions = 250", "repetitions = 20")
+    quick = run("simulate", "--example").stdout
+    for line, small in {"dim = 100": 5, "max_batch = 64": 16, "rounds = 60": 3, "repetitions = 250": 4}.items():
+        assert f"# {line}" in quick
+        quick = quick.replace(f"# {line}", f"{line.partition('=')[0]}= {small}")
     (tmp_path / "mine.toml").write_text(quick)
     saved = tmp_path / "mine.parquet"
     result = run("simulate", str(tmp_path / "mine.toml"), "--save", str(saved))
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.code, result.stderr) == (0, "")
     assert "profit per round" in result.stdout
-    assert pl.read_parquet(saved).height == 20 * 5 * 10 * 2
+    assert pl.read_parquet(saved).height == 4 * 3 * 10 * 2
     report = run_json("simulate", str(tmp_path / "mine.toml"))
     assert [(row["agents"], row["count"], row["rule"]) for row in report["agents"]] == [
         ("cooperative", 9, "known"),
@@ -213,7 +203,7 @@ def test_simulate_prints_an_example_that_runs(tmp_path: Path) -> None:
 def test_simulate_names_the_wrong_key(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text(run("simulate", "--example").stdout.replace("size = 4", "sise = 4"))
     result = run("simulate", str(tmp_path / "bad.toml"))
-    assert result.returncode == 2
+    assert result.code == 2
     assert "`agents[1].size` is missing" in result.stderr
 
 
@@ -224,19 +214,19 @@ def test_simulate_says_that_runs_diverged(tmp_path: Path) -> None:
         '[[agents]]\nkind = "fixed"\nsize = 1\ncount = 4\n[run]\nrounds = 40\nrepetitions = 3\n'
     )
     result = run("simulate", str(tmp_path / "wild.toml"))
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.code, result.stderr) == (0, "")
     assert "3 of 3 repetitions diverged" in result.stdout
 
 
 @pytest.mark.slow
 def test_reproduce_prints_claims_and_fails_where_one_fails(tmp_path: Path) -> None:
     result = run("reproduce", "fig2", "--repetitions", "60", "--out", str(tmp_path / "good"))
-    assert result.returncode == 0, result.stderr
+    assert result.code == 0, result.stderr
     assert "5 of 5 claims hold" in result.stdout
     assert "report.html" in result.stdout
     # Two repetitions cannot show a median's growth: the claim fails, and so does the command.
     result = run("reproduce", "fig2", "--repetitions", "2", "--out", str(tmp_path / "bad"))
-    assert result.returncode == 1
+    assert result.code == 1
     assert "✗ fails" in result.stdout
 
 
@@ -248,10 +238,10 @@ def test_plan_forecasts_from_a_pilot(tmp_path: Path) -> None:
         '[[agents]]\nkind = "cooperative"\ncount = 5\n[run]\nrounds = 60\nrepetitions = 6\n'
     )
     pilot, plot = tmp_path / "pilot.parquet", tmp_path / "plan.svg"
-    assert run("simulate", str(tmp_path / "pilot.toml"), "--save", str(pilot)).returncode == 0
+    assert run("simulate", str(tmp_path / "pilot.toml"), "--save", str(pilot)).code == 0
     arguments = ("plan", str(pilot), "--target", "error <= 2", "--agents", "5", "--repetitions", "40")
     result = run(*arguments, "--plot", str(plot))
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.code, result.stderr) == (0, "")
     assert "◀ recommended" in result.stdout
     assert "recommended" in plot.read_text()
     report = run_json(*arguments)
@@ -265,7 +255,16 @@ def test_plan_forecasts_from_a_pilot(tmp_path: Path) -> None:
 def test_help_has_examples() -> None:
     for command in ("equilibrium", "pay", "certify", "simulate", "reproduce"):
         result = run(command, "--help")
-        assert result.returncode == 0
+        assert result.code == 0
         assert f"Example: guerdon {command}" in result.stdout
     assert "Examples: guerdon plan" in run("plan", "--help").stdout
-    assert run("--version").stdout.startswith("guerdon 0.")
+
+
+def test_in_a_process_of_its_own() -> None:
+    """The installed program: what it prints, its exit status, and that complaints go to standard error."""
+    assert start("--version").stdout.startswith("guerdon 0.")
+    wrong = ("equilibrium", "--cost", "9 - s")
+    result = start(*wrong)
+    assert result == run(*wrong)
+    assert (result.code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: `cost` must increase strictly")

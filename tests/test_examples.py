@@ -20,7 +20,7 @@ def load(name: str) -> Any:
 
 
 def test_mlp(capsys: pytest.CaptureFixture[str]) -> None:
-    history = load("mlp").main(rounds=60, repetitions=4)
+    history = load("mlp").main(rounds=40, repetitions=2)
     accuracy = history.metrics["accuracy"].mean(axis=0)
     assert accuracy[-1] > accuracy[0] + 0.1
     profit = history.utilities["balanced"].mean(axis=(0, 1))

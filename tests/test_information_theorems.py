@@ -4,16 +4,18 @@ Each test has a fixed seed. A mean "equals" a number when it lies within `SURE` 
 error is asserted to be small enough to find an error of the size that would matter.
 """
 
+import functools
 from typing import Any
 
 import numpy as np
 import pytest
 
 from guerdon import InformationPay
-from tests.information_rounds import AGENTS, COST, NU, Played, knowing, play
-from tests.means import Mean, mean
+from tests.support.information_rounds import AGENTS, COST, NU, Played, knowing, play
+from tests.support.means import Mean, mean
 
 SURE = 4.0
+SLOW = pytest.mark.slow
 H = float(COST(NU))
 INFINITY = float("inf")
 RULE = InformationPay(COST)
@@ -32,9 +34,9 @@ def honest_mean(played: Played) -> Mean:
 @pytest.mark.parametrize(
     ("numbers", "noise", "dim", "agents"),
     [
-        pytest.param({"decay": 0.0, "least": 0.05}, "normal", 20, 6, marks=pytest.mark.slow),
+        pytest.param({"decay": 0.0, "least": 0.05}, "normal", 20, 6, marks=SLOW),
         ({}, "heavy", 20, 6),
-        pytest.param({"decay": 1.0, "least": 0.3}, "skewed", 3, 5, marks=pytest.mark.slow),
+        pytest.param({"decay": 1.0, "least": 0.3}, "skewed", 3, 5, marks=SLOW),
         ({"least": 1.0, "doubt": 1.5, "limit": 1.0}, "skewed", 3, 5),
     ],
     ids=str,
@@ -89,20 +91,22 @@ def expected_reward(share: float, factor: float, extra: float, x: float, ratio: 
     return H + NU * gained / scale
 
 
-def one_round(size: int, factor: float, extra: float, x: float, ratio: float = 1.0) -> Any:
-    """Return agent 0's pay in many rounds, less what he would have got by honest work, plus its mean."""
+@functools.cache
+def paid(size: int, factor: float, extra: float, x: float, ratio: float) -> Any:
+    """Return agent 0's pay in many rounds."""
     assumed = ratio * x / (x + 1)
     state = knowing(NU * (1 - assumed) / assumed)
-    options: Any = {"rounds": 1, "repetitions": 4000, "dim": 200, "noise_scale": NU / x, "state": state}
-    honest = play(STEADY, **options).rewards[:, 0, 0]
-    return (
-        play(STEADY, sizes=(size, *[NU] * (AGENTS - 1)), factor=factor, extra=extra, **options).rewards[:, 0, 0]
-        - honest
-        + H
-    )
+    options: Any = {"rounds": 1, "repetitions": 2000, "dim": 100, "noise_scale": NU / x, "state": state}
+    sizes = size, *[NU] * (AGENTS - 1)
+    return play(STEADY, sizes=sizes, factor=factor, extra=extra, **options).rewards[:, 0, 0]
 
 
-@pytest.mark.parametrize("x", [0.25, 1.0, 4.0])
+def one_round(size: int, factor: float, extra: float, x: float, ratio: float = 1.0) -> Any:
+    """Return agent 0's pay in many rounds, less what he would have got by honest work, plus its mean."""
+    return paid(size, factor, extra, x, ratio) - paid(NU, 1.0, 0.0, x, ratio) + H
+
+
+@pytest.mark.parametrize("x", [0.25, pytest.param(1.0, marks=SLOW), 4.0])
 @pytest.mark.parametrize(
     ("size", "factor", "extra"),
     [
@@ -141,7 +145,7 @@ def test_sending_the_prediction_earns_the_theorys_number() -> None:
     assert expected_reward(1.0, 0.0, 0.0, x=1.0) == pytest.approx(H - 2 * NU)
     measured = mean(one_round(NU, 0.0, 0.0, 1.0))
     assert abs(measured.z(H - 2 * NU)) < 3
-    assert measured.error < 0.05
+    assert measured.error < 0.07
     for x in (0.01, 0.25, 4.0, 100.0):
         assert expected_reward(1.0, 0.0, 0.0, x) < COST.fixed
 
@@ -172,7 +176,9 @@ def test_twice_the_true_a_pays_for_nothing() -> None:
 LONG: Any = {"rounds": 100, "repetitions": 100, "dim": 50}
 
 
-@pytest.mark.parametrize("noise_scale", [2.0, 16.0, 64.0, 150.0])
+@pytest.mark.parametrize(
+    "noise_scale", [2.0, *[pytest.param(scale, marks=pytest.mark.slow) for scale in (16.0, 64.0)], 150.0]
+)
 def test_sending_the_prediction_earns_no_more_than_the_fixed_cost(noise_scale: float) -> None:
     played = play(RULE, factor=0.0, noise_scale=noise_scale, **LONG)
     measured = mean(played.rewards[:, :, 0].mean(axis=1))
@@ -195,7 +201,7 @@ def test_deviations_lose_in_the_long_run(size: int, factor: float, extra: float,
 # Garbage.
 
 
-@pytest.mark.parametrize("size", [0.5, 1.0, 3.0, 30.0, 1e6])
+@pytest.mark.parametrize("size", [0.5, pytest.param(1.0, marks=SLOW), 3.0, pytest.param(30.0, marks=SLOW), 1e6])
 def test_garbage_of_any_size_hardly_moves_the_others(size: float) -> None:
     """Over 100 rounds their mean pay is within 5 % of the cost, and nobody's in any round is ruinous."""
     played = play(RULE, factor=0.0, extra=size, **LONG)

@@ -21,8 +21,8 @@ from guerdon import (
     gather,
 )
 from guerdon.mechanisms import Crowd, History, Mechanism, VarianceRule
-from tests import oracle
-from tests.libraries import Library, every_library
+from tests.support import paper_oracle as oracle
+from tests.support.libraries import Library, without_jax
 
 COST = AffineCost(1, 1)
 
@@ -50,7 +50,7 @@ VARIANCES: dict[str, tuple[VarianceRule, Any]] = {
 }
 
 
-@every_library
+@without_jax
 @pytest.mark.parametrize("variance", VARIANCES)
 @pytest.mark.parametrize("crowd", ["present", "enrolled"])
 @settings(max_examples=25)

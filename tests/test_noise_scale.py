@@ -16,20 +16,20 @@ from guerdon.noise_scale import (
     lengthen,
     recall,
 )
-from tests.filter_oracle import Oracle
-from tests.means import mean
+from tests.support.filter_oracle import Oracle
+from tests.support.means import mean
 
 SURE = 4.0
-AGENTS, DIM, DRAWS = 6, 20, 3000
+AGENTS, DIM = 6, 20
 
 
-def rounds_of(signal: float, request: int, agents: int = AGENTS, tail: bool = False, seed: int = 0) -> Any:
+def rounds_of(signal: float, request: int, agents: int = AGENTS, tail: bool = False, draws: int = 1000) -> Any:
     """Draw gradients (draws, agents, dim) whose mean has the length √signal and whose σ² is DIM."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     centre = np.full(DIM, np.sqrt(signal / DIM))
     # Noise with heavy tails: a random size, the same for all components of a gradient, with mean square 1.
-    sizes = np.sqrt(rng.exponential(size=(DRAWS, agents, 1))) if tail else 1.0
-    return centre + sizes * rng.normal(size=(DRAWS, agents, DIM)) / np.sqrt(request)
+    sizes = np.sqrt(rng.exponential(size=(draws, agents, 1))) if tail else 1.0
+    return centre + sizes * rng.normal(size=(draws, agents, DIM)) / np.sqrt(request)
 
 
 @pytest.mark.parametrize("tail", [False, True])
@@ -40,16 +40,16 @@ def test_both_estimates_are_unbiased(signal: float, request_: int, agents: int, 
     seen = [estimate_noise(gather(x, everybody), request_) for x in drawn]
     variance, strength = mean([s.variance for s in seen]), mean([s.signal for s in seen])
     assert abs(variance.z(DIM)) < SURE
-    assert variance.error < 0.02 * DIM
+    assert variance.error < 0.03 * DIM
     assert abs(strength.z(signal)) < SURE
-    assert strength.error < 0.02 * (signal + DIM / request_ / agents)
+    assert strength.error < 0.03 * (signal + DIM / request_ / agents)
 
 
 def test_the_jackknife_knows_the_error_of_the_signal() -> None:
     """Where there is signal it is unbiased; where there is none it has the variance 2(n − 1)/(n − 2) times."""
     everybody = np.ones(AGENTS, dtype=bool)
     for signal, factor in ((100.0, 1.0), (0.0, 2 * (AGENTS - 1) / (AGENTS - 2))):
-        seen = [estimate_noise(gather(x, everybody), 4) for x in rounds_of(signal, 4)]
+        seen = [estimate_noise(gather(x, everybody), 4) for x in rounds_of(signal, 4, draws=2000)]
         true = np.var([s.signal for s in seen])
         claimed = np.mean([s.signal_variance for s in seen])
         assert claimed == pytest.approx(factor * true, rel=0.15)
@@ -65,7 +65,7 @@ def test_one_round_by_hand() -> None:
 
 
 def test_absent_agents_say_nothing() -> None:
-    drawn = rounds_of(4.0, 8)[0]
+    drawn = rounds_of(4.0, 8, draws=1)[0]
     here = np.array([True, False, True, True, False, True])
     one, other = (estimate_noise(e, 8) for e in (gather(drawn, here), gather(drawn[here], np.ones(4, dtype=bool))))
     np.testing.assert_allclose(one, other, rtol=1e-12)
@@ -74,7 +74,7 @@ def test_absent_agents_say_nothing() -> None:
 @pytest.mark.parametrize("present", [0, 1])
 def test_fewer_than_two_say_nothing(present: int) -> None:
     here = np.arange(AGENTS) < present
-    seen = estimate_noise(gather(rounds_of(4.0, 8)[0], here), 8)
+    seen = estimate_noise(gather(rounds_of(4.0, 8, draws=1)[0], here), 8)
     assert (float(seen.variance), float(seen.signal), float(seen.signal_variance)) == (0, 0, 0)
     before = first_filter(AGENTS)
     after = follow(before, seen, 8, Recall(0.0, 0.0), 2.0)
@@ -164,7 +164,7 @@ def at_least_two(t: int, rng: np.random.Generator) -> Any:
 @pytest.mark.parametrize("present", [everybody, at_least_two])
 @pytest.mark.parametrize("curvature", [0.2, 2.0, 20.0])
 def test_it_follows_the_transcription(curvature: float, present: Any) -> None:
-    for seed in range(3):
+    for seed in range(2):
         pairs, oracle, state = play(seed, 40, curvature, present)
         np.testing.assert_allclose(*np.swapaxes(np.array(pairs), 0, 1), rtol=1e-6)
         np.testing.assert_allclose(state.log_weight, [b["weight"] for b in oracle.beliefs], atol=1e-6)
@@ -174,7 +174,7 @@ def test_it_follows_the_transcription(curvature: float, present: Any) -> None:
 @pytest.mark.parametrize("true", [0.02, 0.2, 2.0, 20.0, 200.0])
 def test_it_finds_the_curvature_from_far_away(true: float) -> None:
     """A loss a hundred times flatter or steeper than guessed: the error is soon a thousandth of what it was."""
-    for seed in range(5):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         model, trail, state = np.full(DIM, 10.0), np.zeros(DIM), first_filter(AGENTS)
         for _ in range(60):

@@ -16,7 +16,7 @@ from guerdon.problems import linear_regression, noisy_quadratic
 from guerdon.problems.quadratic import Numbers
 from guerdon.requests import Requests, fixed_request, noise_scale_request
 from guerdon.simulation import History, Stop, simulate
-from tests.means import mean
+from tests.support.means import mean
 
 COST = AffineCost(1, 1)
 TRUE = Numbers(signal=400.0, curvature=2.0, base=400.0, slope=101.0, goal=2.0)
@@ -92,14 +92,14 @@ def test_a_pilot_with_absent_agents_is_read(tmp_path: Path) -> None:
     pilot = pilot_of(train(declining=0.3), tmp_path)
     assert pilot.crowd.min() >= 2
     assert pilot.crowd.mean() == pytest.approx(7, abs=0.5)
-    assert np.median(fit_pilot(pilot).numbers.signal) == pytest.approx(400, rel=0.3)
+    assert np.median(fit_pilot(pilot, bootstraps=8).numbers.signal) == pytest.approx(400, rel=0.3)
 
 
 def test_only_the_rounds_up_to_the_target_are_used(tmp_path: Path) -> None:
     nearer = pilot_of(train(), tmp_path, target=10.0)
     assert nearer.start.sum() == nearer.reached.sum() == REPETITIONS
     assert len(nearer.start) < train().rounds_played.sum()
-    assert np.median(fit_pilot(nearer).numbers.goal) == pytest.approx(40, rel=0.4)
+    assert np.median(fit_pilot(nearer, bootstraps=8).numbers.goal) == pytest.approx(40, rel=0.4)
 
 
 def coverage(pilots: int, sizes: tuple[int, ...], folder: Path) -> Any:

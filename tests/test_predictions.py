@@ -15,15 +15,15 @@ from guerdon.predictions import (
     Seen,
     ZeroPrediction,
 )
-from tests.information_oracle import (
+from tests.support.information_oracle import (
     Step,
     predict_extrapolated,
     predict_last,
     predict_running,
     predict_zero,
 )
-from tests.libraries import Library, every_library
-from tests.means import mean
+from tests.support.libraries import Library, jax_once
+from tests.support.means import mean
 
 DIM = 6
 CASES: dict[str, Any] = {
@@ -59,7 +59,7 @@ def run(prediction: Prediction, seen: list[Step], convert: Any) -> list[Any]:
 
 
 @every_prediction
-@every_library
+@jax_once
 @pytest.mark.parametrize("dithered", [True, False])
 def test_it_agrees_with_the_definition(name: str, library: Library, dithered: bool) -> None:
     prediction, slow = CASES[name]

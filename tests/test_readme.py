@@ -1,14 +1,13 @@
 """The README is true: its Python is run, its commands are run, and their output is compared word for word."""
 
 import doctest
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.command_line import run
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -47,15 +46,8 @@ def test_commands_print_what_the_readme_shows(somewhere: Path) -> None:
     run_python_examples()
     assert len(commands()) >= 2
     for command, expected in commands():
-        words = shlex.split(command)
-        result = subprocess.run(
-            [str(Path(sys.executable).parent / words[0]), *words[1:]],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=somewhere,
-            env=os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"},
-        )
+        result = run(*shlex.split(command)[1:], cwd=somewhere, COLUMNS="100")
+        assert (result.code, result.stderr) == (0, "")
         assert [line.rstrip() for line in result.stdout.splitlines()] == expected.splitlines()
 
 

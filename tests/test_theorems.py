@@ -25,55 +25,62 @@ from guerdon import (
 )
 from guerdon.game import Rule
 from guerdon.mechanisms import VarianceRule
-from tests.means import Mean, mean
+from tests.support.means import Mean, mean
 
 SURE = 4.0
 COST = AffineCost(1, 1)
 NU, DIM, LARGEST = 8, 3, 16
 # Variance of the log-normal samples below, over all coordinates: (e^{s²} − 1)·e^{s²} each, s = 0.8.
 SHAPE = 0.8
+DRAWS = 30_000
 VARIANCE = DIM * (np.exp(SHAPE**2) - 1) * np.exp(SHAPE**2)
 
 
-def draw_gradients(key: Any, sizes: Any) -> Any:
-    """Return one mean gradient per agent, each over his own number of fresh samples."""
-    samples = jnp.exp(SHAPE * jax.random.normal(key, (sizes.shape[0], LARGEST, DIM)))
-    used = (jnp.arange(LARGEST) < sizes[:, None])[..., None]
-    return jnp.sum(jnp.where(used, samples, 0.0), axis=1) / jnp.maximum(sizes, 1)[:, None]
+@functools.cache
+def running_means(repetitions: int, seed: int) -> Any:
+    """Return means of the first 1, 2, … samples (samples, repetitions, agents, dimensions) of six agents."""
+    normals = np.random.default_rng(seed).standard_normal((LARGEST, repetitions, 6, DIM))
+    return np.cumsum(np.exp(SHAPE * normals), axis=0) / np.arange(1, LARGEST + 1)[:, None, None, None]
+
+
+def draw_gradients(sizes: Any, repetitions: int, seed: int = 0) -> Any:
+    """Return one mean gradient per agent, each over his own number of fresh samples; those of who declines are zero."""
+    means = running_means(repetitions, seed)
+    return np.stack([means[size - 1, :, k] if size else 0 * means[0, :, k] for k, size in enumerate(sizes)], axis=1)
 
 
 @functools.cache
-def simulator(rule: VarianceRule, agents: int, rounds: int) -> Any:
-    """Return a compiled function of keys (one per repetition) and a profile, giving rewards."""
+def payer(rule: VarianceRule) -> Any:
+    """Return a compiled function of gradients (repetitions, rounds, agents, dimensions) and who takes part."""
     mechanism = OutputAgreement(COST, rule)
 
-    def one_repetition(key: Any, sizes: Any) -> Any:
-        def one_round(state: Any, key: Any) -> Any:
-            payments, state = mechanism.pay(state, gather(draw_gradients(key, sizes), sizes > 0), sizes > 0, NU)
+    def one_repetition(gradients: Any, mask: Any) -> Any:
+        def one_round(state: Any, gradients: Any) -> Any:
+            payments, state = mechanism.pay(state, gather(gradients, mask), mask, NU)
             return state, payments.reward
 
-        return jax.lax.scan(one_round, mechanism.init(agents), jax.random.split(key, rounds))[1]
+        return jax.lax.scan(one_round, mechanism.init(len(mask)), gradients)[1]
 
     return jax.jit(jax.vmap(one_repetition, in_axes=(0, None)))
 
 
-def simulate(rule: VarianceRule, sizes: list[int], repetitions: int, seed: int = 0, rounds: int = 1) -> Any:
+def simulate(rule: VarianceRule, sizes: list[int], repetitions: int, rounds: int = 1) -> Any:
     """Return rewards (repetitions, rounds, agents) when everybody plays `sizes` in every round."""
+    gradients = draw_gradients(sizes, repetitions * rounds).reshape(repetitions, rounds, len(sizes), DIM)
     with jax.enable_x64(True):
-        keys = jax.random.split(jax.random.key(seed), repetitions)
-        return np.asarray(simulator(rule, len(sizes), rounds)(keys, jnp.asarray(sizes)))
+        return np.asarray(payer(rule)(jnp.asarray(gradients), jnp.asarray(sizes) > 0))
 
 
 def test_lemma_expected_distance() -> None:
     """Lemma 1: E[D_k] = σ²/S_k + σ²/|P∖k|² · Σ 1/S_i, for a mixed profile with somebody absent."""
     sizes = np.array([1, 2, 4, 8, 0, 3])
 
-    def distances(key: Any) -> Any:
-        evidence = gather(draw_gradients(key, jnp.asarray(sizes)), sizes > 0)
-        return (5 / 4) ** 2 * evidence.deviation
+    def distances(gradients: Any) -> Any:
+        return (5 / 4) ** 2 * gather(gradients, sizes > 0).deviation
 
     with jax.enable_x64(True):
-        draws = np.asarray(jax.jit(jax.vmap(distances))(jax.random.split(jax.random.key(1), 40_000)))
+        compiled = jax.jit(jax.vmap(distances))
+        draws = np.asarray(compiled(jnp.asarray(draw_gradients(sizes, DRAWS))))
     for k in np.flatnonzero(sizes):
         others = np.delete(sizes, k)
         expected = VARIANCE / sizes[k] + VARIANCE / 16 * np.sum(1 / others[others > 0])
@@ -87,7 +94,7 @@ def test_game_predicts_the_reward_of_every_size() -> None:
     game = MinibatchGame(5, NU, COST, LARGEST)
     for size in (2, 4, 8, 16):
         sizes = [size, 8, 4, 8, 6]
-        measured = mean(simulate(KnownVariance(VARIANCE), sizes, 20_000, seed=size)[:, 0, 0])
+        measured = mean(simulate(KnownVariance(VARIANCE), sizes, DRAWS)[:, 0, 0])
         assert abs(measured.z(float(game.expected_reward(sizes)[0]))) < SURE
         assert measured.error < 0.6
 
@@ -110,7 +117,7 @@ def test_game_predicts_rewards_in_many_dimensions(rule: Rule) -> None:
 
 def test_theorem_budget_balance() -> None:
     """Theorem 1: at cooperation the known rule pays h(ν)."""
-    measured = mean(simulate(KnownVariance(VARIANCE), [NU] * 6, 40_000)[:, 0, 0])
+    measured = mean(simulate(KnownVariance(VARIANCE), [NU] * 6, DRAWS)[:, 0, 0])
     assert abs(measured.z(COST(NU))) < SURE
     assert measured.error < 0.1
 
@@ -119,7 +126,7 @@ def test_theorem_cooperation_is_a_best_response() -> None:
     """Theorem 1: every other size earns significantly less, declining (worth 0) excepted, which earns no more."""
     utilities: dict[int, Mean] = {}
     for size in (1, 2, 4, 6, 8, 11, 16):
-        rewards = simulate(KnownVariance(VARIANCE), [size, *[NU] * 5], 40_000, seed=size)[:, 0, 0]
+        rewards = simulate(KnownVariance(VARIANCE), [size, *[NU] * 5], DRAWS)[:, 0, 0]
         utilities[size] = mean(rewards - COST(size))
     assert abs(utilities[NU].z(0.0)) < SURE
     for size in set(utilities) - {NU}:
@@ -131,11 +138,15 @@ def test_theorem_cooperation_is_a_best_response() -> None:
 def test_balanced_rule_pays_the_cost_exactly_in_every_round(decay: float | None) -> None:
     """E[R_k] = h(ν) for any distribution, without history (None) and however poor the history is (THEORY §4)."""
     rounds = 1 if decay is None else 3
-    rewards = simulate(BalancedVariance(decay), [NU] * 5, 100_000, rounds=rounds)
+    rewards = simulate(BalancedVariance(decay), [NU] * 5, DRAWS // rounds, rounds)
     for t in range(rounds):
         measured = mean(rewards[:, t, 0])
         assert abs(measured.z(COST(NU))) < SURE
-        assert measured.error < 0.1
+        assert measured.error < 0.3
+    if decay is not None:
+        later = mean(rewards[:, 1:].mean(axis=(1, 2)))
+        assert abs(later.z(COST(NU))) < SURE
+        assert later.error < 0.1
     np.testing.assert_allclose(rewards[:, 0].sum(axis=1), 5 * COST(NU), rtol=1e-9)
 
 
@@ -143,10 +154,7 @@ def test_balanced_rule_pays_the_cost_exactly_in_every_round(decay: float | None)
 def test_balanced_rule_deters_shirking_and_overwork() -> None:
     """Others at ν: half and double the work earn significantly less than the work asked for."""
     honest, half, double = (
-        mean(
-            (simulate(BalancedVariance(), [size, *[NU] * 5], 40_000, seed=size, rounds=6)[:, 1:, 0]).mean(axis=1)
-            - COST(size)
-        )
+        mean((simulate(BalancedVariance(), [size, *[NU] * 5], DRAWS // 6, 6)[:, 1:, 0]).mean(axis=1) - COST(size))
         for size in (NU, NU // 2, 2 * NU)
     )
     assert abs(honest.z(0.0)) < SURE
@@ -156,7 +164,7 @@ def test_balanced_rule_deters_shirking_and_overwork() -> None:
 
 def test_estimated_rule_underpays() -> None:
     """Why the balanced rule exists: with an estimate in the denominator an honest agent loses money."""
-    measured = mean(simulate(EstimatedVariance(), [NU] * 5, 40_000)[:, 0, 0])
+    measured = mean(simulate(EstimatedVariance(), [NU] * 5, DRAWS)[:, 0, 0])
     assert measured.z(COST(NU)) < -10
     assert measured.value < COST(NU) - 1
 

@@ -13,7 +13,7 @@ from guerdon.audit import BETS, Ranks, against_agents, bet, evidence_against
 from guerdon.evidence import Evidence
 from guerdon.information import Knowledge
 from guerdon.verdicts import Finding, Played, follow, held_back, judge
-from tests.audit_scenes import COST, DIM, REQUEST, RULE, Training, played, send_noise, send_prediction
+from tests.support.audit_scenes import COST, DIM, REQUEST, RULE, Training, played, send_noise, send_prediction
 
 
 def audited(rounds: int, agents: int, cheats: Any = None, alpha: float = 0.001, **settings: Any) -> list[Finding]:
@@ -66,18 +66,25 @@ def test_honest_agents_are_accused_at_most_at_the_stated_rate(alpha: float, pres
     assert np.mean(highest >= np.log(10)) > 0.02, "the bets must be able to win at all"
 
 
+@cache
+def one_sends_the_prediction() -> list[list[Finding]]:
+    return [audited(100, 8, {0: send_prediction}, seed=seed) for seed in range(6)]
+
+
 def test_who_sends_the_prediction_is_accused() -> None:
-    found = [audited(80, 6, {0: send_prediction}, seed=seed)[0] for seed in range(20)]
-    assert all(one.verdict == "accused" for one in found), "in fewer than 80 rounds"
-    assert all(one.cleared_to is None for one in found), "rounding is no information"
+    for found in one_sends_the_prediction():
+        assert found[0].verdict == "accused"
+        assert found[0].accused_in is not None
+        assert found[0].accused_in < 80
+        assert found[0].cleared_to is None, "rounding is no information"
 
 
 def test_the_advantage_is_what_the_theory_says() -> None:
     # B = σ²/g² = ν here: who sends the prediction has −(1 + ν/B) = −2, honest agents 0.
-    found = [audited(100, 8, {0: send_prediction}, seed=seed) for seed in range(10)]
+    found = one_sends_the_prediction()
     for agent, expected in ((0, -2.0), (1, 0.0)):
         values = np.array([findings[agent].advantage for findings in found])
-        assert abs(values.mean() - expected) < 4 * values.std(ddof=1) / 10**0.5 + 0.1 * (agent == 0)
+        assert abs(values.mean() - expected) < 4 * values.std(ddof=1) / len(values) ** 0.5 + 0.1 * (agent == 0)
     assert found[0][1].compared == 100
 
 
@@ -94,18 +101,18 @@ def test_no_information_is_cleared_with_probability_alpha_at_most() -> None:
 
 def test_noise_is_not_cleared_and_work_is() -> None:
     cleared: list[bool] = []
-    for seed in range(25):
+    for seed in range(8):
         findings = audited(60, 6, {0: send_noise, 1: send_prediction}, alpha=0.05, seed=seed)
         cleared += [finding.cleared_to is not None for finding in findings[:2]]
         assert all(finding.cleared_to is not None and finding.cleared_to > 30 for finding in findings[2:])
-    assert sum(cleared) <= 2.5 + 3 * 2.5**0.5
+    assert sum(cleared) <= 0.8 + 3 * 0.8**0.5
 
 
 def test_who_stops_working_is_cleared_for_his_work_only() -> None:
     def stops(prediction: Any, true: Any, honest: Any, number: int, rng: Any) -> Any:
         return honest if number <= 60 else send_noise(prediction, true, honest, number, rng)
 
-    for seed in range(4):
+    for seed in range(2):
         findings = audited(200, 6, {0: stops}, seed=seed)
         assert findings[0].verdict == "accused"
         assert findings[0].accused_in is not None

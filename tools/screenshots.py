@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 from tests.dashboard.conftest import CHROMIUM, serving
-from tests.dashboard.scenes import small_ledger
+from tests.support.dashboard_scenes import small_ledger
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 LARGEST = 200_000  # bytes of a picture

@@ -48,9 +48,8 @@ AGENTS: dict[str, tuple[Agent, Agent]] = {
     "echo": (echo(), echo()),
     "noisy-echo": (noisy_echo(), noisy_echo(0.5)),
     "shrink": (shrink(), shrink(0.1)),
-    "shrinking-learner": (shrink(0.5, learning((4, 8), COST)), shrink(0.1, learning((2, 3), COST))),
+    "shrinking-learner": (shrink(0.5, learning((1, 4, 8, 16), COST)), shrink(0.1, learning((2, 3, 4, 5), COST))),
     "scale": (scale(2.0), scale(0.0)),
-    "scale-little-work": (scale(2.0, Fixed(1)), scale(2.0, Fixed(2))),
     "sign-flip": (sign_flip(), sign_flip()),
     "garbage": (garbage(), garbage(5.0)),
     "foreseeing": (Foreseeing(zero(), DIM, forecast=1.0), Foreseeing(echo(), DIM, memory=0.5, period=2, lift=3.0)),
@@ -75,7 +74,8 @@ def gradient() -> Any:
     return jnp.asarray(np.random.default_rng(1).normal(size=DIM), jnp.float32)
 
 
-KEYS = jax.random.split(jax.random.key(0), 20)
+KEYS = jax.random.split(jax.random.key(0), 18)
+TOGETHER = 6  # so many are played at once, always, because JAX compiles for each number
 
 
 def play(agent: Agent, view: View, given: Any, key: Any) -> Any:
@@ -88,7 +88,8 @@ together: Any = jax.jit(jax.vmap(play, in_axes=(0, 0, None, 0)))
 
 
 def stack(*trees: Any) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+    """Return some pytrees as one, again and again from the first on until there are as many as are played at once."""
+    return jax.tree.map(lambda *leaves: np.stack([leaves[i % len(leaves)] for i in range(TOGETHER)]), *trees)
 
 
 def as_data(agent: Agent) -> Any:
@@ -96,14 +97,13 @@ def as_data(agent: Agent) -> Any:
 
 
 @every_agent
-@pytest.mark.parametrize("request_", [1, 8, 16])
-def test_he_uses_a_number_of_samples_that_exists(agent: Agent, request_: int) -> None:
-    twice, views = stack(*[as_data(agent)] * 2), stack(*[view_of(agent, request_)] * 2)
-    for keys in KEYS.reshape(-1, 2):
-        sizes, _, _ = together(twice, views, gradient(), keys)
-        assert sizes.shape == (2,)
+def test_he_uses_a_number_of_samples_that_exists(agent: Agent) -> None:
+    views = stack(*(view_of(agent, request) for request in (1, 8, 16)))
+    for keys in KEYS.reshape(-1, TOGETHER):
+        sizes, _, _ = together(stack(as_data(agent)), views, gradient(), keys)
+        assert sizes.shape == (TOGETHER,)
         assert jnp.issubdtype(sizes.dtype, jnp.integer)
-        assert ((sizes >= 0) & (sizes <= LARGEST)).all()
+        assert ((np.asarray(sizes) >= 0) & (np.asarray(sizes) <= LARGEST)).all()
 
 
 @every_agent
@@ -112,22 +112,23 @@ def test_he_sends_a_vector_like_his_gradient(agent: Agent) -> None:
         sent = agent.report(view_of(agent), given, KEYS[0])
         assert sent.shape == (DIM,)
         assert sent.dtype == jnp.float32
-        assert jnp.isfinite(sent).all()
+        assert np.isfinite(np.asarray(sent)).all()
 
 
 @every_agent
 def test_he_manages_the_first_round(agent: Agent) -> None:
     """When there is no mean gradient yet, and no prediction."""
-    model, nothing = jnp.arange(DIM, dtype=jnp.float32), jnp.zeros(DIM)
-    view = View(jnp.asarray(0), jnp.asarray(8), model, nothing, model, nothing, jnp.float32(50), agent.init())
-    assert agent.choose(view, KEYS[0]) >= 0
-    assert jnp.isfinite(agent.report(view, gradient(), KEYS[0])).all()
+    model, nothing = np.arange(DIM, dtype=np.float32), np.zeros(DIM, np.float32)
+    view = View(np.int32(0), np.int32(8), model, nothing, model, nothing, np.float32(50), agent.init())
+    sizes, sent, _ = together(stack(as_data(agent)), stack(view), gradient(), KEYS[:TOGETHER])
+    assert (np.asarray(sizes) >= 0).all()
+    assert np.isfinite(np.asarray(sent)).all()
 
 
 @every_agent
 def test_he_runs_compiled_and_mapped(agent: Agent) -> None:
     views = [view_of(agent, request=request, seed=request) for request in (2, 16)]
-    mapped = together(stack(*[as_data(agent)] * 2), stack(*views), gradient(), KEYS[:2])
+    mapped = together(stack(as_data(agent)), stack(*views), gradient(), KEYS[:TOGETHER])
     for i, view in enumerate(views):
         expected = play(agent, view, gradient(), KEYS[i])
         for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(mapped), strict=True):
@@ -170,7 +171,7 @@ def test_his_numbers_are_data(pair: tuple[Agent, Agent]) -> None:
     assert jax.tree.structure(one) == jax.tree.structure(other)
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         assert (a.shape, a.dtype) == (b.shape, b.dtype)
-    both = together(stack(one, other), stack(*map(view_of, pair)), gradient(), KEYS[:2])
+    both = together(stack(one, other), stack(*map(view_of, pair)), gradient(), KEYS[:TOGETHER])
     for i, agent in enumerate(pair):
         expected = play(agent, view_of(agent), gradient(), KEYS[i])
         for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(both), strict=True):

@@ -1,6 +1,7 @@
 """What every payment rule promises, on every array library and in every way JAX can run it."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import jax
@@ -20,10 +21,9 @@ from guerdon import (
     Status,
     gather,
 )
-from guerdon.arrays import namespace
 from guerdon.evidence import Evidence, lengths
 from guerdon.mechanisms import Mechanism
-from tests.libraries import Library, every_library
+from tests.support.libraries import Library, without_jax
 
 COST = AffineCost(1, 1)
 MECHANISMS: dict[str, Any] = {
@@ -39,6 +39,7 @@ MECHANISMS: dict[str, Any] = {
     "information": InformationPay(COST, decay=0.9, least=0.2, doubt=1.1),  # which doubts some from the second round on
 }
 every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)
+every_name = pytest.mark.parametrize("name", MECHANISMS)
 
 AGENTS, DIM = 6, 7
 REQUESTS = [8, 8, 3, 16]
@@ -60,15 +61,23 @@ def compare(mechanism: Mechanism, state: Any, gradients: Any, mask: Any) -> Evid
     return gather(gradients, mask, None, mechanism.reference(state, counted))
 
 
-def play(mechanism: Mechanism, played: list[tuple[Any, Any, int]], step: Any = None) -> list[Any]:
+def play(mechanism: Mechanism, played: list[tuple[Any, Any, int]]) -> list[Any]:
     """Return the payments of each round, as NumPy arrays."""
-
-    def plain(state: Any, gradients: Any, mask: Any, nu: Any) -> Any:
-        return mechanism.pay(state, compare(mechanism, state, gradients, mask), mask, nu)
-
     state, results = mechanism.init(len(played[0][1])), []
     for gradients, mask, nu in played:
-        payments, state = (step or (lambda f: f))(plain)(state, gradients, mask, nu)
+        payments, state = mechanism.pay(state, compare(mechanism, state, gradients, mask), mask, nu)
+        results.append([np.asarray(part) for part in payments])
+    return results
+
+
+def play_in_jax(mechanism: Mechanism, to_mask: Any) -> list[Any]:
+    """Return the same from NumPy's evidence, paid by JAX. What `gather` does in JAX has its own tests."""
+    state, results = mechanism.init(AGENTS), []
+    for gradients, mask, nu in rounds():
+        *numbers, counted = compare(mechanism, type(state)(*map(np.asarray, state)), gradients, mask)
+        evidence = Evidence(*(jax.numpy.asarray(x) for x in numbers), counted=to_mask(counted))
+        payments, state = mechanism.pay(state, evidence, to_mask(mask), nu)
+        assert all(isinstance(part, jax.Array) for part in (*payments, *state))
         results.append([np.asarray(part) for part in payments])
     return results
 
@@ -80,64 +89,70 @@ def assert_same(left: list[Any], right: list[Any], tolerance: float) -> None:
 
 
 @every_mechanism
-@every_library
+@without_jax
 def test_array_libraries_agree(mechanism: Mechanism, library: Library) -> None:
-    expected = play(mechanism, rounds())
-    with library.precision():
-        converted = [(library.array(g), library.mask(m), nu) for g, m, nu in rounds()]
-        assert_same(play(mechanism, converted), expected, library.tolerance)
+    converted = [(library.array(g), library.mask(m), nu) for g, m, nu in rounds()]
+    assert_same(play(mechanism, converted), play(mechanism, rounds()), library.tolerance)
 
 
 @every_mechanism
-def test_numpy_masks_go_with_any_library(mechanism: Mechanism) -> None:
-    mixed = [(jax.numpy.asarray(g), m, nu) for g, m, nu in rounds()]
-    assert_same(play(mechanism, mixed), play(mechanism, rounds()), 3e-6)
+@pytest.mark.parametrize("to_mask", [jax.numpy.asarray, np.asarray], ids=["jax", "numpy"])
+def test_jax_agrees_with_masks_of_any_library(mechanism: Mechanism, to_mask: Any) -> None:
+    assert_same(play_in_jax(mechanism, to_mask), play(mechanism, rounds()), 3e-6)
 
 
-@every_mechanism
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_jit_and_vmap_change_nothing(mechanism: Mechanism, dtype: str) -> None:
-    library = Library("jax", dtype)
-    with library.precision():
-        converted = [(library.array(g), library.mask(m), nu) for g, m, nu in rounds()]
-        eager = play(mechanism, converted)
-        assert_same(play(mechanism, converted, jax.jit), eager, library.tolerance)
+@cache
+def compiled() -> dict[str, Any]:
+    """Return what every rule pays in two runs of four rounds: scanned, mapped over the runs and compiled as one."""
 
-        def mapped(function: Any) -> Any:
-            lift: Any = lambda tree: jax.tree.map(lambda x: jax.numpy.asarray(x)[None], tree)  # noqa: E731
-            return lambda *arguments: jax.tree.map(lambda x: x[0], jax.vmap(function)(*map(lift, arguments)))
+    def step(states: Any, played: Any) -> Any:
+        (gradients, mask, nu), paid = played, dict[str, Any]()
+        evidence = gather(gradients, mask)
+        for name, mechanism in MECHANISMS.items():
+            told = isinstance(mechanism, InformationPay)
+            seen = compare(mechanism, states[name], gradients, mask) if told else evidence
+            paid[name] = mechanism.pay(states[name], seen, mask, nu)
+        return {name: state for name, (_, state) in paid.items()}, {name: found for name, (found, _) in paid.items()}
 
-        assert_same(play(mechanism, converted, mapped), eager, library.tolerance)
-
-
-@every_mechanism
-def test_scans_over_rounds(mechanism: Mechanism) -> None:
-    gradients, masks, requests = (jax.numpy.asarray(x) for x in map(np.stack, zip(*rounds(), strict=True)))
-
-    def step(state: Any, played: Any) -> Any:
-        payments, state = mechanism.pay(state, compare(mechanism, state, *played[:2]), played[1], played[2])
-        return state, payments.reward
-
-    _, rewards = jax.lax.scan(step, mechanism.init(AGENTS), (gradients, masks, requests))
-    np.testing.assert_allclose(rewards, [p[0] for p in play(mechanism, rounds())], rtol=1e-4, atol=1e-4)
-
-
-@every_mechanism
-def test_rewards_can_be_differentiated(mechanism: Mechanism) -> None:
-    gradients, mask, nu = rounds()[1]
-    absent = np.array([True, False, True, True, False, True])
-
-    def reward(x: Any) -> Any:
-        return mechanism.pay(mechanism.init(AGENTS), gather(x, absent), absent, nu)[0].reward[0]
+    def run(gradients: Any, masks: Any) -> Any:
+        states = {name: mechanism.init(AGENTS) for name, mechanism in MECHANISMS.items()}
+        return jax.lax.scan(step, states, (gradients, masks, np.array(REQUESTS)))[1]
 
     with jax.enable_x64(True):
-        slope = jax.grad(reward)(jax.numpy.asarray(gradients))
-        nudge = np.zeros_like(gradients)
-        nudge[0, 2] = 1e-6
-        difference = (reward(gradients + nudge) - reward(gradients - nudge)) / 2e-6
+        runs = [np.stack([[played[part] for played in rounds(seed)] for seed in (0, 1)]) for part in (0, 1)]
+        return jax.tree.map(np.asarray, jax.jit(jax.vmap(run))(*runs))
+
+
+@every_name
+def test_scanned_mapped_and_compiled_nothing_changes(name: str) -> None:
+    for seed in (0, 1):
+        results = [[part[seed, turn] for part in compiled()[name]] for turn in range(len(REQUESTS))]
+        assert_same(results, play(MECHANISMS[name], rounds(seed)), 1e-12)
+
+
+def first_rewards(gradients: Any) -> list[Any]:
+    """Return what every rule pays the first agent in a first round of four."""
+    here = np.array([True, False, True, True, False, True])
+    evidence = gather(gradients, here)
+    return [rule.pay(rule.init(AGENTS), evidence, here, 8)[0].reward[0] for rule in MECHANISMS.values()]
+
+
+@cache
+def slopes() -> Any:
+    """Return the derivatives of these rewards, (rules, agents, dim)."""
+    with jax.enable_x64(True):
+        return np.stack(jax.jit(jax.jacrev(first_rewards))(rounds()[1][0]))
+
+
+@every_name
+def test_rewards_can_be_differentiated(name: str) -> None:
+    gradients, nudge = rounds()[1][0], np.zeros((AGENTS, DIM))
+    nudge[0, 2] = 1e-6
+    index = list(MECHANISMS).index(name)
+    higher, lower = (first_rewards(gradients + sign * nudge)[index] for sign in (1, -1))
+    slope = slopes()[index]
     assert np.isfinite(slope).all()
-    assert float(slope[0, 2]) == pytest.approx(difference, rel=1e-5, abs=1e-5)
-    del mask
+    assert float(slope[0, 2]) == pytest.approx((higher - lower) / 2e-6, rel=1e-5, abs=1e-5)
 
 
 @every_mechanism
@@ -158,7 +173,7 @@ def test_a_common_vector_changes_nothing(name: str) -> None:
     assert_same(play(MECHANISMS[name], shifted), play(MECHANISMS[name], rounds()), 1e-11)
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
+@every_name
 def test_the_unit_of_gradients_does_not_matter(name: str) -> None:
     mechanism: Any = MECHANISMS[name]
     known = isinstance(getattr(mechanism, "variance", None), KnownVariance)
@@ -253,21 +268,30 @@ def test_the_number_of_agents_is_checked(mechanism: Mechanism, num_agents: Any) 
 @every_mechanism
 def test_a_traced_request_must_be_whole_too(mechanism: Mechanism) -> None:
     gradients, mask, _ = rounds()[0]
-    evidence = gather(jax.numpy.asarray(gradients), mask)
+    evidence = Evidence(*map(jax.numpy.asarray, gather(gradients, mask)))
     with pytest.raises(TypeError, match="`request` must be a positive integer"):
         jax.jit(lambda nu: mechanism.pay(mechanism.init(AGENTS), evidence, mask, nu))(8.0)
 
 
 # Those that remember nothing.
 @pytest.mark.parametrize("name", [n for n in MECHANISMS if n not in ("balanced-history", "information")])
-@every_library
+@without_jax
 def test_many_rounds_at_once_are_paid_as_one_by_one(name: str, library: Library) -> None:
+    pay_together(name, library)
+
+
+def test_jax_pays_many_rounds_at_once_too() -> None:
+    pay_together("balanced", Library("jax", "float32"))
+
+
+def pay_together(name: str, library: Library) -> None:
     mechanism, played = MECHANISMS[name], rounds()
     with library.precision():
-        evidence = [gather(library.array(gradients), library.mask(mask)) for gradients, mask, _ in played]
-        xp = namespace(evidence[0].deviation)
-        together = Evidence(*(xp.stack(list(parts)) for parts in zip(*evidence, strict=True)))
-        masks, requests = library.mask(np.stack([mask for _, mask, _ in played])), xp.asarray(REQUESTS)[:, None]
-        payments, _ = mechanism.pay(mechanism.init(AGENTS), together, masks, requests)
+        *numbers, counted = map(np.stack, zip(*(gather(*given) for *given, _ in played), strict=True))
+        together = Evidence(*map(library.array, numbers), counted=library.mask(counted))
+        masks = library.mask(np.stack([mask for _, mask, _ in played]))
+        requests = library.module.asarray(np.array(REQUESTS)[:, None])
+        pay = jax.jit(mechanism.pay) if library.name == "jax" else mechanism.pay
+        payments, _ = pay(mechanism.init(AGENTS), together, masks, requests)
         expected = [np.stack(parts) for parts in zip(*play(mechanism, played), strict=True)]
         assert_same([[np.asarray(part) for part in payments]], [expected], library.tolerance)

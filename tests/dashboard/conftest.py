@@ -18,7 +18,7 @@ from guerdon.dashboard.app import create_app
 from guerdon.dashboard.security import Access
 from guerdon.dashboard.serve import Server, address_of, listen
 from guerdon.ledger import Ledger
-from tests.dashboard.scenes import large_ledger, small_ledger
+from tests.support.dashboard_scenes import large_ledger, small_ledger
 
 CHROMIUM = os.environ.get("GUERDON_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 ARGUMENTS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--no-first-run"]

@@ -18,7 +18,7 @@ from guerdon.dashboard.app import create_app
 from guerdon.game import MinibatchGame
 from guerdon.ledger import Ledger
 from tests.dashboard.conftest import Served, ask, serving
-from tests.dashboard.scenes import NAMES
+from tests.support.dashboard_scenes import NAMES
 
 GETS = ["/api/status", "/api/runs", "/api/runs/1", "/api/runs/1/rounds", "/api/runs/1/agents", "/api/runs/1/distances", "/api/runs/1/participation", "/api/agents", "/api/agents/6", "/api/agents/6/statement", "/api/agents/6/runs/1", "/api/payouts", "/api/payouts/1", "/api/game"]  # noqa: E501  # fmt: skip
 STREAMS = ["/api/events", "/api/game/simulation"]

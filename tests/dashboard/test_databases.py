@@ -6,9 +6,9 @@ import pytest
 
 from guerdon.ledger import Ledger
 from tests.dashboard.conftest import Served, ask
-from tests.dashboard.scenes import NAMES, Training, small_ledger
 from tests.dashboard.test_api import GETS
 from tests.ledger.conftest import where
+from tests.support.dashboard_scenes import NAMES, Training, small_ledger
 
 __all__ = ["where"]  # a fixture
 PAGES = ["/runs", "/runs/1", "/agents", "/agents?search=ber", "/agents/6", "/agents/6/statement.csv", "/payouts/1"]

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from guerdon.ledger import Ledger
-from tests.audit_scenes import record_training, send_prediction
 from tests.dashboard.conftest import Served, Visitor, ask
+from tests.support.audit_scenes import record_training, send_prediction
 
 NAMES = ["Basel", "Lyon", "Porto", "Turin"]
 

@@ -20,7 +20,7 @@ import pytest
 from guerdon.dashboard import monitor
 from guerdon.ledger import Ledger
 from tests.dashboard.conftest import Served, Visitor, ask
-from tests.dashboard.scenes import NAMES, Training
+from tests.support.dashboard_scenes import NAMES, Training
 
 pytestmark = pytest.mark.slow  # each of them waits for something to happen
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.dashboard.conftest import Served, Visitor, serving
-from tests.dashboard.scenes import NAMES
+from tests.support.dashboard_scenes import NAMES
 
 CHARTS = ["learning", "request", "payout", "total", "pay", "distances", "spread", "matrix"]
 PAGES = ["/runs", "/agents", "/payouts", "/playground", "/report", "/api"]

@@ -15,8 +15,8 @@ from guerdon.dashboard.security import COOKIE, SESSION, Access, check_token, is_
 from guerdon.dashboard.serve import find_token
 from guerdon.ledger import Ledger
 from tests.dashboard.conftest import Served, Visitor, ask
-from tests.dashboard.scenes import Training
 from tests.dashboard.test_live import tamper
+from tests.support.dashboard_scenes import Training
 
 TOKEN = "correct-horse-battery-staple"  # noqa: S105
 HOSTILE = [

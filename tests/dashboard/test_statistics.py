@@ -14,7 +14,7 @@ from guerdon.dashboard.queries import RunData, read_run
 from guerdon.dashboard.source import Source
 from guerdon.ledger import Ledger, rules
 from guerdon.mechanisms import Mechanism, Status
-from tests.dashboard.scenes import NAMES, SHIRKER, Training
+from tests.support.dashboard_scenes import NAMES, SHIRKER, Training
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 

@@ -11,30 +11,38 @@ import polars as pl
 import pytest
 
 from guerdon.experiments import fig2, fig4
-from guerdon.experiments.claims import Claim, equals, exceeds
+from guerdon.experiments.claims import Claim, Experiment, equals, exceeds
 from guerdon.experiments.reproduce import FIGURES, reproduce
 from guerdon.problems.heart import VARIABLE
 
+REPETITIONS, SEED = 10, 3
 
-def test_a_small_reproduction_writes_everything(tmp_path: Path) -> None:
-    announced: list[str] = []
-    (experiment,) = reproduce(["fig2"], 40, tmp_path, announce=announced.append)
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment]:
+    """A small reproduction, made once."""
+    out, announced = tmp_path_factory.mktemp("small"), list[str]()
+    (experiment,) = reproduce(["fig2"], REPETITIONS, out, SEED, announce=announced.append)
     assert announced == ["fig2"]
-    names = {path.name for path in tmp_path.iterdir()}
+    return out, experiment
+
+
+def test_a_small_reproduction_writes_everything(small: tuple[Path, Experiment]) -> None:
+    out, experiment = small
+    names = {path.name for path in out.iterdir()}
     assert names == {"fig2.svg", "fig2.png", "fig2.parquet", "fig2.csv", "claims.json", "report.html"}
-    claims = json.loads((tmp_path / "claims.json").read_text())
+    claims = json.loads((out / "claims.json").read_text())
     assert [set(claim) for claim in claims] == [
         {"figure", "claim", "expected", "measured", "standard_error", "holds"}
     ] * len(experiment.claims)
-    frame = pl.read_parquet(tmp_path / "fig2.parquet")
+    frame = pl.read_parquet(out / "fig2.parquet")
     assert frame.equals(experiment.data)
     assert frame.height == 5 * (fig2.ROUNDS + 1)
-    assert pl.read_csv(tmp_path / "fig2.csv").height == frame.height
+    assert pl.read_csv(out / "fig2.csv").height == frame.height
 
 
-def test_the_report_is_self_contained_and_escapes(tmp_path: Path) -> None:
-    reproduce(["fig2"], 10, tmp_path)
-    page = (tmp_path / "report.html").read_text()
+def test_the_report_is_self_contained_and_escapes(small: tuple[Path, Experiment]) -> None:
+    page = (small[0] / "report.html").read_text()
     assert "<svg" in page
     assert not re.search(r'(src|href)="(?!#)(https?:)?//', page)
     assert "<script" not in page
@@ -44,11 +52,10 @@ def test_the_report_is_self_contained_and_escapes(tmp_path: Path) -> None:
         assert target in ids
 
 
-def test_the_same_seed_gives_the_same_claims(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        reproduce(["fig2"], 10, tmp_path / folder, seed=3)
-    assert (tmp_path / "a/claims.json").read_bytes() == (tmp_path / "b/claims.json").read_bytes()
-    assert (tmp_path / "a/fig2.svg").read_bytes() == (tmp_path / "b/fig2.svg").read_bytes()
+def test_the_same_seed_gives_the_same_claims(small: tuple[Path, Experiment], tmp_path: Path) -> None:
+    reproduce(["fig2"], REPETITIONS, tmp_path, SEED)
+    for name in ("claims.json", "fig2.svg"):
+        assert (tmp_path / name).read_bytes() == (small[0] / name).read_bytes()
 
 
 def test_closed_forms_of_figure_4() -> None:

@@ -14,7 +14,8 @@ from guerdon import AffineCost, OutputAgreement, fixed_request
 from guerdon.flower import Rewarded
 from guerdon.ledger import Ledger
 from tests.flower.grids import MemoryGrid, Node, record, worker
-from tests.ledger.conftest import where
+from tests.ledger.conftest import create, where
+from tests.support.ledger_scenes import prepare
 
 __all__ = ["where"]
 
@@ -28,7 +29,7 @@ Make = Callable[..., Rewarded]
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with Ledger(tmp_path / "guerdon.db") as opened:
+    with Ledger(prepare(str(tmp_path / "guerdon.db"), create)) as opened:
         yield opened
 
 

@@ -1,5 +1,6 @@
 """A grid in memory: real messages, real client apps, every message through Flower's own serialisation."""
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, no_object_id_recompute
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -36,7 +37,7 @@ class Node:
     def __post_init__(self) -> None:
         self.context = Context(1, self.number, self.config, RecordDict(), {})
 
-    @property
+    @functools.cached_property
     def pem(self) -> bytes:
         """The public key as Flower has it."""
         return self.key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -48,11 +49,15 @@ class Node:
 
 
 class MemoryGrid(Grid):
-    """Delivers each message at once, and keeps what was sent and what came back."""
+    """Delivers each message at once, and keeps what was sent and what came back.
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
+    Without `wire` messages are handed over as they are, which is quicker, for long runs.
+    """
+
+    def __init__(self, nodes: Iterable[Node], *, wire: bool = True) -> None:
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, SUPERLINK
         self.nodes = {node.number: node for node in nodes}
+        self.deliver = over_the_wire if wire else (lambda message: message)
         self.sent: list[Message] = []
         self.strays: list[Message] = []  # replies that nobody asked for, delivered with the next ones
 
@@ -91,19 +96,20 @@ class MemoryGrid(Grid):
 
     def _answers(self, node: Node, message: Message) -> list[Message]:
         try:
-            found = node.app(over_the_wire(message), node.context)
+            found = node.app(self.deliver(message), node.context)
         except Exception as error:  # noqa: BLE001 - as the SuperNode does
             reply = Message(Error(2, f"Traceback\n{type(error).__name__}: {error}"), reply_to=message)
             reply.metadata.__dict__["_src_node_id"] = SUPERLINK
             return [reply]
-        return [over_the_wire(reply) for reply in (found if isinstance(found, list) else [found]) if reply is not None]
+        return [self.deliver(reply) for reply in (found if isinstance(found, list) else [found]) if reply is not None]
 
 
 def over_the_wire(message: Message) -> Message:
     """Return a message as it arrives: deflated to bytes, and inflated again."""
     number = message.metadata.message_id
-    objects = get_all_nested_objects(message)
-    arrived = inflate_object_from_contents(message.object_id, {k: v.deflate() for k, v in objects.items()})
+    with no_object_id_recompute():
+        contents = {key: part.deflate() for key, part in get_all_nested_objects(message).items()}
+        arrived = inflate_object_from_contents(message.object_id, contents)
     assert isinstance(arrived, Message)
     arrived.metadata.__dict__["_message_id"] = number
     return arrived

@@ -7,16 +7,13 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from examples.deployment import program
 from flwr.app import ArrayRecord
-from typer.testing import CliRunner
 
-from guerdon import cli_flower
-from guerdon.cli import app
 from guerdon.ledger import Ledger
 from guerdon.ledger.submissions import fingerprint
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, worker
+from tests.support.command_line import Done, run
 
 APP = str(Path(__file__).parent / "paid_app")
 
@@ -30,12 +27,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         found.append(command)
         return subprocess.CompletedProcess(command, 7)
 
-    monkeypatch.setattr(cli_flower.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     return found
 
 
-def resume(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["flower", "resume", *arguments])
+def resume(*arguments: str, cwd: Path | None = None) -> Done:
+    return run("flower", "resume", *arguments, cwd=cwd)
 
 
 def test_resume_says_where_a_run_stands_and_starts_the_app(
@@ -44,7 +41,7 @@ def test_resume_says_where_a_run_stands_and_starts_the_app(
     rewarded().start(grid, model, num_rounds=2)
     done = resume(APP, "local", "--db", ledger.where, "-c", "samples=4")
     assert "Run 'run' goes on with round 3." in done.output
-    assert done.exit_code == 7  # flwr's own
+    assert done.code == 7  # flwr's own
     (command,) = started
     assert command[0].endswith("flwr")
     assert command[1:5] == ["run", APP, "local", "--stream"]
@@ -55,7 +52,7 @@ def test_resume_says_where_a_run_stands_and_starts_the_app(
 def test_a_dry_run_starts_nothing(rewarded: Make, ledger: Ledger, nodes: list[Node], started: list[list[str]]) -> None:
     ledger.start_run("run", ["n0", "n1"], rewarded().mechanism)
     done = resume(APP, "--db", ledger.where, "--run", "run", "--dry-run")
-    assert (done.exit_code, done.output.strip()) == (0, "Run 'run' has no paid round yet.")
+    assert (done.code, done.output.strip()) == (0, "Run 'run' has no paid round yet.")
     assert started == []
     assert len(nodes) == 5
 
@@ -75,11 +72,9 @@ def test_a_dry_run_starts_nothing(rewarded: Make, ledger: Ledger, nodes: list[No
 )
 def test_bad_input_is_one_line(arguments: list[str], complaint: str, tmp_path: Path) -> None:
     Ledger(tmp_path / "guerdon.db").close()
-    command = [program("guerdon"), "flower", "resume", *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
+    done = resume(*arguments, cwd=tmp_path)
+    assert (done.code, done.stdout) == (2, "")
     assert complaint in done.stderr
-    assert "Traceback" not in done.stderr
     assert "secret" not in done.stderr
 
 
@@ -88,12 +83,10 @@ def test_an_agent_is_enrolled_by_his_key_alone(tmp_path: Path) -> None:
     public = node.key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     (tmp_path / "node.pub").write_bytes(public)
     where = str(tmp_path / "guerdon.db")
-    enrol = ["ledger", "enrol", "--db", where, "--public-key", str(tmp_path / "node.pub")]
-    assert CliRunner().invoke(app, enrol).output.strip() == f"{fingerprint(node.der)} is enrolled"
+    enrolled = run("ledger", "enrol", "--db", where, "--public-key", str(tmp_path / "node.pub"))
+    assert enrolled.output.strip() == f"{fingerprint(node.der)} is enrolled"
     with Ledger(where) as ledger:
         assert ledger.keys() == {fingerprint(node.der): node.der}
-    nobody = subprocess.run(
-        [program("guerdon"), "ledger", "enrol", "--db", where], capture_output=True, text=True, check=False
-    )
-    assert nobody.returncode == 2
+    nobody = run("ledger", "enrol", "--db", where)
+    assert nobody.code == 2
     assert "an agent must have a name or a public key" in nobody.stderr

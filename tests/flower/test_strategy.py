@@ -4,8 +4,11 @@
 # pyright: reportArgumentType=false, reportIncompatibleMethodOverride=false, reportUnhashable=false, reportCallIssue=false
 
 import logging
+import shutil
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -256,24 +259,40 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("inner", [FedAvg, FedSGD], ids=["models", "gradients"])
+@dataclass
+class Four:
+    """What four honest nodes are paid, and the model they make; a fifth is enrolled beside them."""
+
+    inner: Any
+    ledger: Ledger
+    nodes: list[Node]
+    model: ArrayRecord
+
+    def start(self, run: str, nodes: list[Node]) -> ArrayRecord:
+        made = Rewarded(self.inner(), mechanism=RULE, requests=fixed_request(8, 0.1), run=run, ledger=self.ledger)
+        return made.start(MemoryGrid(nodes), self.model, num_rounds=1).arrays
+
+
+@pytest.fixture(scope="module", params=[FedAvg, FedSGD], ids=["models", "gradients"])
+def four(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, empty_ledger: Path) -> Iterator[Any]:
+    """Made once: every offender has a run of its own in the same ledger, which holds together in the end."""
+    nodes = [Node(100 + i, worker(i)) for i in range(5)]
+    with Ledger(shutil.copy(empty_ledger, tmp_path_factory.mktemp("four"))) as ledger:
+        ledger.enrol({f"n{i}": node.der for i, node in enumerate(nodes)})
+        made = Four(request.param, ledger, nodes, record(**MODEL))
+        yield made, made.start("four", nodes[:4]), rewards(ledger, "four")
+        assert ledger.verify().holds
+
+
 @pytest.mark.parametrize("kind", FAULTS)
-def test_an_offender_harms_nobody_and_is_told_why(
-    inner: Any, kind: str, nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
-) -> None:
-    nodes[4].app = bad(kind)
-    grid = MemoryGrid(nodes)
-    result = rewarded(inner()).start(grid, model, num_rounds=1)
-    status, why = slips(ledger)["n4"]
+def test_an_offender_harms_nobody_and_is_told_why(kind: str, four: tuple[Four, ArrayRecord, dict[str, int]]) -> None:
+    made, expected, paid = four
+    arrays = made.start(kind, [*made.nodes[:4], Node(104, bad(kind), key=made.nodes[4].key)])
+    status, why = slips(made.ledger, kind)["n4"]
     assert status == FAULTS[kind][0]
     assert FAULTS[kind][1] in why
-    honest = MemoryGrid(nodes[:4])
-    with_four = rewarded(inner(), run="four").start(honest, model, num_rounds=1)
-    paid = rewards(ledger)
-    assert paid.pop("n4") == 0
-    assert paid == rewards(ledger, "four")
-    assert same_model(result.arrays, with_four.arrays)
-    assert ledger.verify().holds
+    assert rewards(made.ledger, kind) == paid | {"n4": 0}
+    assert same_model(arrays, expected)
 
 
 def test_notes_are_short(nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from guerdon.ledger import Ledger
+from tests.support.ledger_scenes import prepare
 
 SERVER = os.environ.get("GUERDON_TEST_POSTGRES")
 NO_SERVER = "no PostgreSQL server: set GUERDON_TEST_POSTGRES to its URL, or run tools/with_postgres make test"
@@ -42,8 +43,12 @@ class new_database:  # noqa: N801 - used as a function
         engine.dispose()
 
 
+def create(where: str) -> None:
+    Ledger(where).close()
+
+
 @pytest.fixture
 def ledger(where: str) -> Iterator[Ledger]:
     """An empty ledger, open for writing."""
-    with Ledger(where) as opened:
+    with Ledger(prepare(where, create)) as opened:
         yield opened

@@ -20,7 +20,7 @@ import numpy as np
 
 from guerdon.ledger import Ledger
 from tests.ledger.conftest import new_database
-from tests.ledger.scenes import HARSH, NAMES, Played, play
+from tests.support.ledger_scenes import HARSH, NAMES, Played, play
 
 ROUNDS = 12
 

@@ -9,8 +9,8 @@ from sqlalchemy import func, select
 
 from guerdon.ledger import Ledger, UnavailableError, checkpoints, tables
 from guerdon.ledger.checkpoints import pack, parts, unpack
-from tests.ledger.scenes import NAMES, REMEMBERING, RULE, play, record
-from tests.libraries import needs_torch
+from tests.support.ledger_scenes import NAMES, REMEMBERING, RULE, play, record
+from tests.support.libraries import needs_torch
 
 
 def test_arrays_of_every_library_come_back() -> None:

@@ -1,9 +1,6 @@
-"""The ledger's command line as a person uses it: in a real process, on a real file, wrong input included."""
+"""The ledger's command line as a person uses it: on a real file, wrong input included."""
 
 import json
-import os
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,23 +9,20 @@ import pytest
 from sqlalchemy import text
 
 from guerdon.ledger import Ledger
-from tests.ledger.scenes import NAMES, RULE, busy_ledger, play, record
+from tests.support import command_line
+from tests.support.ledger_scenes import NAMES, RULE, fill_busily, play, prepare, record
 
 
 def run(*arguments: str, cwd: Path, code: int = 0, **environment: str) -> str:
-    env = os.environ | {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"} | environment
-    command = [str(Path(sys.executable).parent / "guerdon"), "ledger", *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, check=False)
-    assert result.returncode == code, result.stdout + result.stderr
-    assert "Traceback" not in result.stderr
-    return (result.stdout if code == 0 else result.stdout + result.stderr).replace("\n", " \n")
+    done = command_line.run("ledger", *arguments, cwd=cwd, **environment)
+    assert done.code == code, done.output
+    return (done.stdout if code == 0 else done.output).replace("\n", " \n")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a ledger in its usual place."""
-    with Ledger(tmp_path / "guerdon.db") as ledger:
-        busy_ledger(ledger)
+    prepare(str(tmp_path / "guerdon.db"), fill_busily)
     return tmp_path
 
 
@@ -99,6 +93,13 @@ def test_tampering_is_named_and_fails(folder: Path) -> None:
 def test_the_address_may_come_from_the_environment(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     assert "north" in run("balances", cwd=elsewhere, GUERDON_DB=str(folder / "guerdon.db"))
+    assert "there is no ledger at guerdon.db" in run("balances", cwd=elsewhere, code=2)
+
+
+def test_in_a_process_of_its_own(folder: Path) -> None:
+    shown = command_line.start("ledger", "verify", cwd=folder)
+    assert (shown.code, shown.stderr) == (0, "")
+    assert shown == command_line.run("ledger", "verify", cwd=folder)
 
 
 def test_nothing_recorded_can_move_the_terminal(tmp_path: Path) -> None:

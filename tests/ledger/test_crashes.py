@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 
-@pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [10, pytest.param(120, marks=pytest.mark.slow)])
 def test_a_killed_writer_loses_and_doubles_nothing(where: str, tmp_path: Path, kills: int) -> None:
     folder = "postgresql" if "://" in where else str(tmp_path)
     command = [sys.executable, "-m", "tests.ledger.crashing", folder, str(kills)]

@@ -7,7 +7,7 @@ import pytest
 
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.escrow import odds
-from tests.audit_scenes import record_more, record_training, send_prediction
+from tests.support.audit_scenes import record_more, record_training, send_prediction
 
 NAMES = ["Basel", "Lyon", "Porto", "Turin", 'Vi"go, rounds to 99: ']
 RUN = 'heart "2", rounds to 7: '  # a name that looks like a remark
@@ -24,7 +24,7 @@ def total(ledger: Ledger) -> int:
 
 def works_first(prediction: Any, true: Any, honest: Any, number: int, rng: Any) -> Any:
     del true, rng
-    return honest if number <= 30 else prediction
+    return honest if number <= 20 else prediction
 
 
 def test_cleared_agents_get_what_was_held_for_the_rounds_they_are_cleared_for(ledger: Ledger) -> None:
@@ -52,9 +52,9 @@ def test_cleared_agents_get_what_was_held_for_the_rounds_they_are_cleared_for(le
 
 
 def test_nothing_is_forfeited_unless_asked(ledger: Ledger) -> None:
-    record_training(ledger, RUN, NAMES, 90, {2: works_first})
+    record_training(ledger, RUN, NAMES, 50, {2: works_first})
     held = escrow(ledger)["Porto"]
-    assert held > 20_000_000
+    assert held > 10_000_000
     audit = ledger.audit(RUN)
     assert [finding.verdict for finding in audit.findings][2] == "accused"
     assert audit.held[2] == held

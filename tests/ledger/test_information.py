@@ -15,8 +15,8 @@ from guerdon.dashboard.queries import evidence_of, read_run
 from guerdon.information import Knowledge
 from guerdon.ledger import Ledger, RefusedError, rules
 from guerdon.mechanisms import padded
-from tests.audit_scenes import COST, REQUEST, RULE, Training, record_more, record_training, send_prediction
-from tests.ledger.scenes import REMEMBERING, play
+from tests.support.audit_scenes import COST, REQUEST, RULE, Training, record_more, record_training, send_prediction
+from tests.support.ledger_scenes import REMEMBERING, play
 
 NAMES = ["Basel", "Lyon", "Porto", "Turin", "Vigo"]
 

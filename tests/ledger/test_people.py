@@ -19,7 +19,7 @@ from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.queries import Balance, find_agent
 from guerdon.ledger.render import statement_csv, statement_html, statement_json
 from guerdon.ledger.statements import read_lines
-from tests.ledger.scenes import HARSH, NAMES, RULE, busy_ledger, play, record
+from tests.support.ledger_scenes import HARSH, NAMES, RULE, busy_ledger, play, record
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -19,8 +20,8 @@ from guerdon import (
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
-from tests.ledger.scenes import HARSH, NAMES, REMEMBERING, RULE, busy_ledger, play, record
-from tests.libraries import Library, every_library
+from tests.support.ledger_scenes import HARSH, NAMES, REMEMBERING, RULE, busy_ledger, play, record
+from tests.support.libraries import Library, every_library
 
 
 def totals(ledger: Ledger) -> dict[str, int]:
@@ -118,12 +119,14 @@ def test_rounds_follow_each_other(ledger: Ledger) -> None:
 
 @every_library
 def test_payments_of_any_library_can_be_recorded(ledger: Ledger, library: Library) -> None:
+    def pay(gradients: Any, mask: Any) -> Any:
+        evidence = gather(gradients, mask)
+        return evidence, RULE.pay(RULE.init(4), evidence, mask, 8)[0]
+
     ledger.start_run("heart", NAMES, RULE)
     with library.precision():
         gradients = library.array(np.random.default_rng(0).normal(size=(4, 7)))
-        mask = library.mask(np.array([True] * 4))
-        evidence = gather(gradients, mask)
-        payments, _ = RULE.pay(RULE.init(4), evidence, mask, 8)
+        evidence, payments = (jax.jit(pay) if library.name == "jax" else pay)(gradients, library.mask([True] * 4))
         ledger.record_round("heart", 1, 8, payments, evidence, checkpoint={"model": {"w": gradients}})
         assert ledger.record_round(
             "heart", 1, 8, payments, evidence, checkpoint={"model": {"w": gradients}}

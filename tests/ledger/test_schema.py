@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from guerdon.ledger import Ledger, RefusedError, UnavailableError
 from guerdon.ledger import tables as t
 from guerdon.ledger.database import upgrade_ledger
-from tests.ledger.scenes import NAMES, RULE, busy_ledger, play, record
+from tests.support.ledger_scenes import NAMES, RULE, busy_ledger, play, record
 
 # The only columns that may be empty, each because there may be nothing to say.
 NULLABLE = {

@@ -14,8 +14,8 @@ from sqlalchemy import text
 from guerdon.ledger import Ledger, Receipt, RefusedError, gradient_hash, sign_submission, submission
 from guerdon.ledger.signing import create_key, load_key
 from guerdon.ledger.submissions import is_signed_by, read_public_key
-from tests.ledger.scenes import NAMES, RULE, Played, play
-from tests.libraries import needs_torch
+from tests.support.ledger_scenes import NAMES, RULE, Played, play
+from tests.support.libraries import needs_torch
 
 KEYS: dict[str, Any] = {
     "ed25519": Ed25519PrivateKey.generate(),

@@ -8,7 +8,7 @@ import numpy as np
 
 from guerdon.problems import Problem
 
-DRAWS = 20_000
+DRAWS = 12_000
 
 
 def _gradient(problem: Problem, model: Any, size: Any, key: Any) -> Any:

@@ -11,8 +11,8 @@ import pytest
 
 from guerdon.problems import linear_regression
 from guerdon.problems.linear_regression import expected_errors, optimal_step
-from tests.means import mean
-from tests.problems.draws import draw
+from tests.problems.draws import DRAWS, draw
+from tests.support.means import mean
 
 SURE = 4.5  # standard errors: some 150 means are tested, so that a false alarm has a chance of about 1 in 1000
 LEVEL = 1e-5  # of each Kolmogorov-Smirnov test: 24 of them, so that a false alarm has a chance below 1 in 4000
@@ -115,8 +115,8 @@ def test_training_starts_at_the_distance_given(distance: float) -> None:
 def test_gradients_at_the_target_and_far_away_are_finite() -> None:
     for problem in SAMPLERS.values():
         for length in (0.0, 1e-30, 1e-3, 1e3, 1e12):
-            for size in (1, 8):
-                assert np.isfinite(draw(problem, np.full(DIM, length), size, seed=5)).all()
+            sizes = np.resize([1, 8], DRAWS)
+            assert np.isfinite(draw(problem, np.full(DIM, length), sizes, seed=5)).all()
 
 
 # THEORY §5, the paper's Figures 2 and 4: K = 10, d = 100, h = s + 1, from x = 100.

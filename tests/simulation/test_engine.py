@@ -16,7 +16,6 @@ from guerdon.requests import fixed_request, scheduled_request
 from guerdon.simulation import History, engine, simulate
 from guerdon.simulation.engine import repetition_key, round_keys
 from guerdon.simulation.reference import minibatches, reference
-from tests.means import Mean, mean
 from tests.simulation.setting import (
     AGENTS,
     ALONE,
@@ -38,6 +37,7 @@ from tests.simulation.setting import (
     mixture,
     train,
 )
+from tests.support.means import Mean, mean
 
 SURE = 4.0  # standard errors; with some hundred means tested here a false alarm has a chance below 1 in 100
 
@@ -118,18 +118,23 @@ def in_double_precision() -> Any:
         return problem, simulate(problem, agents, rules, scheduled_request(CHANGING, STEPS), ROUNDS, 3, seed=5)
 
 
+@jax.jit
+def gradient(problem: Any, model: Any, size: Any, key: Any, turn: Any, agent: Any) -> Any:
+    """Return the gradient of an agent as the engine draws it."""
+    return problem.gradient(model, size, round_keys(key, turn, AGENTS)[1, agent])
+
+
 @pytest.mark.parametrize("rule", ["known", "estimated", "balanced"])
 def test_it_agrees_with_the_reference_on_the_same_draws(rule: str) -> None:
     """Given the engine's own gradients, the loops over rounds and agents find its rewards and models, to rounding."""
     problem, history = in_double_precision()
     assert history.rewards[rule].dtype == np.float64
     with jax.enable_x64(True):
-        gradient, keys = jax.jit(problem.gradient), jax.jit(round_keys, static_argnums=2)
-        for repetition in range(3):
+        for repetition in (0, 2):
             key = repetition_key(5, jnp.asarray(repetition))
             steps = np.asarray(scheduled_request(CHANGING, STEPS).steps, dtype=np.float64)
             run = reference(
-                lambda model, size, t, k: gradient(jnp.asarray(model), size, keys(key, t, AGENTS)[1][k]),  # noqa: B023
+                lambda model, size, t, k: gradient(problem, model, size, key, t, k),  # noqa: B023
                 np.zeros(DIM),
                 [MIXED] * ROUNDS,
                 CHANGING,

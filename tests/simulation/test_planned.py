@@ -1,5 +1,6 @@
 """Adaptive requests in the simulator: the same numbers as the slow reference, and the simulator's own promises."""
 
+import functools
 from typing import Any
 
 import jax
@@ -32,7 +33,13 @@ def run(policy: Requests, agents: Any = None, mechanism: Any = RULE, **options: 
     return simulate(PROBLEM, agents or [Declining(0.0)] * AGENTS, mechanism, policy, **arguments)
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@jax.jit
+def gradients(model: Any, size: Any, key: Any, turn: Any) -> Any:
+    """Everybody's gradient in a round, as the engine draws it."""
+    return jax.vmap(functools.partial(PROBLEM.gradient, model, size))(round_keys(key, turn, AGENTS)[1])
+
+
+@pytest.mark.parametrize("name", [*list(POLICIES)[:2], pytest.param("scheduled", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("declining", [0.0, 0.4])
 def test_it_plays_as_the_reference_does(name: str, declining: float) -> None:
     """Given the engine's own gradients and the same agents away."""
@@ -42,8 +49,7 @@ def test_it_plays_as_the_reference_does(name: str, declining: float) -> None:
         key = repetition_key(0, jnp.asarray(repetition))
 
         def draw(model: Any, size: int, turn: int, agent: int, key: Any = key) -> Any:
-            keys = round_keys(key, jnp.asarray(turn), AGENTS)
-            return PROBLEM.gradient(jnp.asarray(model, jnp.float32), jnp.asarray(size), keys[1, agent])
+            return gradients(np.asarray(model, np.float32), size, key, turn)[agent]
 
         slow = reference_policy(draw, np.zeros(DIM), policy, history.participating[repetition], COST, "balanced")
         played = len(slow.requests)

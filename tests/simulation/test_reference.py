@@ -11,8 +11,8 @@ import pytest
 from guerdon import AffineCost, PowerCost
 from guerdon.costs import Cost
 from guerdon.simulation.reference import minibatches, reference
-from tests.means import mean
-from tests.oracle import PaperRule
+from tests.support.means import mean
+from tests.support.paper_oracle import PaperRule
 
 SURE = 4.0
 COST = AffineCost(1, 1)
@@ -53,7 +53,7 @@ def test_too_few_take_part(variance: str) -> None:
 @pytest.mark.parametrize("cost", [COST, PowerCost(0.5, 2, 1)])
 @pytest.mark.parametrize(("variance", "name"), [(24.0, 24.0), ("estimated", "estimated"), ("balanced", "shared")])
 def test_it_agrees_with_the_papers_formulas(cost: Cost, variance: Any, name: Any) -> None:
-    """`tests/oracle.py` is another transcription, of the payment rules alone."""
+    """`tests/support/paper_oracle.py` is another transcription, of the payment rules alone."""
     rng = np.random.default_rng(0)
     sizes, requests = [[3, 1, 4, 8, 2], [3, 0, 4, 8, 2], [8, 0, 8, 0, 8]], [8, 3, 16]
     gradients = rng.normal(size=(3, 5, 7)) + 2

@@ -46,8 +46,17 @@ class Library:
         return self.module.asarray(np.asarray(values, dtype=bool))
 
 
-LIBRARIES = [
-    pytest.param(library, id=str(library), marks=needs_torch if library.name == "torch" else ())
-    for library in (Library(name, dtype) for name in ("numpy", "jax", "torch") for dtype in ("float32", "float64"))
-]
-every_library = pytest.mark.parametrize("library", LIBRARIES)
+LIBRARIES = [Library(name, dtype) for name in ("numpy", "jax", "torch") for dtype in ("float32", "float64")]
+
+
+def run_on(libraries: list[Library]) -> Any:
+    """Return the mark that runs a test on these libraries."""
+    marks = [needs_torch if library.name == "torch" else () for library in libraries]
+    cases = [pytest.param(one, id=str(one), marks=mark) for one, mark in zip(libraries, marks, strict=True)]
+    return pytest.mark.parametrize("library", cases)
+
+
+every_library = run_on(LIBRARIES)
+# JAX compiles every operation for every shape and precision. So it gets few of them; what is drawn is for the others.
+jax_once = run_on([library for library in LIBRARIES if library != Library("jax", "float64")])
+without_jax = run_on([library for library in LIBRARIES if library.name != "jax"])

@@ -1,6 +1,10 @@
 """Rounds to record: real gradients, real evidence, real payments."""
 
+import functools
 import sqlite3
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,6 +76,29 @@ def busy_ledger(ledger: Ledger) -> None:
     ledger.start_run("memory", [*NAMES, "new"], REMEMBERING, liability="floor")
     record(ledger, "memory", play(5, REMEMBERING, agents=5, seed=2))
     ledger.payout()
+
+
+def prepare(where: str, fill: Callable[[str], None]) -> str:
+    """Let `fill` make a ledger at `where`; a file is made only once, and copied from then on: ten times as fast."""
+    if "://" in where:
+        fill(where)
+    else:
+        Path(where).touch(mode=0o600)
+        Path(where).write_bytes(_made_by(fill))
+    return where
+
+
+@functools.cache
+def _made_by(fill: Callable[[str], None]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        fill(f"{folder}/guerdon.db")
+        return Path(folder, "guerdon.db").read_bytes()
+
+
+def fill_busily(where: str) -> None:
+    """Make a ledger with something of everything."""
+    with Ledger(where) as ledger:
+        busy_ledger(ledger)
 
 
 def dump(path: str) -> list[str]:

@@ -35,26 +35,33 @@ class Played(NamedTuple):
         return self.rewards[:, :, 1:].mean(axis=(1, 2))
 
 
-def _normal_noise(key: Any, sizes: Any, dim: int) -> Any:
-    return jax.random.normal(key, (sizes.shape[0], dim)) * jnp.sqrt(NU / dim / sizes)[:, None]
+Shape = tuple[int, ...]  # repetitions, rounds, agents, dimensions
 
 
-def _skewed_noise(key: Any, sizes: Any, dim: int) -> Any:
+@functools.cache
+def _normals(seed: int, shape: Shape) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+def _normal_noise(seed: int, sizes: Any, shape: Shape) -> Any:
+    return _normals(seed, shape) * np.sqrt(NU / shape[-1] / sizes)[:, None]
+
+
+def _skewed_noise(seed: int, sizes: Any, shape: Shape) -> Any:
     """The mean of log-normal samples, drawn one by one."""
-    samples = jnp.exp(SHAPE * jax.random.normal(key, (sizes.shape[0], MOST, dim)))
+    samples = np.exp(SHAPE * _normals(seed, (*shape, MOST)))
     mean, variance = np.exp(SHAPE**2 / 2), (np.exp(SHAPE**2) - 1) * np.exp(SHAPE**2)
-    used = (jnp.arange(MOST) < sizes[:, None])[..., None]
-    return jnp.sum(jnp.where(used, samples - mean, 0.0), axis=1) / sizes[:, None] * np.sqrt(NU / dim / variance)
+    used = np.arange(MOST) < sizes[:, None, None]
+    return np.sum(samples - mean, axis=-1, where=used) / sizes[:, None] * np.sqrt(NU / shape[-1] / variance)
 
 
-def _heavy_noise(key: Any, sizes: Any, dim: int) -> Any:
+def _heavy_noise(seed: int, sizes: Any, shape: Shape) -> Any:
     """Noise whose length has a heavy tail: normal, divided by the root of a χ² of 3 degrees of freedom for each report.
 
     Its variance is NU/sizes in all, as it should be, and its fourth moment infinite.
     """
-    first, second = jax.random.split(key)
-    stretch = jnp.sqrt(1 / jnp.sum(jax.random.normal(second, (sizes.shape[0], 3)) ** 2, axis=1))
-    return _normal_noise(first, sizes, dim) * stretch[:, None]
+    stretch = np.sqrt(1 / np.sum(_normals(seed + 1, (*shape[:-1], 3)) ** 2, axis=-1))
+    return _normal_noise(seed, sizes, shape) * stretch[..., None]
 
 
 NO_PROBLEM: Any = None  # information pay knows no more than a server can
@@ -62,28 +69,21 @@ NOISE = {"normal": _normal_noise, "skewed": _skewed_noise, "heavy": _heavy_noise
 
 
 @functools.cache
-def _player(rule: InformationPay, rounds: int, dim: int, noise: str) -> Any:
-    """Return the compiled function; all numbers of `play` are data to it."""
+def _payer(rule: InformationPay) -> Any:
+    """Return the compiled function of a state, v (repetitions, rounds, agents, dimensions) and who takes part."""
 
-    def one_round(setting: Any, state: Any, key: Any) -> Any:
-        sizes, factor, extra, noise_scale, present = setting
-        ours, theirs, rows = jax.random.split(key, 3)
-        signal = NU / noise_scale
-        prediction = jnp.full(dim, 3.0)
-        direction = jnp.sqrt(signal / dim) * jnp.ones(dim).at[::2].set(-1.0)
-        v = direction + NOISE[noise](ours, sizes, dim)
-        made_up = jnp.sqrt((signal + 1.0) / dim) * jax.random.normal(theirs, (dim,))
-        v = v.at[0].set(factor * v[0] + extra * made_up)
-        mask = jax.random.uniform(rows, sizes.shape) < present
-        pairs = jnp.zeros((len(BETS), len(sizes), len(sizes)))  # nobody copies
+    def one_round(state: Any, sent: Any) -> Any:
+        v, mask = sent
+        prediction = jnp.full(v.shape[1], 3.0, v.dtype)
+        pairs = jnp.zeros((len(BETS), len(v), len(v)))  # nobody copies
         played = Round(pairs, prediction + v, mask, jnp.asarray(NU), prediction, NO_PROBLEM, prediction)
         settled = settle((rule,), (state,), played)
         return settled.states[0], (settled.rewards[0], against_agents(settled.states[0].wealth))
 
-    def one_repetition(key: Any, setting: Any, state: Any) -> Any:
-        return jax.lax.scan(functools.partial(one_round, setting), state, jax.random.split(key, rounds))[1]
+    def one_repetition(state: Any, v: Any, masks: Any) -> Any:
+        return jax.lax.scan(one_round, state, (v, masks))[1]
 
-    return jax.jit(jax.vmap(one_repetition, in_axes=(0, None, None)))
+    return jax.jit(jax.vmap(one_repetition, in_axes=(None, 0, 0)))
 
 
 def play(
@@ -106,13 +106,17 @@ def play(
 
     With `double` it is computed in float64, for reports so long that float32 sees nothing beside them.
     """
+    shape, signal = (repetitions, rounds, len(sizes), dim), NU / noise_scale
+    direction = np.sqrt(signal / dim) * np.where(np.arange(dim) % 2, 1.0, -1.0)
+    v = direction + NOISE[noise](seed, np.asarray(sizes), shape)
+    made_up = np.sqrt((signal + 1.0) / dim) * _normals(seed + 2, (repetitions, rounds, dim))
+    v[:, :, 0] = factor * v[:, :, 0] + extra * made_up
+    masks = np.random.default_rng(seed + 3).random(shape[:-1]) < present
     with jax.enable_x64(double):
-        start = jax.tree.map(
-            lambda x: jnp.asarray(x, jnp.float64 if double else jnp.float32), state or rule.init(len(sizes))
+        known, sent = jax.tree.map(
+            lambda x: jnp.asarray(x, jnp.float64 if double else jnp.float32), (state or rule.init(len(sizes)), v)
         )
-        setting = jnp.asarray(sizes), factor, extra, noise_scale, present
-        keys = jax.random.split(jax.random.key(seed), repetitions)
-        rewards, against = _player(rule, rounds, dim, noise)(keys, setting, start)
+        rewards, against = _payer(rule)(known, sent, jnp.asarray(masks))
         return Played(np.asarray(rewards, np.float64), np.asarray(against, np.float64))
 
 
