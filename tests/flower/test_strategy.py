@@ -4,11 +4,9 @@
 # pyright: reportArgumentType=false, reportIncompatibleMethodOverride=false, reportUnhashable=false, reportCallIssue=false
 
 import logging
-import shutil
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -274,10 +272,10 @@ class Four:
 
 
 @pytest.fixture(scope="module", params=[FedAvg, FedSGD], ids=["models", "gradients"])
-def four(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, empty_ledger: Path) -> Iterator[Any]:
+def four(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Made once: every offender has a run of its own in the same ledger, which holds together in the end."""
     nodes = [Node(100 + i, worker(i)) for i in range(5)]
-    with Ledger(shutil.copy(empty_ledger, tmp_path_factory.mktemp("four"))) as ledger:
+    with Ledger(tmp_path_factory.mktemp("four") / "guerdon.db") as ledger:
         ledger.enrol({f"n{i}": node.der for i, node in enumerate(nodes)})
         made = Four(request.param, ledger, nodes, record(**MODEL))
         yield made, made.start("four", nodes[:4]), rewards(ledger, "four")
