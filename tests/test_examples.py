@@ -19,6 +19,7 @@ def load(name: str) -> Any:
     return module
 
 
+@pytest.mark.slow
 def test_mlp(capsys: pytest.CaptureFixture[str]) -> None:
     history = load("mlp").main(rounds=40, repetitions=2)
     accuracy = history.metrics["accuracy"].mean(axis=0)

@@ -35,7 +35,7 @@ def honest_mean(played: Played) -> Mean:
     ("numbers", "noise", "dim", "agents"),
     [
         pytest.param({"decay": 0.0, "least": 0.05}, "normal", 20, 6, marks=SLOW),
-        ({}, "heavy", 20, 6),
+        pytest.param({}, "heavy", 20, 6, marks=SLOW),
         pytest.param({"decay": 1.0, "least": 0.3}, "skewed", 3, 5, marks=SLOW),
         ({"least": 1.0, "doubt": 1.5, "limit": 1.0}, "skewed", 3, 5),
     ],

@@ -80,7 +80,7 @@ DITHERS = {
 @pytest.mark.parametrize(
     ("name", "dithered"),
     [
-        ("running", "none"),
+        pytest.param("running", "none", marks=pytest.mark.slow),
         ("extrapolated", "finest"),
         pytest.param("zero", "fixed", marks=pytest.mark.slow),
         pytest.param("last", "none", marks=pytest.mark.slow),

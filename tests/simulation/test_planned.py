@@ -39,7 +39,9 @@ def gradients(model: Any, size: Any, key: Any, turn: Any) -> Any:
     return jax.vmap(functools.partial(PROBLEM.gradient, model, size))(round_keys(key, turn, AGENTS)[1])
 
 
-@pytest.mark.parametrize("name", [*list(POLICIES)[:2], pytest.param("scheduled", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["budget", *(pytest.param(name, marks=pytest.mark.slow) for name in ("noise scale", "scheduled"))]
+)
 @pytest.mark.parametrize("declining", [0.0, 0.4])
 def test_it_plays_as_the_reference_does(name: str, declining: float) -> None:
     """Given the engine's own gradients and the same agents away."""
