@@ -176,6 +176,8 @@ class CoveringTests:
     """What `map` found."""
 
     def __init__(self) -> None:
+        if not any(MAP.glob("*.coverage")):
+            raise SystemExit(f"{MAP} holds no map of the tests: run `python -m tools.mutations map` first")
         self.seconds = dict[str, float]()
         self.tests = defaultdict[str, dict[int, set[str]]](dict)
         for path in MAP.glob("*.coverage"):
@@ -196,6 +198,7 @@ class CoveringTests:
 
 def try_all(faults: list[Fault], out: Path) -> None:
     """Try each fault, one at a time on each core, and write down which test noticed it."""
+    out.parent.mkdir(parents=True, exist_ok=True)
     tests, copies, results = CoveringTests(), SimpleQueue[Path](), list[dict[str, Any]]()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(CORES) as pool:
         for index in range(CORES):
@@ -247,9 +250,16 @@ def _first_failure(copy: Path, tests: list[str], limit: float) -> str | None:
     return failed[0].partition(" ")[2].partition(" - ")[0] if failed else f"exit code {done.returncode}"
 
 
+def _read(path: Path) -> dict[Fault, str | None]:
+    """Return which test noticed each fault of a file of results."""
+    if not path.is_file():
+        raise SystemExit(f"{path} must be a file that `python -m tools.mutations run --out` wrote; there is none")
+    return {Fault(*result["fault"]): result["noticed"] for result in json.loads(path.read_text())}
+
+
 def compare(old: Path, new: Path) -> int:
     """Print the faults that the old tests noticed and the new ones do not; return how many."""
-    before, after = ({Fault(*r["fault"]): r["noticed"] for r in json.loads(p.read_text())} for p in (old, new))
+    before, after = _read(old), _read(new)
     both = sorted(before.keys() & after.keys())
     lost = [fault for fault in both if before[fault] and not after[fault]]
     print(*(f"lost: {fault}, which {before[fault]} noticed" for fault in lost), sep="\n", end="\n" * bool(lost))
@@ -281,8 +291,8 @@ def main() -> None:
         raise SystemExit(bool(compare(options.old, options.new)))
     faults = draw(options.count, options.seed)
     if options.retry:
-        missed = [Fault(*result["fault"]) for result in json.loads(options.retry.read_text()) if not result["noticed"]]
-        faults = [fault for fault in faults if fault in missed]
+        known = _read(options.retry)
+        faults = [fault for fault in faults if fault in known and not known[fault]]
     return print(*faults, sep="\n") if options.list else try_all(faults, options.out)
 
 
