@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from rich.table import Table
 from tests.flower.grids import MemoryGrid, Node
 
-from guerdon import AffineCost, OutputAgreement, fixed_request
+from guerdon import AffineCost, OutputAgreement, FixedRequest
 from guerdon.flower import Rewarded, paid_work
 from guerdon.ledger import Ledger
 from guerdon.ledger.submissions import read_public_key
@@ -111,7 +111,7 @@ def arithmetic(dimension: int) -> tuple[float, float]:
         paid = Rewarded(
             FedAvg(fraction_evaluate=0.0),
             mechanism=OutputAgreement(AffineCost(1, 1)),
-            requests=fixed_request(8, 0.1),
+            requests=FixedRequest(8, 0.1),
             run="bench",
             ledger=ledger,
         )

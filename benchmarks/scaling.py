@@ -10,7 +10,7 @@ from benchmarks.workload import RULE
 from guerdon.agents import Cooperative
 from guerdon.figures import BLUE, GREY, panels, save_figure
 from guerdon.problems.linear_regression import linear_regression, optimal_step
-from guerdon.requests import fixed_request
+from guerdon.requests import FixedRequest
 from guerdon.simulation import simulate
 
 ROUNDS = 10
@@ -24,7 +24,7 @@ CURVES = {
 def seconds_per_round(agents: int, dim: int, size: int) -> float:
     """Return the time of one round of one repetition, compilation excluded."""
     problem = linear_regression(dim, max_batch=1_024)
-    requests = fixed_request(size, optimal_step(dim, agents, size))
+    requests = FixedRequest(size, optimal_step(dim, agents, size))
     # Enough repetitions that fixed overheads do not count, few enough that nothing is slow.
     repetitions = max(1, 200_000 // (agents * dim))
     time = best_time(lambda: simulate(problem, [Cooperative()] * agents, RULE, requests, ROUNDS, repetitions), runs=3)

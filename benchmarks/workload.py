@@ -8,7 +8,7 @@ import numpy as np
 from guerdon import AffineCost, OutputAgreement
 from guerdon.agents import Cooperative, Fixed
 from guerdon.problems.linear_regression import linear_regression, optimal_step
-from guerdon.requests import fixed_request
+from guerdon.requests import FixedRequest
 from guerdon.simulation import TrueVariance, simulate
 
 RULE = OutputAgreement(AffineCost(1, 1), TrueVariance())
@@ -18,6 +18,6 @@ def fig3_workload(repetitions: int, rounds: int = 60, agents: int = 10, dim: int
     """Return the mean reward of agent 0, over the workload of Fig. 3."""
     problem = linear_regression(dim, max_batch=16)
     players = [Fixed(size), *[Cooperative()] * (agents - 1)]
-    requests = fixed_request(8, optimal_step(dim, agents, 8))
+    requests = FixedRequest(8, optimal_step(dim, agents, 8))
     history = simulate(problem, players, RULE, requests, rounds, repetitions)
     return float(np.mean(history.rewards["reward"][:, :, 0]))

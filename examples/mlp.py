@@ -12,7 +12,7 @@ import numpy as np
 from guerdon import AffineCost, FlatPay, OutputAgreement
 from guerdon.agents import Cooperative, Portion, zero
 from guerdon.problems import FromLoss, from_loss
-from guerdon.requests import fixed_request
+from guerdon.requests import FixedRequest
 from guerdon.simulation import History, simulate
 
 COST = AffineCost(fixed=1, per_sample=1)
@@ -64,7 +64,7 @@ def main(rounds: int = 300, repetitions: int = 20) -> History:
     """Train, and print what everybody earned."""
     agents = [*[Cooperative()] * 8, Portion(0.25), zero()]
     rules = {"balanced": OutputAgreement(COST), "flat": FlatPay(COST)}
-    history = simulate(spiral_problem(), agents, rules, fixed_request(16, 1.0), rounds, repetitions)
+    history = simulate(spiral_problem(), agents, rules, FixedRequest(16, 1.0), rounds, repetitions)
     print(f"accuracy {history.metrics['accuracy'][:, 0].mean():.2f} → {history.metrics['accuracy'][:, -1].mean():.2f}")
     print("profit per round    balanced     flat")
     for name, who in (("honest", range(8)), ("a quarter of the work", [8]), ("zeros", [9])):

@@ -187,7 +187,7 @@ def test_compiled_they_are_the_same() -> None:
 def test_newcomers_come_last() -> None:
     wealth = watch(5, honest, seed=0, agents=4)[-1]
     reports = np.random.default_rng(9).normal(size=(6, DIM))
-    more = watch_pairs(wealth, reports @ reports.T, np.array([True] * 4 + [False] * 2))
+    more = watch_pairs(widened(wealth, 6), reports @ reports.T, np.array([True] * 4 + [False] * 2))
     assert more.shape == (len(wealth), 6, 6)
     assert not more[:, 4:, :].any()
     assert (widened(wealth, 4) == wealth).all()

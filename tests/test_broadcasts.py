@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost
-from guerdon.broadcasts import MARGIN, QUICKEST, Dither, Dithering
+from guerdon.broadcasts import MARGIN, QUICKEST, Dither, DitherState, MeanNoise, secret_normals
 from guerdon.information import noise_scale_bound
 from guerdon.predictions import RunningMean
 from tests.support.libraries import Library, jax_once
@@ -16,16 +16,15 @@ NU, AGENTS, DIM = 16, 10, 30
 CURVATURE = np.diag(np.linspace(0.5, 3.0, DIM))
 
 
-def pair(dither: Dither, state: Dithering, model: Any, rng: Any, variance: float, turn: int = 0) -> Any:
+def pair(dither: Dither, state: DitherState, model: Any, rng: Any, variance: float) -> Any:
     """Play two rounds on the quadratic θ'Hθ/2; return what they showed, the state, and what was broadcast."""
     shown, seen = [], None
-    for t in (turn, turn + 1):
-        placed, state = dither.place(state, model, np.asarray(t), rng.normal(size=DIM))
+    for _ in range(2):
+        placed, state = dither.place(state, model, rng.normal(size=DIM))
         samples = NU * AGENTS
         aggregate = CURVATURE @ placed + np.sqrt(variance / DIM / samples) * rng.normal(size=DIM)
-        seen, state = dither.observe(
-            state, np.asarray(t), model, aggregate, 0 * model, np.asarray(variance), np.asarray(float(samples))
-        )
+        noise = MeanNoise(np.asarray(variance), np.asarray(float(samples)))
+        seen, state = dither.observe(state, model, aggregate, 0 * model, noise)
         shown.append(placed)
     return seen, dither.adapt(state, NU), shown
 
@@ -39,7 +38,7 @@ def test_pairs_lie_around_the_model_at_the_length_asked_for(library: Library) ->
         seen = []
         for t in range(4):
             normals = library.array(rng.normal(size=DIM))
-            placed, state = dither.place(state, model, library.module.asarray(t), normals)
+            placed, state = dither.place(state._replace(second=np.asarray(t % 2)), model, normals)
             seen.append(np.asarray(placed) - np.asarray(model))
         loose = 1e-5 if library.dtype == "float32" else 1e-12
         np.testing.assert_allclose([np.linalg.norm(u) for u in seen], 0.7, rtol=10 * loose)
@@ -51,24 +50,22 @@ def test_pairs_lie_around_the_model_at_the_length_asked_for(library: Library) ->
 def test_layers_share_one_offset() -> None:
     dither, model = Dither(2.0), [np.zeros((2, 3)), np.zeros(5)]
     rng = np.random.default_rng(1)
-    placed, state = dither.place(
-        dither.init(model), model, np.asarray(0), [rng.normal(size=(2, 3)), rng.normal(size=5)]
-    )
+    noise = MeanNoise(np.asarray(1.0), np.asarray(8.0))
+    placed, state = dither.place(dither.init(model), model, [rng.normal(size=(2, 3)), rng.normal(size=5)])
     assert sum(float(np.sum(part**2)) for part in placed) == pytest.approx(4.0)
-    one, state = dither.observe(state, np.asarray(0), model, placed, model, np.asarray(1.0), np.asarray(8.0))
-    back, state = dither.place(state, model, np.asarray(1), [rng.normal(size=(2, 3)), rng.normal(size=5)])
-    seen, state = dither.observe(state, np.asarray(1), model, back, model, np.asarray(1.0), np.asarray(8.0))
-    for part, zero in zip(seen.aggregate, model, strict=True):
+    _, state = dither.observe(state, model, placed, model, noise)
+    back, state = dither.place(state, model, [rng.normal(size=(2, 3)), rng.normal(size=5)])
+    seen, state = dither.observe(state, model, back, model, noise)
+    for part, zero in zip(seen.mean, model, strict=True):
         np.testing.assert_allclose(part, zero, atol=1e-12)
     for part, offset in zip(seen.response, seen.offset, strict=True):
         np.testing.assert_allclose(part, offset)
-    del one
 
 
 def test_a_tuple_of_layers_will_do() -> None:
     model = (np.ones(2), np.ones(3))
     dither = Dither(1.0)
-    placed, _ = dither.place(dither.init(model), model, np.asarray(0), (np.ones(2), np.ones(3)))
+    placed, _ = dither.place(dither.init(model), model, (np.ones(2), np.ones(3)))
     np.testing.assert_allclose(np.concatenate(placed), 1 + 1 / np.sqrt(5))
 
 
@@ -77,7 +74,7 @@ def test_the_offset_cancels_to_first_order() -> None:
     rng, dither = np.random.default_rng(2), Dither(1.5)
     model = rng.normal(size=DIM)
     seen, state, shown = pair(dither, dither.init(model), model, rng, variance=1e-30)
-    np.testing.assert_allclose(seen.aggregate, CURVATURE @ model, atol=1e-12)
+    np.testing.assert_allclose(seen.mean, CURVATURE @ model, atol=1e-12)
     np.testing.assert_allclose(seen.response, CURVATURE @ (shown[0] - model), atol=1e-12)
     np.testing.assert_array_equal(seen.model, model)
     np.testing.assert_allclose(seen.offset, shown[0] - model)
@@ -102,8 +99,8 @@ def settle(dither: Dither, variance: float, pairs: int = 60, seed: int = 4) -> l
     """Return ‖u‖ after each pair."""
     rng, model = np.random.default_rng(seed), np.zeros(DIM)
     state, result = dither.init(model), []
-    for t in range(pairs):
-        _, state, _ = pair(dither, state, model, rng, variance, 2 * t)
+    for _ in range(pairs):
+        _, state, _ = pair(dither, state, model, rng, variance)
         result.append(float(state.length))
     return result
 
@@ -148,8 +145,8 @@ def test_a_cost_without_a_fixed_part_needs_hardly_any_dither() -> None:
 def test_rounds_without_reports_teach_nothing() -> None:
     dither, model = Dither(0.5, COST), np.zeros(DIM)
     state = dither.init(model)
-    for t in (0, 1):
-        _, state = dither.observe(state, np.asarray(t), model, model, model, np.asarray(0.0), np.asarray(0.0))
+    for _ in range(2):
+        _, state = dither.observe(state, model, model, model, MeanNoise(np.asarray(0.0), np.asarray(0.0)))
     assert float(state.weight) == 0
     assert np.isinf(state.noise_scale)
     assert float(dither.adapt(state, NU).length) == 0.5
@@ -184,3 +181,10 @@ def test_the_prediction_learns_only_what_the_step_shows() -> None:
 def test_bad_numbers_are_refused(numbers: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         Dither(**numbers)
+
+
+def test_normals_of_a_real_server_are_never_the_same() -> None:
+    one, other = secret_normals(np.zeros(40)), secret_normals([np.zeros((4, 10))])[0]
+    assert other.shape == (4, 10)
+    assert abs(one @ other.reshape(-1)) < 0.99 * np.linalg.norm(one) * np.linalg.norm(other)
+    assert 15 < one @ one < 85  # a χ² of 40 degrees of freedom is outside with probability 1e-4

@@ -9,7 +9,7 @@ import pytest
 from guerdon.agents import Cooperative, Fixed
 from guerdon.config import EXAMPLE, KINDS, parse_config, read_config
 from guerdon.costs import ExpressionCost
-from guerdon.requests import budget_request, noise_scale_request
+from guerdon.requests import BudgetRequest, NoiseScaleRequest
 from guerdon.simulation import Stop
 
 SMALL: dict[str, Any] = {
@@ -70,9 +70,9 @@ def test_schedules_and_stops() -> None:
 
 def test_the_request_may_be_found_by_itself() -> None:
     adaptive = parse_config(change("server", "request", value="adaptive")).requests
-    assert adaptive == noise_scale_request(ExpressionCost("1 + s"), max_batch=16)
+    assert adaptive == NoiseScaleRequest(ExpressionCost("1 + s"), max_batch=16)
     limited = parse_config(change("server", "request", value={"budget": 500})).requests
-    assert limited == budget_request(ExpressionCost("1 + s"), 500.0, max_batch=16)
+    assert limited == BudgetRequest(ExpressionCost("1 + s"), 500.0, max_batch=16)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import guerdon.evidence as module
+import guerdon.blocks as module
 from guerdon import gather
-from guerdon.evidence import lengths, products, shortening
+from guerdon.blocks import WIDEST, AgentRows, combine
+from guerdon.products import evidence_around_prediction, evidence_around_zero, lengths_of, multiply, shortening
 from tests.support import paper_oracle as oracle
 from tests.support.libraries import Library, jax_once, without_jax
 
@@ -38,8 +39,10 @@ def test_agrees_with_the_definition(library: Library, seed: int, agents: int, di
 def everything(given: Any, here: Any, guess: Any, reference: Any) -> list[Any]:
     """Return all that can be said of a round."""
     both = *gather(given, here, guess), *gather(given, here, guess, reference)
-    length, counted = lengths(given, here, guess)
-    return [*both, products(given, here, guess), length, counted, shortening(length, counted, 0.9)]
+    products = multiply(given, here, guess)
+    factors = shortening(lengths_of(products), products.counted, 0.9)
+    after = evidence_around_prediction(products, factors, products.counted, reference)
+    return [*both, *products, factors, *after, *evidence_around_zero(products, here)]
 
 
 ROUND: Any = (*sample(20), np.array([False, True, True, True, True]))
@@ -317,73 +320,108 @@ def test_a_bad_reference_is_refused(reference: Any, error: type[Exception], mess
         gather(GOOD, YES, None, reference)
 
 
-# Inner products of pairs.
+# Inner products, and what follows from them.
 
 
 @without_jax
 @few_shapes
 def test_products_agree_with_the_definition(library: Library, agents: int, dim: int, seed: int) -> None:
     gradients, mask, prediction = sample(seed, agents, dim)
-    apart = (gradients - prediction) * mask[:, None]
+    gradients[0, 0] = np.nan if seed % 2 else gradients[0, 0]
+    counted = mask & np.isfinite(gradients).all(axis=1)
+    apart = np.where(counted[:, None], gradients - prediction, 0.0)
     with library.precision():
-        result = products(library.array(gradients), library.mask(mask), library.array(prediction))
+        found = multiply(library.array(gradients), library.mask(mask), library.array(prediction))
         expected = [[float(np.dot(x, y)) for y in apart] for x in apart]
-        np.testing.assert_allclose(np.asarray(result), expected, atol=library.tolerance * (1 + np.sum(apart**2)))
-
-
-def test_products_leave_out_who_is_not_counted_and_add_up_over_layers() -> None:
-    gradients, mask, prediction = sample(14)
-    mask[:] = True
-    gradients[2, 7] = np.inf
-    result = products(gradients, mask, prediction)
-    assert (result[2] == 0).all()
-    assert (result[:, 2] == 0).all()
-    assert np.isfinite(result).all()
-    guesses = [prediction[i : i + 3] for i in range(0, 12, 3)]
-    np.testing.assert_allclose(products(LazyLayers(gradients, 3), mask, guesses), result, rtol=1e-12)
-    np.testing.assert_allclose(jax.jit(products)(gradients, mask, prediction), result, rtol=1e-4, atol=1e-4)
-
-
-# Lengths, and reports that are too long.
+        size = library.tolerance * (1 + np.sum(apart**2) + prediction @ prediction)
+        np.testing.assert_allclose(np.asarray(found.inner), expected, atol=size)
+        np.testing.assert_allclose(np.asarray(found.lean), apart @ prediction, atol=size)
+        assert float(found.origin) == pytest.approx(prediction @ prediction, rel=10 * library.tolerance)
+        assert np.asarray(found.counted).tolist() == counted.tolist()
 
 
 @without_jax
 @few_shapes
-def test_lengths_agree_with_the_definition(library: Library, agents: int, dim: int, seed: int) -> None:
+def test_evidence_from_products_is_that_of_shortened_reports(
+    library: Library, agents: int, dim: int, seed: int
+) -> None:
     gradients, mask, prediction = sample(seed, agents, dim)
-    gradients[0, 0] = np.nan
+    rng = np.random.default_rng(seed)
+    factors, reference = rng.choice([1.0, 0.3, 1e-3], agents), mask & (rng.random(agents) < 0.7)
+    shortened = prediction + factors[:, None] * (gradients - prediction)
     with library.precision():
-        result, counted = lengths(library.array(gradients), library.mask(mask), library.array(prediction))
-        usable = mask & (np.arange(agents) > 0)
-        expected = [float(np.sum((gradients[k] - prediction) ** 2)) if usable[k] else 0.0 for k in range(agents)]
-        np.testing.assert_allclose(np.asarray(result), expected, rtol=10 * library.tolerance)
-        assert np.asarray(counted).tolist() == usable.tolist()
+        products = multiply(library.array(gradients), library.mask(mask), library.array(prediction))
+        found = evidence_around_prediction(
+            products, library.array(factors), library.mask(mask), library.mask(reference)
+        )
+        size = library.tolerance * agents * (1 + np.sum((gradients - prediction) ** 2))
+        for a, b in zip(found, gather(shortened, mask, prediction, reference), strict=True):
+            np.testing.assert_allclose(np.asarray(a), b, atol=size)
+        for a, b in zip(evidence_around_zero(products, library.mask(mask)), gather(gradients, mask), strict=True):
+            np.testing.assert_allclose(np.asarray(a), b, atol=size + 10 * library.tolerance * np.sum(gradients**2))
+
+
+def test_products_are_those_of_a_round_without_who_is_not_counted() -> None:
+    """To the last bit; and they add up over layers, which are read once."""
+    gradients, mask, prediction = sample(14)
+    mask[:] = [True, True, False, True, True]
+    bad = gradients.copy()
+    bad[2, 7], mask[2] = np.inf, True
+    found, without = multiply(bad, mask, prediction), multiply(np.delete(gradients, 2, 0), mask[:4], prediction)
+    assert not found.inner[2].any()
+    assert not found.inner[:, 2].any()
+    assert np.array_equal(np.delete(np.delete(found.inner, 2, 0), 2, 1), without.inner)
+    assert np.array_equal(np.delete(found.lean, 2), without.lean)
+    guesses, layers = [prediction[i : i + 3] for i in range(0, 12, 3)], LazyLayers(gradients, 3)
+    whole = multiply(gradients, mask, prediction)
+    for a, b in zip(multiply(layers, mask, guesses), whole, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    assert layers.built == 4
+    for a, b in zip(jax.jit(multiply)(bad, mask, prediction), found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="`gradients` must hold at least one layer"):
+        multiply([], mask)
+
+
+def test_reports_that_stay_where_they_are_have_the_same_numbers() -> None:
+    """Agent by agent, in arrays of their own shapes; who has none is as good as absent."""
+    gradients, _, prediction = sample(17)
+    mask = np.array([True, False, True, True, True])
+    rows = AgentRows([[x[:8].reshape(2, 4), x[8:]] if here else None for x, here in zip(gradients, mask, strict=True)])
+    guess, reference = [prediction[:8], prediction[8:]], np.array([True, True, False, True, True])
+    for a, b in zip(gather(rows, mask, guess, reference), gather(gradients, mask, prediction, reference), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+    for a, b in zip(multiply(rows, mask, guess), multiply(gradients, mask, prediction), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+    weights = np.array([0.5, 0.0, 0.25, 0.0, -1.0])
+    first, second = combine(rows, weights)
+    assert first.shape == (2, 4)
+    np.testing.assert_allclose(np.concatenate([first.reshape(-1), second]), combine(gradients, weights), rtol=1e-12)
+    wide = np.random.default_rng(18).normal(size=(3, WIDEST + 7))
+    one = multiply(AgentRows([[x[:5], x[5:].reshape(-1, 2)] for x in wide]), mask[[0, 2, 3]])
+    np.testing.assert_allclose(one.inner, wide @ wide.T, rtol=1e-12, atol=1e-9)  # cut into blocks, none left out
+    nobody = AgentRows([None] * 5)
+    assert not np.any([*gather(nobody, mask), multiply(nobody, mask).lean])
 
 
 @pytest.mark.parametrize("library", [Library("numpy", "float32"), Library("jax", "float32")], ids=str)
 @pytest.mark.parametrize("size", [1e3, 1e6, 1e9])
-def test_lengths_are_not_lost_beside_a_huge_report(library: Library, size: float) -> None:
-    """Sums around the mean lose them: at 10⁶ times the rest, every number of float32 is used up by the mean."""
+def test_nothing_is_lost_beside_a_huge_report(library: Library, size: float) -> None:
+    """Sums around the mean lose the rest: at 10⁶ times the rest, every number of float32 is used up by the mean."""
     gradients = np.random.default_rng(15).normal(size=(5, 12))
     gradients[3] *= size
-    result, _ = lengths(library.array(gradients), library.mask(np.ones(5)))
+    everybody = np.ones(5, dtype=bool)
+    products = multiply(library.array(gradients), library.mask(everybody))
     expected = np.sum(gradients**2, axis=1)
-    np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-5)
-    factors = np.asarray(shortening(result, library.mask(np.ones(5)), 2.0))
-    assert factors[3] == pytest.approx(2 * np.sqrt(np.sort(np.delete(expected, 3))[1] / expected[3]), rel=1e-5)
-    assert (np.delete(factors, 3) == 1).all()
-
-
-def test_lengths_add_up_over_layers() -> None:
-    gradients, mask, prediction = sample(16)
-    gradients[4, -1] = -np.inf
-    guesses = [prediction[i : i + 3] for i in range(0, 12, 3)]
-    layers = LazyLayers(gradients, 3)
-    for a, b in zip(lengths(layers, mask, guesses), lengths(gradients, mask, prediction), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12)
-    assert layers.built == 4
-    with pytest.raises(ValueError, match="`gradients` must hold at least one layer"):
-        lengths([], mask)
+    np.testing.assert_allclose(np.asarray(lengths_of(products)), expected, rtol=1e-5)
+    factors = shortening(lengths_of(products), library.mask(everybody), 2.0)
+    most = 2 * np.sqrt(np.sort(np.delete(expected, 3))[1] / expected[3])
+    assert np.asarray(factors)[3] == pytest.approx(most, rel=1e-5)
+    assert (np.delete(np.asarray(factors), 3) == 1).all()
+    found = evidence_around_prediction(products, factors, library.mask(everybody), library.mask(everybody))
+    shortened = gradients * np.where(np.arange(5) == 3, most, 1.0)[:, None]
+    for a, b in zip(found, gather(shortened, everybody), strict=True):
+        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-4, atol=1e-4)
 
 
 @without_jax
@@ -408,7 +446,7 @@ def compare_shortening(library: Library, agents: int, limit: float, rng: np.rand
         np.testing.assert_allclose(result, expected, rtol=library.tolerance)
 
 
-def test_nobody_sets_his_own_limit() -> None:
+def test_no_agent_sets_its_own_limit() -> None:
     everybody = np.ones(4, dtype=bool)
     for own in (5.0, 50.0, 1e12):
         factor = shortening(np.array([own**2, 1.0, 1.0, 9.0]), everybody, 2.0)[0]

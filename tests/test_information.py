@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, InformationPay, PowerCost, Status, explain, gather
+from guerdon import AffineCost, FixedRequest, InformationPay, PowerCost, Server, Status, explain, gather
 from guerdon.audit import BETS, TESTS
 from guerdon.costs import Cost
-from guerdon.evidence import lengths, shortening
-from guerdon.information import Knowledge, noise_scale_bound, surprise
+from guerdon.information import Knowledge, noise_scale_bound, prediction_error
+from guerdon.server import Ask
 from tests.support.information_oracle import InformationOracle, mean_length, mean_product
 from tests.support.libraries import Library, without_jax
 
@@ -23,11 +23,10 @@ INFINITY = float("inf")
 
 def settle(rule: InformationPay, state: Knowledge, gradients: Any, mask: Any, prediction: Any, nu: Any) -> Any:
     """Shorten, compare and pay, as a server does."""
-    length, counted = lengths(gradients, mask, prediction)
-    factors = shortening(length, counted, rule.limit)
-    reports = prediction + factors[:, None] * (gradients - prediction)
-    evidence = gather(reports, mask, prediction, rule.reference(state, counted))
-    return rule.pay(state, evidence, mask, nu)
+    server = Server(rule, FixedRequest(8, 0.1))
+    begun = server.init(prediction, len(mask))._replace(rule=state)
+    payments, _, after = server.pay(begun, Ask(prediction, nu, prediction, prediction), gradients, mask)
+    return payments, after.rule
 
 
 settle_compiled: Any = jax.jit(settle, static_argnums=0)
@@ -286,17 +285,17 @@ def test_the_bound_is_where_public_knowledge_earns_nothing(cost: Cost, request_:
     np.testing.assert_allclose(many, [expected] * 2, rtol=1e-6)
 
 
-def test_surprise_agrees_with_the_definition() -> None:
+def test_the_prediction_error_agrees_with_the_definition() -> None:
     gradients, _, prediction, _ = rounds()[3]
     mask, reference = np.array([True] * 5 + [False]), np.array([True, True, False, True, True, True])
     evidence = gather(gradients, mask, prediction, reference)
-    signal, variance, said = surprise(evidence, reference, 8)
+    signal, variance, said = prediction_error(evidence, reference, 8)
     v = {k: gradients[k] - prediction for k in (0, 1, 3, 4)}
     assert said
     assert float(signal) == pytest.approx(mean_product(v, list(v)))
     assert float(variance) == pytest.approx(8 * (mean_length(v, list(v)) - mean_product(v, list(v))))
     lonely = np.arange(6) == 0
-    signal, variance, said = surprise(gather(gradients, lonely, prediction), lonely, 8)
+    signal, variance, said = prediction_error(gather(gradients, lonely, prediction), lonely, 8)
     assert (float(signal), float(variance), bool(said)) == (0.0, 0.0, False)
 
 

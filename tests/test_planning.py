@@ -14,7 +14,7 @@ from guerdon.agents import Cooperative, Declining
 from guerdon.planning import COLUMNS, Fit, Pilot, fit_pilot, forecast, given, parse_goal, read_pilot
 from guerdon.problems import linear_regression, noisy_quadratic
 from guerdon.problems.quadratic import Numbers
-from guerdon.requests import Requests, fixed_request, noise_scale_request
+from guerdon.requests import FixedRequest, NoiseScaleRequest, Requests
 from guerdon.simulation import History, Stop, simulate
 from tests.support.means import mean
 
@@ -29,7 +29,7 @@ REPETITIONS = 40
 @functools.cache
 def train(policy: str = "adaptive", seed: int = 0, declining: float = 0.0) -> History:
     """Train the paper's regression up to x ≤ 0.5, where ‖m‖² = 4x = 2."""
-    requests: Requests = noise_scale_request(COST) if policy == "adaptive" else fixed_request(8, 0.15)
+    requests: Requests = NoiseScaleRequest(COST) if policy == "adaptive" else FixedRequest(8, 0.15)
     problem, stop = linear_regression(100, 100.0, 64), Stop("error", at_most=TARGET)
     agents = [Declining(declining)] * 10
     return simulate(problem, agents, OutputAgreement(COST), requests, 128, REPETITIONS, seed, stop=stop)
@@ -60,7 +60,7 @@ def test_the_stand_in_is_what_it_says() -> None:
 def test_every_repetition_may_have_its_own_numbers() -> None:
     problem = noisy_quadratic(Numbers(np.array([1.0, 100.0]), 2.0, 1.0, 0.0, 0.5), dim=10)
     stop, agents = Stop("left", at_most=0.0), [Cooperative()] * 4
-    history = simulate(problem, agents, OutputAgreement(COST), noise_scale_request(COST), 100, 60, stop=stop)
+    history = simulate(problem, agents, OutputAgreement(COST), NoiseScaleRequest(COST), 100, 60, stop=stop)
     assert {round(float(x)) for x in np.exp(history.metrics["left"][:, 0]) * 0.5} == {1, 100}
 
 

@@ -9,16 +9,14 @@ import pytest
 from guerdon.predictions import (
     LARGEST_SLOPE,
     Extrapolation,
-    LastAggregate,
     Prediction,
     RunningMean,
-    Seen,
+    StepObservation,
     ZeroPrediction,
 )
 from tests.support.information_oracle import (
     Step,
     predict_extrapolated,
-    predict_last,
     predict_running,
     predict_zero,
 )
@@ -28,7 +26,6 @@ from tests.support.means import mean
 DIM = 6
 CASES: dict[str, Any] = {
     "zero": (ZeroPrediction(), predict_zero),
-    "last": (LastAggregate(), predict_last),
     "running": (RunningMean(), predict_running),
     "running-short": (RunningMean(0.0, 0.5), lambda steps, model: predict_running(steps, model, 0.0, 0.5)),
     "extrapolated": (Extrapolation(), predict_extrapolated),
@@ -54,7 +51,7 @@ def run(prediction: Prediction, seen: list[Step], convert: Any) -> list[Any]:
     for step in [*seen, seen[0]]:
         result.append(prediction.predict(state, convert(step.model)))
         parts = [None if part is None else convert(part) for part in step]
-        state = prediction.learn(state, Seen(*parts))
+        state = prediction.learn(state, StepObservation(*parts))
     return result
 
 
@@ -89,7 +86,7 @@ def test_it_can_be_compiled(name: str) -> None:
     learn, predict = jax.jit(prediction.learn), jax.jit(prediction.predict)
     for step, expected in zip(seen, run(prediction, seen, np.asarray), strict=False):
         np.testing.assert_allclose(predict(state, step.model), expected, rtol=1e-4, atol=1e-4)
-        state = learn(state, Seen(*step))
+        state = learn(state, StepObservation(*step))
 
 
 @every_prediction
@@ -105,7 +102,7 @@ def test_a_steady_gradient_is_learned_and_pure_noise_is_not() -> None:
         for _ in range(100):
             state = rule.init(truth)
             for _ in range(25):
-                state = rule.learn(state, Seen(truth, size * truth + 0.5 * rng.normal(size=40)))
+                state = rule.learn(state, StepObservation(truth, size * truth + 0.5 * rng.normal(size=40)))
             errors.append(float(np.sum((rule.predict(state, truth) - size * truth) ** 2)))
     steady, noise = mean(left[1.0]), mean(left[0.0])
     assert steady.value + 4 * steady.error < 0.1 * 40  # of ‖m‖² = 40, most is predicted
@@ -117,12 +114,12 @@ def test_a_regression_coefficient_is_neither_negative_nor_huge() -> None:
     rule, ones = RunningMean(), np.ones(3)
     state = rule.init(ones)
     for aggregate in (1e-3 * ones, ones):
-        state = rule.learn(state, Seen(ones, aggregate))
+        state = rule.learn(state, StepObservation(ones, aggregate))
     mean_so_far = (0.8 * 1e-3 + 1) / 1.8 * ones
     np.testing.assert_allclose(rule.predict(state, ones), LARGEST_SLOPE * mean_so_far)
     state = rule.init(ones)
     for aggregate in (ones, -ones):
-        state = rule.learn(state, Seen(ones, aggregate))
+        state = rule.learn(state, StepObservation(ones, aggregate))
     np.testing.assert_array_equal(rule.predict(state, ones), np.zeros(3))
 
 
@@ -133,7 +130,7 @@ def test_extrapolation_knows_a_loss_that_is_equally_curved() -> None:
     model = rng.normal(size=4)
     for _ in range(2):  # β takes two steps; the model stays where it is, so that β is 1
         offset = rng.normal(size=4)
-        state = rule.learn(state, Seen(model, curvature * model, offset, curvature * offset))
+        state = rule.learn(state, StepObservation(model, curvature * model, offset, curvature * offset))
     elsewhere = rng.normal(size=4)
     np.testing.assert_allclose(rule.predict(state, elsewhere), curvature * elsewhere)
 

@@ -31,14 +31,14 @@ def test_public_names_are_pinned() -> None:
         "PowerCost",
         "Requests",
         "Status",
-        "budget_request",
+        "BudgetRequest",
         "check_cost",
         "estimate_noise",
         "explain",
-        "fixed_request",
+        "FixedRequest",
         "gather",
-        "noise_scale_request",
-        "scheduled_request",
+        "NoiseScaleRequest",
+        "ScheduledRequest",
     ]
     assert all(hasattr(guerdon, name) for name in guerdon.__all__)
 

@@ -10,16 +10,15 @@ from hypothesis import strategies as st
 
 from guerdon import AffineCost, ExpressionCost, FunctionCost, PowerCost, gather
 from guerdon.costs import Cost
-from guerdon.noise_scale import Recall, lengthen, recall
 from guerdon.requests import (
+    BudgetRequest,
+    FixedRequest,
+    NoiseScaleRequest,
     Outcome,
     Requests,
-    budget_request,
+    ScheduledRequest,
     cheapest_request,
     dearest_request,
-    fixed_request,
-    noise_scale_request,
-    scheduled_request,
 )
 
 COST = AffineCost(1, 1)
@@ -32,18 +31,19 @@ COSTS: dict[str, Cost] = {
     "text": ExpressionCost("2 + s ** 1.5"),
 }
 AGENTS, DIM = 10, 30
-SCHEDULE = scheduled_request([8, 4, 2], [0.5, 0.25, 0.125])
+SCHEDULE = ScheduledRequest([8, 4, 2], [0.5, 0.25, 0.125])
 
 
 def outcome(request: int = 8, paid: float = 90.0, seed: int = 0, present: Any = None) -> Outcome:
     here = np.ones(AGENTS, dtype=bool) if present is None else present
     drawn = 1 + np.random.default_rng(seed).normal(size=(AGENTS, DIM))
-    return Outcome(request, gather(drawn, here), Recall(0.0, 0.0), paid)
+    mean = drawn[here].mean(axis=0) if here.any() else np.zeros(DIM)
+    return Outcome(request, gather(drawn, here), mean, paid)
 
 
 def asked(policy: Requests, rounds: int) -> list[tuple[int, float]]:
     """Return requests and steps of a training in which nothing of interest happens."""
-    state, found = policy.init(AGENTS), list[tuple[int, float]]()
+    state, found = policy.init(np.zeros(DIM), AGENTS), list[tuple[int, float]]()
     for turn in range(rounds):
         request = int(policy.ask(state, turn))
         step, state = policy.observe(state, outcome(max(request, 1)))
@@ -54,7 +54,7 @@ def asked(policy: Requests, rounds: int) -> list[tuple[int, float]]:
 def descend(policy: Requests, rounds: int = 400, seed: int = 0, noise: float = 10.0) -> tuple[Any, Any, Any]:
     """Train on a quadratic with curvature 1 as a server would; return requests, money spent and errors by round."""
     rng = np.random.default_rng(seed)
-    model, trail, state = np.full(DIM, 10.0), np.zeros(DIM), policy.init(AGENTS)
+    model, state = np.full(DIM, 10.0), policy.init(np.zeros(DIM), AGENTS)
     requests, spent, errors = list[int](), list[float](), list[float]()
     for turn in range(rounds):
         request = int(policy.ask(state, turn))
@@ -64,8 +64,8 @@ def descend(policy: Requests, rounds: int = 400, seed: int = 0, noise: float = 1
         aggregate = drawn.mean(axis=0)
         paid = AGENTS * float(COST(request))
         evidence = gather(drawn, np.ones(AGENTS, dtype=bool))
-        step, state = policy.observe(state, Outcome(request, evidence, recall(trail, aggregate), paid))
-        trail, model = lengthen(trail, aggregate), model - float(step) * aggregate
+        step, state = policy.observe(state, Outcome(request, evidence, aggregate, paid))
+        model = model - float(step) * aggregate
         requests.append(request)
         spent.append(paid)
         errors.append(float(model @ model))
@@ -76,8 +76,8 @@ def descend(policy: Requests, rounds: int = 400, seed: int = 0, noise: float = 1
 
 
 def test_a_fixed_request_never_changes() -> None:
-    assert asked(fixed_request(8, 0.25), 4) == [(8, 0.25)] * 4
-    assert asked(fixed_request(1, 0.0), 1) == [(1, 0.0)]  # a step of 0 is allowed
+    assert asked(FixedRequest(8, 0.25), 4) == [(8, 0.25)] * 4
+    assert asked(FixedRequest(1, 0.0), 1) == [(1, 0.0)]  # a step of 0 is allowed
 
 
 def test_a_schedule_is_followed_and_its_last_entry_repeated() -> None:
@@ -85,10 +85,10 @@ def test_a_schedule_is_followed_and_its_last_entry_repeated() -> None:
 
 
 def test_the_largest_request_is_known_in_advance() -> None:
-    assert fixed_request(8, 0.1).largest(5) == 8
-    assert [scheduled_request([2, 8, 4], [0.1] * 3).largest(rounds) for rounds in (1, 2, 9)] == [2, 8, 8]
-    assert noise_scale_request(COST, 32).largest(5) == 32
-    assert budget_request(COST, 100.0, 32).largest(5) == 32
+    assert FixedRequest(8, 0.1).largest(5) == 8
+    assert [ScheduledRequest([2, 8, 4], [0.1] * 3).largest(rounds) for rounds in (1, 2, 9)] == [2, 8, 8]
+    assert NoiseScaleRequest(COST, 32).largest(5) == 32
+    assert BudgetRequest(COST, 100.0, 32).largest(5) == 32
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_the_largest_request_is_known_in_advance() -> None:
 )
 def test_a_bad_fixed_request_is_refused(batch_size: Any, step: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
-        fixed_request(batch_size, step)
+        FixedRequest(batch_size, step)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_bad_fixed_request_is_refused(batch_size: Any, step: Any, message: str
 )
 def test_a_bad_schedule_is_refused(batch_sizes: Any, steps: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
-        scheduled_request(batch_sizes, steps)
+        ScheduledRequest(batch_sizes, steps)
 
 
 # The cheapest request.
@@ -161,14 +161,17 @@ def test_the_dearest_request_is_what_can_be_paid(name: str, money: float) -> Non
 
 
 def test_before_the_first_round_it_asks_for_a_few() -> None:
-    assert int(noise_scale_request(COST).ask(noise_scale_request(COST).init(AGENTS), 0)) == 4
-    assert int(noise_scale_request(COST, 2).ask(noise_scale_request(COST, 2).init(AGENTS), 0)) == 2
-    assert int(noise_scale_request(COST, first=9).ask(noise_scale_request(COST, first=9).init(AGENTS), 0)) == 9
+    for policy, few in (
+        (NoiseScaleRequest(COST), 4),
+        (NoiseScaleRequest(COST, 2), 2),
+        (NoiseScaleRequest(COST, first=9), 9),
+    ):
+        assert int(policy.ask(policy.init(np.zeros(DIM), AGENTS), 0)) == few
 
 
 def test_it_converges_and_asks_for_more_as_the_signal_fades() -> None:
     for seed in range(3):
-        requests, _, errors = descend(noise_scale_request(COST), seed=seed, rounds=60)
+        requests, _, errors = descend(NoiseScaleRequest(COST), seed=seed, rounds=60)
         assert errors[-1] < 0.02 * errors[0]
         assert np.mean(requests[-10:]) > 2 * np.mean(requests[1:6])
 
@@ -177,7 +180,7 @@ def test_the_request_follows_the_noise_scale() -> None:
     """With σ² = 3000 and ‖m‖² known from the errors: a round behind, and leaning to the small side, but it follows."""
     ratios: list[float] = []
     for seed in range(5):
-        requests, _, errors = descend(noise_scale_request(COST, 1000), seed=seed, rounds=60)
+        requests, _, errors = descend(NoiseScaleRequest(COST, 1000), seed=seed, rounds=60)
         best = [int(cheapest_request(COST, 100 * DIM / e, AGENTS, 1000)) for e in errors[:-1]]
         ratios.extend((requests[1:] / best)[5:])
     assert 0.6 < np.median(ratios) < 1.2
@@ -187,7 +190,7 @@ def test_the_request_follows_the_noise_scale() -> None:
 
 @pytest.mark.parametrize(("least", "most"), [(1, 64), (2, 5), (7, 7)])
 def test_it_keeps_within_its_bounds(least: int, most: int) -> None:
-    requests, _, _ = descend(noise_scale_request(COST, most, min_batch=least), rounds=100, noise=30.0)
+    requests, _, _ = descend(NoiseScaleRequest(COST, most, min_batch=least), rounds=100, noise=30.0)
     assert requests.min() >= least
     assert requests.max() <= most
     assert requests.max() == most  # which the noise makes it reach
@@ -207,12 +210,12 @@ def test_it_keeps_within_its_bounds(least: int, most: int) -> None:
 )
 def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
-        noise_scale_request(COST, **options)
+        NoiseScaleRequest(COST, **options)
 
 
 def test_rounds_without_agents_change_nothing_but_the_bill() -> None:
-    policy = noise_scale_request(COST)
-    _, state = policy.observe(policy.init(AGENTS), outcome())
+    policy = NoiseScaleRequest(COST)
+    _, state = policy.observe(policy.init(np.zeros(DIM), AGENTS), outcome())
     for present in (0, 1):
         step, after = policy.observe(state, outcome(present=np.arange(AGENTS) < present, paid=5.0))
         assert float(step) == 0
@@ -223,15 +226,15 @@ def test_rounds_without_agents_change_nothing_but_the_bill() -> None:
 def test_drop_outs_are_borne() -> None:
     """Half of the agents away at random, whole rounds without any: the error still falls to a fiftieth."""
     rng = np.random.default_rng(0)
-    policy = noise_scale_request(COST)
-    model, trail, state = np.full(DIM, 10.0), np.zeros(DIM), policy.init(AGENTS)
+    policy = NoiseScaleRequest(COST)
+    model, state = np.full(DIM, 10.0), policy.init(np.zeros(DIM), AGENTS)
     for turn in range(120):
         here = (rng.uniform(size=AGENTS) < 0.5) & (turn % 7 > 0)
         request = int(policy.ask(state, turn))
         drawn = model + 10 * rng.normal(size=(AGENTS, DIM)) / math.sqrt(request)
         aggregate = drawn[here].mean(axis=0) if here.any() else np.zeros(DIM)
-        step, state = policy.observe(state, Outcome(request, gather(drawn, here), recall(trail, aggregate), 0.0))
-        trail, model = lengthen(trail, aggregate), model - float(step) * aggregate
+        step, state = policy.observe(state, Outcome(request, gather(drawn, here), aggregate, 0.0))
+        model = model - float(step) * aggregate
     assert float(model @ model) < 0.02 * 100 * DIM
     assert 3 < float(state.filter.crowd) < 7
 
@@ -242,13 +245,13 @@ def test_drop_outs_are_borne() -> None:
 @pytest.mark.parametrize("budget", [0.0, 19.0, 20.0, 55.0, 199.0, 1000.0, 12_345.0])
 def test_a_budget_is_never_exceeded_and_used_up(budget: float) -> None:
     for seed in range(2):
-        _, spent, _ = descend(budget_request(COST, budget), seed=seed)
+        _, spent, _ = descend(BudgetRequest(COST, budget), seed=seed)
         assert spent.sum() <= budget
         assert budget - spent.sum() < 20  # less than one sample a head costs
 
 
 def test_more_money_buys_a_better_model() -> None:
-    ends = [np.mean([descend(budget_request(COST, b), seed=s)[2][-1] for s in range(4)]) for b in (300, 1000, 3000)]
+    ends = [np.mean([descend(BudgetRequest(COST, b), seed=s)[2][-1] for s in range(4)]) for b in (300, 1000, 3000)]
     assert ends[0] > 1.5 * ends[1] > 1.5 * 1.5 * ends[2]
 
 
@@ -263,12 +266,12 @@ def test_a_budget_buys_as_much_as_the_best_fixed_request() -> None:
     for nu in (2, 4, 8, 16):
         rounds = 1000 // (AGENTS * (1 + nu))
         fixed[nu] = float(
-            np.mean([descend(noise_scale_request(COST, nu, min_batch=nu), rounds, s)[2][-1] for s in range(40)])
+            np.mean([descend(NoiseScaleRequest(COST, nu, min_batch=nu), rounds, s)[2][-1] for s in range(40)])
         )
-    assert end(budget_request(COST, 1000.0)) < 1.1 * min(fixed.values())
+    assert end(BudgetRequest(COST, 1000.0)) < 1.1 * min(fixed.values())
 
 
 @pytest.mark.parametrize("budget", [-1, float("nan"), float("inf"), "all"])
 def test_a_bad_budget_is_refused(budget: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="`budget` must be a finite number of at least 0"):
-        budget_request(COST, budget)
+        BudgetRequest(COST, budget)

@@ -17,24 +17,20 @@ from guerdon.mechanisms import (
     Status,
 )
 from guerdon.noise_scale import estimate_noise
-from guerdon.requests import (
-    Outcome,
-    Requests,
-    budget_request,
-    fixed_request,
-    noise_scale_request,
-    scheduled_request,
-)
+from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Outcome, Requests, ScheduledRequest
+from guerdon.server import Server
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AffineCost",
     "BalancedVariance",
+    "BudgetRequest",
     "Cost",
     "EstimatedVariance",
     "Evidence",
     "ExpressionCost",
+    "FixedRequest",
     "FlatPay",
     "FunctionCost",
     "GenieAided",
@@ -42,18 +38,17 @@ __all__ = [
     "KnownVariance",
     "Mechanism",
     "MinibatchGame",
+    "NoiseScaleRequest",
     "Outcome",
     "OutputAgreement",
     "Payments",
     "PowerCost",
     "Requests",
+    "ScheduledRequest",
+    "Server",
     "Status",
-    "budget_request",
     "check_cost",
     "estimate_noise",
     "explain",
-    "fixed_request",
     "gather",
-    "noise_scale_request",
-    "scheduled_request",
 ]

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import array_api_compat as compat
@@ -72,6 +72,20 @@ def as_mask(xp: Namespace, values: object, shape: tuple[int, ...], name: str = "
     if tuple(array.shape) != tuple(shape):
         raise ValueError(f"`{name}` must have shape {tuple(shape)}, one entry per agent, got {tuple(array.shape)}")
     return array
+
+
+def over_layers(function: Callable[..., Any], *values: Any) -> Any:
+    """Return a function of arrays, or of each layer where they are lists of layers."""
+    if is_array(values[0]):
+        return function(*values)
+    return [function(*parts) for parts in zip(*values, strict=True)]
+
+
+def layers_dot(left: Any, right: Any) -> Array:
+    """Return the inner product of two arrays, or of two lists of layers."""
+    if is_array(left):
+        return namespace(left, right).sum(left * right)
+    return sum(layers_dot(a, b) for a, b in zip(left, right, strict=True))
 
 
 def check_positive_integer(name: str, value: object) -> None:

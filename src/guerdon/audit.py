@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guerdon.arrays import Array, namespace
-from guerdon.evidence import shortening
+from guerdon.products import shortening
 
 LEAST = 3  # agents, below which none can be compared with the others
 PEERS = 10.0  # to one, beyond which an agent is no longer one of those that others are ranked among
@@ -70,7 +70,7 @@ def agent_scores(score: Array, length: Array, counted: Array, reference: Array) 
     return Ranks(stack([low.score, short.score, -short.score]), stack([low.others, short.others, short.others]))
 
 
-def believed(wealth: Array, counted: Array, odds: float) -> Array:
+def trusted_agents(wealth: Array, counted: Array, odds: float) -> Array:
     """Tell which of the counted the evidence leaves at less than `odds` to one, by an agent's wealth.
 
     Where these are fewer than three, or no more than half, it is all of them: a few who agree must not drive out the
@@ -82,19 +82,20 @@ def believed(wealth: Array, counted: Array, odds: float) -> Array:
     return xp.where((some >= LEAST) & (2 * some > everybody), kept, counted)
 
 
-def copying(products: Array, counted: Array, wealth: Array, alpha: float = 0.001) -> Array:
+def copying(products: Array, counted: Array, wealth: Array, num_agents: Any = None, alpha: float = 0.001) -> Array:
     """Tell who sends copies: reports that are all but identical in this round, or too alike in earlier ones.
 
-    `products` are those of `guerdon.evidence.products`, `wealth` that of the bets against pairs before this round. Of
-    all pairs of honest agents together a share `alpha` is ever taken for copies. Where nobody else would be left, it is
-    nobody: then something else is wrong.
+    `products` are the ⟨v_i, v_j⟩ of `guerdon.products`, `wealth` that of the bets against pairs before this round. Of
+    all pairs of `num_agents` honest agents (default: all that there is room for) together a share `alpha` is ever
+    taken for copies. Where nobody else would be left, it is nobody: then something else is wrong.
     """
     xp = namespace(products)
     both = counted[:, None] & counted[None, :] & ~xp.eye(counted.shape[0], dtype=xp.bool)
     square = xp.linalg.diagonal(products)
     sizes = square[:, None] + square[None, :]
     same = sizes - 2 * products < IDENTICAL**2 * sizes
-    suspected = evidence_against(wealth) > pair_limit(alpha, counted.shape[0])
+    limit = pair_limit(alpha, counted.shape[0] if num_agents is None else num_agents)
+    suspected = evidence_against(wealth) > limit
     copies = xp.any(both & (same | suspected), axis=1)
     return copies & xp.any(counted & ~copies)
 
@@ -102,7 +103,7 @@ def copying(products: Array, counted: Array, wealth: Array, alpha: float = 0.001
 def pair_scores(products: Array, counted: Array, reference: Array | None = None) -> Ranks:
     """Return how often two agents' deviations agree more than those of other pairs, less how often less, as a share.
 
-    `products` are those of `guerdon.evidence.products`, around any point. 1 for the pair that agrees most, 0 on the
+    `products` are those of `guerdon.products.multiply`, around any point. 1 for the pair that agrees most, 0 on the
     diagonal, for who is not counted, and where fewer than four are. `reference` tells which agents' pairs the others
     are compared with (default: all).
 
@@ -117,8 +118,10 @@ def pair_scores(products: Array, counted: Array, reference: Array | None = None)
     values = alike[upper, across]
     compared = trusted[upper] & trusted[across]
     ordered = xp.sort(xp.where(compared, values, xp.inf))
+    # Copies are as like a third report as the originals: what differs by rounding alone is a tie.
     below, reached = (
-        xp.astype(xp.searchsorted(ordered, values, side=side), values.dtype) for side in ("left", "right")
+        xp.astype(xp.searchsorted(ordered, values + off, side=side), values.dtype)
+        for off, side in ((-TIE, "left"), (TIE, "right"))
     )
     pairs = xp.sum(xp.astype(compared, values.dtype))
     others = pairs - xp.astype(compared, values.dtype)
@@ -140,7 +143,8 @@ def _shortened(xp: Any, products: Array, counted: Array) -> Array:
     apart = length[:, None] + length[None, :] - 2 * products
     others = counted[None, :] & ~xp.eye(products.shape[0], dtype=xp.bool)
     ordered = xp.sort(xp.where(others, apart, xp.inf), axis=1)
-    usual = xp.take(ordered, (xp.sum(xp.astype(counted, xp.int32)) - 1) // 2, axis=1)
+    half = (xp.sum(xp.astype(counted, xp.int32)) - 1) // 2
+    usual = xp.min(xp.where(xp.arange(products.shape[0])[None, :] >= half, ordered, xp.inf), axis=1)
     middle = xp.argmin(xp.where(counted, usual, xp.inf))
     centred = products - products[:, middle][:, None] - products[middle, :][None, :] + products[middle, middle]
     factor = xp.where(counted, shortening(xp.linalg.diagonal(centred), counted, LONGEST), 0.0)
@@ -227,9 +231,10 @@ def limit(alpha: float) -> Any:
     return math.log(1 / alpha)
 
 
-def pair_limit(alpha: float, num_agents: int) -> Any:
+def pair_limit(alpha: float, num_agents: Any) -> Any:
     """Return the evidence beyond which a pair is accused, at a rate `alpha` for all pairs together (Bonferroni)."""
-    return limit(alpha) + math.log(max(num_agents * (num_agents - 1) // 2, 1))
+    pairs = num_agents * (num_agents - 1) // 2
+    return limit(alpha) + namespace(pairs).log(namespace(pairs).clip(namespace(pairs).asarray(1.0 * pairs), 1.0, None))
 
 
 def first_pairs(num_agents: int) -> Any:
@@ -237,10 +242,14 @@ def first_pairs(num_agents: int) -> Any:
     return np.zeros((len(BETS), num_agents, num_agents))
 
 
-def watch_pairs(wealth: Any, products: Any, counted: Any) -> Any:
-    """Return the wealth of the bets against all pairs after a round, in NumPy; newcomers come last.
+def watch_pairs(
+    wealth: Array, products: Array, counted: Array, reference: Array | None = None, num_agents: Any = None
+) -> Array:
+    """Return the wealth of the bets against all pairs after a round.
 
-    `products` are those of `guerdon.evidence.products`. To be kept in a run's checkpoint as {"audit": {"pairs": …}}.
+    `products` are the ⟨v_i, v_j⟩ of `guerdon.products`. Pairs are compared with those of the agents in `reference`
+    (default: all that are counted) who are in no doubtful pair; where these are fewer than four, with all counted.
+    `num_agents` is how many there are (default: as many as there is room for).
 
     >>> reports = np.random.default_rng(0).normal(size=(5, 40))
     >>> reports[1] = reports[0]
@@ -248,10 +257,12 @@ def watch_pairs(wealth: Any, products: Any, counted: Any) -> Any:
     >>> round(float(evidence_against(wealth)[0, 1]), 2)
     1.56
     """
-    wealth = widened(wealth, len(counted))
-    doubted = np.any(evidence_against(wealth) >= pair_limit(DOUBT, len(counted)), axis=0)
-    enough = np.count_nonzero(counted & ~doubted) >= FEWEST
-    return bet(wealth, pair_scores(products, counted, ~doubted if enough else None))
+    xp = namespace(products)
+    limit = pair_limit(DOUBT, counted.shape[0] if num_agents is None else num_agents)
+    doubted = xp.any(evidence_against(wealth) >= limit, axis=0)
+    chosen = counted & ~doubted if reference is None else counted & reference & ~doubted
+    enough = xp.sum(xp.astype(chosen, xp.int32)) >= FEWEST
+    return bet(wealth, pair_scores(products, counted, xp.where(enough, chosen, counted)))
 
 
 def suspicious_pairs(wealth: Any, alpha: float) -> list[Pair]:

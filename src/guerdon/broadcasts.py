@@ -10,19 +10,22 @@ How long u must be: information pay turns public knowledge into a loss once the 
 `noise_scale_bound`. Half the difference of what a pair's mean gradients differ by from their predictions is H·u and
 noise, so the server sees B as it would be if all but the dither were predicted. A longer u lowers it, but where
 gradients get noisier with ‖u‖ (they do in linear regression) also disturbs training; so u is made just as long as it
-needs to be, at most `largest`. Where that does not suffice, `Dithering.noise_scale` says so.
+needs to be, at most `largest`. Where that does not suffice, `DitherState.noise_scale` says so.
 """
 
 # No type covers both an array and a list of layers.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 
+import secrets
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from guerdon.arrays import Array, check_number, namespace
+import numpy as np
+
+from guerdon.arrays import Array, check_number, layers_dot, namespace, over_layers
 from guerdon.costs import Cost
 from guerdon.information import noise_scale_bound
-from guerdon.predictions import Seen, over_layers
+from guerdon.predictions import StepObservation
 
 MARGIN = 0.7  # the noise scale aimed at, relative to the bound
 MEMORY = 0.8  # weight of a pair in what is believed of the noise scale, relative to the pair after it
@@ -30,7 +33,14 @@ CAUTION = 0.5  # how much of the way to the length that seems right is gone in a
 QUICKEST = 2.0  # by how much the length may change from pair to pair
 
 
-class Dithering(NamedTuple):
+class MeanNoise(NamedTuple):
+    """The noise of a mean gradient: the variance of a single sample's, and how many samples there were in all."""
+
+    variance: Array
+    samples: Array
+
+
+class DitherState(NamedTuple):
     """Where a pair of rounds stands, and what is believed of the noise scale."""
 
     offset: Any  # u
@@ -39,6 +49,7 @@ class Dithering(NamedTuple):
     length: Array  # ‖u‖
     signal: Array  # decayed sum of ‖H·u‖²/(σ²·‖u‖²), as far as H·u was not predicted
     weight: Array  # and of pairs
+    second: Array  # 1 where θ + u is answered already, and θ − u is next
 
     @property
     def noise_scale(self) -> Array:
@@ -67,54 +78,47 @@ class Dither:
             check_number(name, value, minimum=0, inclusive=False)
         check_number("finest", self.finest, minimum=0)
 
-    def init(self, model: Any) -> Dithering:
+    def init(self, model: Any) -> DitherState:
         """Return the state before the first round."""
         nothing = over_layers(lambda part: 0 * part, model)
-        zero = 0.0 * _square(model)
-        return Dithering(nothing, nothing, nothing, self.length + zero, zero, zero)
+        zero = 0.0 * layers_dot(model, model)
+        return DitherState(nothing, nothing, nothing, self.length + zero, zero, zero, np.zeros((), dtype=np.int32))
 
-    def place(self, state: Dithering, model: Any, round: Array, normals: Any) -> tuple[Any, Dithering]:  # noqa: A002
-        """Return the model to broadcast in `round` (0 for the first); `normals` are fresh, in the model's shape."""
+    def place(self, state: DitherState, model: Any, normals: Any) -> tuple[Any, DitherState]:
+        """Return the model to broadcast; `normals` are fresh, in the model's shape, and used once per pair."""
         xp = namespace(state.length)
-        scale = state.length / xp.sqrt(_square(normals))
-        even = round % 2 == 0
-        offset = over_layers(lambda old, z: namespace(z).where(even, scale * z, old), state.offset, normals)
-        sign = xp.where(xp.asarray(even), 1.0, -1.0)
+        first = xp.asarray(state.second == 0)
+        scale = state.length / xp.sqrt(layers_dot(normals, normals))
+        offset = over_layers(lambda old, z: namespace(z).where(first, scale * z, old), state.offset, normals)
+        sign = xp.where(first, 1.0, -1.0)
         return over_layers(lambda m, u: m + sign * u, model, offset), state._replace(offset=offset)
 
     def observe(
-        self,
-        state: Dithering,
-        round: Array,  # noqa: A002
-        model: Any,
-        aggregate: Any,
-        prediction: Any,
-        variance: Array,
-        samples: Array,
-    ) -> tuple[Seen, Dithering]:
-        """Return what the pair has shown, if this was its second round, and the next state.
+        self, state: DitherState, model: Any, mean: Any, prediction: Any, noise: MeanNoise
+    ) -> tuple[StepObservation, DitherState]:
+        """Return what the pair has shown, of use only if this was its second round, and the next state.
 
-        `aggregate` is the mean gradient of the round, over `samples` in all, whose variance is `variance` each;
-        `prediction` is what it was predicted to be.
+        `mean` is the mean gradient of the round, `prediction` what it was predicted to be.
         """
-        response = over_layers(lambda a, b: (a - b) / 2, state.first, aggregate)
-        both = over_layers(lambda a, b: (a + b) / 2, state.first, aggregate)
+        response = over_layers(lambda a, b: (a - b) / 2, state.first, mean)
+        both = over_layers(lambda a, b: (a + b) / 2, state.first, mean)
         xp = namespace(state.length)
-        usable = xp.asarray(round % 2 == 1) & (variance > 0) & (samples > 0)
-        unit, samples = xp.where(usable, variance, 1.0), xp.where(usable, samples, 1.0)
+        usable = xp.asarray(state.second == 1) & (noise.variance > 0) & (noise.samples > 0)
+        unit, samples = xp.where(usable, noise.variance, 1.0), xp.where(usable, noise.samples, 1.0)
         # Without bias: the noise of half a difference of two means is half that of one.
-        surprise = over_layers(lambda a, b: a - b, aggregate, prediction)
+        surprise = over_layers(lambda a, b: a - b, mean, prediction)
         unforeseen = over_layers(lambda a, b: (a - b) / 2, state.surprise, surprise)
-        answer = (_square(unforeseen) / unit - 0.5 / samples) / state.length**2
+        answer = (layers_dot(unforeseen, unforeseen) / unit - 0.5 / samples) / state.length**2
         after = state._replace(
-            first=aggregate,
+            first=mean,
             surprise=surprise,
             signal=xp.where(usable, MEMORY * state.signal + answer, state.signal),
             weight=xp.where(usable, MEMORY * state.weight + 1, state.weight),
+            second=1 - state.second,
         )
-        return Seen(model, both, state.offset, response), after
+        return StepObservation(model, both, state.offset, response), after
 
-    def adapt(self, state: Dithering, request: Any) -> Dithering:
+    def adapt(self, state: DitherState, request: Any) -> DitherState:
         """Return the state with ‖u‖ as long as it seems to need to be for the next pair: B falls as 1/‖u‖²."""
         if self.cost is None:
             return state
@@ -128,6 +132,10 @@ class Dither:
         return state._replace(length=xp.where(state.weight > 0, length, state.length))
 
 
-def _square(value: Any) -> Array:
-    """Return the squared length of an array, or of a list of layers."""
-    return sum(namespace(part).sum(part * part) for part in (value if isinstance(value, (list, tuple)) else [value]))
+def secret_normals(model: Any) -> Any:
+    """Return normal numbers in the shape of a NumPy model, drawn from the operating system's randomness.
+
+    A real server places its dither with these: nothing that was drawn before helps to predict them.
+    """
+    rng = np.random.default_rng(secrets.randbits(256))
+    return over_layers(lambda part: rng.standard_normal(part.shape), model)

@@ -34,7 +34,7 @@ from guerdon.costs import Cost
 from guerdon.mechanisms import Mechanism
 from guerdon.problems import Problem
 from guerdon.quantiles import student_quantile
-from guerdon.requests import fixed_request
+from guerdon.requests import FixedRequest
 from guerdon.simulation import simulate
 
 Verdict = Literal["deters", "does not deter", "undecided"]
@@ -111,7 +111,7 @@ def certify(
             problem,
             [agent, *[others or Cooperative()] * (num_agents - 1)],
             mechanism,
-            fixed_request(request, step),
+            FixedRequest(request, step),
             rounds,
             repetitions,
             seed,

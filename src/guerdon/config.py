@@ -16,7 +16,7 @@ from guerdon.costs import Cost, ExpressionCost, check_cost
 from guerdon.mechanisms import BalancedVariance, EstimatedVariance, FlatPay, GenieAided, Mechanism, OutputAgreement
 from guerdon.problems import Problem, linear_regression, logistic_regression
 from guerdon.problems.linear_regression import optimal_step
-from guerdon.requests import Requests, budget_request, fixed_request, noise_scale_request, scheduled_request
+from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
 from guerdon.simulation import Stop, TrueVariance
 
 EXAMPLE = """\
@@ -185,10 +185,10 @@ def _requests(table: Table, cost: Cost, problem: Problem, num_agents: int) -> Re
     table.known.add("stop")
     if isinstance(request, str):
         table.choice("request", ("adaptive",))
-        return noise_scale_request(cost, problem.max_batch)
+        return NoiseScaleRequest(cost, problem.max_batch)
     if isinstance(request, dict):
         limit = Table("server.request", request)
-        policy = budget_request(cost, float(limit.get("budget", float)), problem.max_batch)
+        policy = BudgetRequest(cost, float(limit.get("budget", float)), problem.max_batch)
         limit.finish()
         return policy
     step = table.get("step", (float, list, str), "optimal")
@@ -202,8 +202,8 @@ def _requests(table: Table, cost: Cost, problem: Problem, num_agents: int) -> Re
     if isinstance(request, list) or isinstance(step, list):
         length = max(len(x) for x in (request, step) if isinstance(x, list))
         schedule: list[Any] = [x if isinstance(x, list) else [x] * length for x in (request, step)]
-        return scheduled_request(*schedule)
-    return fixed_request(request, float(step))
+        return ScheduledRequest(*schedule)
+    return FixedRequest(request, float(step))
 
 
 def _agents(

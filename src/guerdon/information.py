@@ -30,10 +30,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guerdon.arrays import Array, check_number, check_positive_integer, is_array, namespace
-from guerdon.audit import BETS, LEAST, PEERS, TESTS, agent_scores, believed, bet
+from guerdon.audit import BETS, LEAST, PEERS, TESTS, against_agents, agent_scores, bet, trusted_agents
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
-from guerdon.mechanisms import RESOLUTION, Payments, Status, as_request, at_least_one, check_round, statuses
+from guerdon.mechanisms import RESOLUTION, Mechanism, Payments, Status, as_request, at_least_one, check_round, statuses
 
 
 class Knowledge(NamedTuple):
@@ -55,7 +55,7 @@ class Scores(NamedTuple):
 
 
 @dataclass(frozen=True)
-class InformationPay:
+class InformationPay(Mechanism):
     """Pay each agent for what his report adds to the public prediction that the evidence was gathered around.
 
     `decay` is the weight of a round in the estimate of a, relative to the round after it. `least` is the
@@ -81,6 +81,8 @@ class InformationPay:
     doubt: float = 10.0
     limit: float = 3.0
 
+    wants_prediction = compares_pairs = remembers = True
+
     def __post_init__(self) -> None:
         for name, value in (("decay", self.decay), ("least", self.least)):
             check_number(name, value, minimum=0, inclusive=name == "decay")
@@ -102,7 +104,11 @@ class InformationPay:
         `counted` are those of `guerdon.evidence.lengths`, copies left out. Where fewer than three of them are trusted,
         or no more than half, all are: a few who agree must not drive out the rest.
         """
-        return believed(state.wealth, counted, self.doubt)
+        return trusted_agents(state.wealth, counted, self.doubt)
+
+    def suspicion(self, state: Knowledge) -> Array:
+        """Return the logarithm of the evidence against each agent."""
+        return against_agents(state.wealth)
 
     def pay(
         self, state: Knowledge, evidence: Evidence, participating: Array, request: Any
@@ -161,7 +167,7 @@ class InformationPay:
         common = xp.sum(people * shrinkage) / at_least_one(xp.sum(people))
         score = 2 * common * scores.agreement - common**2 * scores.length
         # Also a rule that trusts everybody ranks nobody among those whom the bets doubt.
-        peers = believed(state.wealth, trusted, min(self.doubt, PEERS))
+        peers = trusted_agents(state.wealth, trusted, min(self.doubt, PEERS))
         return Knowledge(signal, weight, bet(state.wealth, agent_scores(score, scores.length, counted, peers)))
 
 
@@ -183,7 +189,7 @@ def noise_scale_bound(cost: Cost, request: Any) -> Any:
     return bound if is_array(request) else float(bound)
 
 
-class Surprise(NamedTuple):
+class PredictionError(NamedTuple):
     """What a round's reports say of ‖m − p‖² and σ², without bias, and whether there were two to say anything."""
 
     signal: Array
@@ -191,7 +197,7 @@ class Surprise(NamedTuple):
     enough: Array
 
 
-def surprise(evidence: Evidence, reference: Array, request: Any) -> Surprise:
+def prediction_error(evidence: Evidence, reference: Array, request: Any) -> PredictionError:
     """Return how far the gradient is from its prediction, from evidence gathered around it with `reference`."""
     xp = namespace(evidence.length)
     own = xp.astype(reference & evidence.counted, evidence.length.dtype)
@@ -199,7 +205,7 @@ def surprise(evidence: Evidence, reference: Array, request: Any) -> Surprise:
     enough = count > 1
     signal = xp.sum(own * (evidence.alignment - evidence.length)) / xp.where(enough, count * (count - 1), 1.0)
     length = xp.sum(own * evidence.length) / xp.where(enough, count, 1.0)
-    return Surprise(xp.where(enough, signal, 0.0), xp.where(enough, request * (length - signal), 0.0), enough)
+    return PredictionError(xp.where(enough, signal, 0.0), xp.where(enough, request * (length - signal), 0.0), enough)
 
 
 def _scores(evidence: Evidence, trusted: Array) -> Scores:

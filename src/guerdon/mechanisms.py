@@ -25,9 +25,10 @@ add up to 0 over the participants, and nobody is special) or that does not depen
 all gradients are identical has no scale, and pays nothing.
 """
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -100,8 +101,32 @@ class Spread(NamedTuple):
     squares_of_others: Array  # Σ_{i≠k} ‖X_i − m_{−k}‖²
 
 
+class Truth(Protocol):
+    """What only a simulation knows, at the model that was broadcast."""
+
+    @property
+    def gradient(self) -> Array:
+        """The true gradient m."""
+        ...
+
+    @property
+    def variance(self) -> Array:
+        """σ², the variance of a single sample's gradient."""
+        ...
+
+
 class Mechanism(Protocol):
-    """A payment rule."""
+    """A payment rule. A rule states its cost, and defines `init` and `pay`; all else here has a default.
+
+    The defaults are those of a rule that looks at reports as they come and trusts everybody.
+    """
+
+    cost: Cost
+    wants_prediction: ClassVar[bool] = False  # evidence is gathered around a public prediction
+    wants_truth: ClassVar[bool] = False  # evidence is gathered around the true gradient: in a simulation only
+    compares_pairs: ClassVar[bool] = False  # copies are left out, and reports longer than `limit` allows shortened
+    remembers: ClassVar[bool] = False  # the state matters for later rounds
+    limit: float = math.inf  # times the median length of the others
 
     def init(self, num_agents: int) -> Any:
         """Return the state before the first round."""
@@ -111,14 +136,26 @@ class Mechanism(Protocol):
         """Return the payments of a round in which everybody was asked for `request` samples, and the next state."""
         ...
 
+    def reference(self, state: Any, counted: Array) -> Array:
+        """Tell which of the counted agents the others are compared with, and the model is made from."""
+        del state
+        return counted
+
+    def suspicion(self, state: Any) -> Array | None:
+        """Return the logarithm of the evidence against each agent; None for a rule that keeps none."""
+        del state
+        return None
+
+    def knowing(self, truth: Truth) -> "Mechanism":
+        """Return the rule with what it needs of the truth filled in, in a simulation."""
+        del truth
+        return self
+
 
 class VarianceRule(Protocol):
     """Where an output-agreement mechanism takes σ² from."""
 
-    @property
-    def least_participants(self) -> int:
-        """The number of participants below which the rule cannot pay."""
-        ...
+    least_participants: ClassVar[int]  # below which the rule cannot pay
 
     def variances(self, history: History, spread: Spread) -> tuple[Array, Array]:
         """Return (V, W): the variance that sets the slope of the pay, and the one that sets its level."""
@@ -128,9 +165,14 @@ class VarianceRule(Protocol):
         """Return the history with this round added."""
         ...
 
+    def knowing(self, truth: Truth) -> "VarianceRule":
+        """Return the rule with the true σ² filled in, where it needs that."""
+        del truth
+        return self
+
 
 @dataclass(frozen=True)
-class KnownVariance:
+class KnownVariance(VarianceRule):
     """σ² is known to the server: the paper's rule. The value may be an array, and may differ from round to round."""
 
     variance: Any
@@ -153,7 +195,7 @@ class KnownVariance:
 
 
 @dataclass(frozen=True)
-class EstimatedVariance:
+class EstimatedVariance(VarianceRule):
     """σ² is estimated from the others' gradients of this round (the paper's equation 10). Underpays honest agents."""
 
     least_participants = 3
@@ -171,7 +213,7 @@ class EstimatedVariance:
 
 
 @dataclass(frozen=True)
-class BalancedVariance:
+class BalancedVariance(VarianceRule):
     """The level of the pay uses σ² as the others have it in this round; its slope uses a value that k hardly moves.
 
     By default that value is this round's estimate from all participants, the same for everybody:
@@ -216,7 +258,7 @@ class BalancedVariance:
 
 
 @dataclass(frozen=True)
-class OutputAgreement:
+class OutputAgreement(Mechanism):
     """Pay each agent by how close his gradient lies to the mean of the others'.
 
     `crowd` says which number stands in the constant n/(n−1): the participants of the round ("present", balanced
@@ -262,9 +304,13 @@ class OutputAgreement:
         shown = [xp.where(paid, x, xp.nan) for x in (distance, expected, slope_variance)]
         return Payments(xp.where(paid, reward, 0.0), *shown, status=status), self.variance.remember(state, spread)
 
+    def knowing(self, truth: Truth) -> Mechanism:
+        """Return the rule with the true σ², where its variance is that."""
+        return replace(self, variance=self.variance.knowing(truth))
+
 
 @dataclass(frozen=True)
-class GenieAided:
+class GenieAided(Mechanism):
     """The paper's ideal (its equation 8): pay by the distance to the true gradient, which only a simulation knows.
 
     R_k = h(ν) + h'(ν) · ν²/σ² · (σ²/ν − ‖X_k − m‖²), from evidence gathered with the population gradient m as its
@@ -273,6 +319,8 @@ class GenieAided:
 
     cost: Cost
     variance: Any  # KnownVariance, or in a simulation TrueVariance
+
+    wants_prediction = wants_truth = True
 
     def init(self, num_agents: int) -> History:
         """Return the state before the first round: an empty history."""
@@ -290,9 +338,13 @@ class GenieAided:
         shown = [xp.where(paid, x, xp.nan) for x in (evidence.length, variance / nu, variance)]
         return Payments(xp.where(paid, reward, 0.0), *shown, status=status), state
 
+    def knowing(self, truth: Truth) -> Mechanism:
+        """Return the rule with the true σ², where its variance is that."""
+        return replace(self, variance=self.variance.knowing(truth))
+
 
 @dataclass(frozen=True)
-class FlatPay:
+class FlatPay(Mechanism):
     """The control: pay h(ν) to everybody who sends anything usable. No agent has a reason to work."""
 
     cost: Cost

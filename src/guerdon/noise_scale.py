@@ -25,12 +25,15 @@ regression coefficients correct it:
 Everything is written once for NumPy, JAX and PyTorch, without branches on values.
 """
 
+# No type covers both an array and a list of layers.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon.arrays import Array, Namespace, check_positive_integer, namespace
+from guerdon.arrays import Array, Namespace, check_positive_integer, layers_dot, namespace, over_layers
 from guerdon.evidence import Evidence
 
 # One configuration for all problems, chosen on linear regression (condition numbers 1 and 100) and the heart data.
@@ -136,17 +139,14 @@ def estimate_noise(evidence: Evidence, request: Any) -> Noise:
     return Noise(xp.where(enough, variance, 0.0), xp.where(enough, signal, 0.0), square, spread, count)
 
 
-def recall(trail: Any, aggregate: Any) -> Recall:
+def recall(trail: Any, mean: Any) -> Recall:
     """Return how the mean gradient lies to the trail of those before it; both are an array, or a list of layers."""
-    pairs = list(zip(_layers(trail), _layers(aggregate), strict=True))
-    return Recall(sum(_dot(a, b) for a, b in pairs), sum(_dot(a, a) for a, _ in pairs))
+    return Recall(layers_dot(trail, mean), layers_dot(trail, trail))
 
 
-def lengthen(trail: Any, aggregate: Any) -> Any:
+def lengthen(trail: Any, mean: Any) -> Any:
     """Return the trail with this round's mean gradient added: an array, or a list of layers, as they came."""
-    if isinstance(trail, (list, tuple)):
-        return [lengthen(a, b) for a, b in zip(_layers(trail), _layers(aggregate), strict=True)]
-    return TRAIL * trail + aggregate
+    return over_layers(lambda old, new: TRAIL * old + new, trail, mean)
 
 
 def first_filter(num_agents: int) -> Filter:
@@ -309,15 +309,6 @@ def _usable(xp: Namespace, noise: Noise, informative: Array) -> Noise:
     """Return a round that can be computed with, whatever was seen; where nothing was, the result is not used."""
     stand_in = (1.0, 1.0, 1.0, 0.0, 2.0)
     return Noise(*(xp.where(informative, x, y) for x, y in zip(noise, stand_in, strict=True)))
-
-
-def _layers(value: Any) -> list[Array]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-
-
-def _dot(left: Array, right: Array) -> Array:
-    xp = namespace(left, right)
-    return xp.sum(xp.reshape(left, (-1,)) * xp.reshape(right, (-1,)))
 
 
 _OFFSETS = np.linspace(-DECADES, DECADES, POINTS) * math.log(10)  # ln L relative to the first guess

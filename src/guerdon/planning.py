@@ -25,7 +25,7 @@ from guerdon.costs import Cost, check_cost
 from guerdon.mechanisms import FlatPay
 from guerdon.noise_scale import CURVATURE
 from guerdon.problems.quadratic import Numbers, noisy_quadratic
-from guerdon.requests import Requests, noise_scale_request
+from guerdon.requests import NoiseScaleRequest, Requests
 from guerdon.simulation import Stop, simulate
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def forecast(
         raise ValueError(f"`num_agents` must be at least 2 and `repetitions` 20, got {num_agents} and {repetitions}")
     check_cost(cost, max_batch)
     problem = noisy_quadratic(fit.numbers, fit.dim, max_batch)
-    policies: dict[str, Requests] = {"adaptive": noise_scale_request(cost, max_batch)}
-    policies |= {f"ν = {nu}": noise_scale_request(cost, nu, min_batch=nu) for nu in sizes if nu <= max_batch}
+    policies: dict[str, Requests] = {"adaptive": NoiseScaleRequest(cost, max_batch)}
+    policies |= {f"ν = {nu}": NoiseScaleRequest(cost, nu, min_batch=nu) for nu in sizes if nu <= max_batch}
     outlooks, totals = list[Outlook](), dict[str, Any]()
     for name, policy in policies.items():
         announce(name)

@@ -14,23 +14,23 @@ a pair (see `guerdon.broadcasts`).
 # No type covers both an array and a list of layers.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from guerdon.arrays import Array, check_number, namespace
+from guerdon.arrays import Array, check_number, layers_dot, namespace, over_layers
+from guerdon.states import NoState
 
 LARGEST_SLOPE = 1.5  # a regression coefficient is not believed beyond this
 
 
-class Seen(NamedTuple):
+class StepObservation(NamedTuple):
     """What a step shows: the model it started from, and the mean gradient it was taken along.
 
     Where the model was broadcast dithered, by ±`offset`, `response` is half the difference of the two gradients.
     """
 
     model: Any
-    aggregate: Any
+    mean: Any
     offset: Any = None
     response: Any = None
 
@@ -46,58 +46,29 @@ class Prediction(Protocol):
         """Return the prediction of the gradient at a model."""
         ...
 
-    def learn(self, state: Any, seen: Seen) -> Any:
+    def learn(self, state: Any, seen: StepObservation) -> Any:
         """Return the state after a step."""
         ...
-
-
-class Nothing(NamedTuple):
-    """The state of a prediction that learns nothing."""
 
 
 @dataclass(frozen=True)
 class ZeroPrediction:
     """Predicts no gradient at all: information pay then measures agreement from 0, as nothing were known."""
 
-    def init(self, model: Any) -> Nothing:
+    def init(self, model: Any) -> NoState:
         """Return nothing."""
         del model
-        return Nothing()
+        return NoState()
 
-    def predict(self, state: Nothing, model: Any) -> Any:
+    def predict(self, state: NoState, model: Any) -> Any:
         """Return zeros."""
         del state
         return over_layers(lambda part: 0 * part, model)
 
-    def learn(self, state: Nothing, seen: Seen) -> Nothing:
+    def learn(self, state: NoState, seen: StepObservation) -> NoState:
         """Return nothing."""
         del seen
         return state
-
-
-class Last(NamedTuple):
-    """The last mean gradient."""
-
-    aggregate: Any
-
-
-@dataclass(frozen=True)
-class LastAggregate:
-    """Predicts that the gradient is the last mean gradient."""
-
-    def init(self, model: Any) -> Last:
-        """Return zeros."""
-        return Last(over_layers(lambda part: 0 * part, model))
-
-    def predict(self, state: Last, model: Any) -> Any:
-        """Return the last mean gradient."""
-        del model
-        return state.aggregate
-
-    def learn(self, state: Last, seen: Seen) -> Last:
-        """Return this step's mean gradient."""
-        del state
-        return Last(seen.aggregate)
 
 
 class Running(NamedTuple):
@@ -128,7 +99,7 @@ class RunningMean:
 
     def init(self, model: Any) -> Running:
         """Return no gradient and no regression."""
-        zero = 0.0 * _dot(model, model)
+        zero = 0.0 * layers_dot(model, model)
         return Running(over_layers(lambda part: 0 * part, model), zero, zero, zero)
 
     def predict(self, state: Running, model: Any) -> Any:
@@ -137,16 +108,16 @@ class RunningMean:
         factor = _ratio(state.agreement, state.length) / _positive(state.weight)
         return over_layers(lambda part: factor * part, state.total)
 
-    def learn(self, state: Running, seen: Seen) -> Running:
+    def learn(self, state: Running, seen: StepObservation) -> Running:
         """Return the mean and the regression with this step added."""
         weight = _positive(state.weight)
-        unit = _positive(_dot(seen.aggregate, seen.aggregate))  # long gradients of an early step must not rule for long
-        total = over_layers(lambda old, new: self.decay * old + new, state.total, seen.aggregate)
+        unit = _positive(layers_dot(seen.mean, seen.mean))  # long gradients of an early step must not rule for long
+        total = over_layers(lambda old, new: self.decay * old + new, state.total, seen.mean)
         return Running(
             total,
             self.decay * state.weight + 1,
-            self.steady * state.agreement + _dot(state.total, seen.aggregate) / weight / unit,
-            self.steady * state.length + _dot(state.total, state.total) / weight**2 / unit,
+            self.steady * state.agreement + layers_dot(state.total, seen.mean) / weight / unit,
+            self.steady * state.length + layers_dot(state.total, state.total) / weight**2 / unit,
         )
 
 
@@ -186,27 +157,15 @@ class Extrapolation:
         known = namespace(state.running.weight).where(state.running.weight > 0, curvature, 0.0)
         return over_layers(lambda p, old, now: p + known * (now - old / weight), mean, state.models, model)
 
-    def learn(self, state: Extrapolated, seen: Seen) -> Extrapolated:
+    def learn(self, state: Extrapolated, seen: StepObservation) -> Extrapolated:
         """Return the mean, the models and the curvature with this step added."""
         running = RunningMean(self.decay).learn(state.running, seen)
         models = over_layers(lambda old, new: self.decay * old + new, state.models, seen.model)
         along, moved = state.along, state.moved
         if seen.offset is not None:
-            along = self.decay * along + _dot(seen.offset, seen.response)
-            moved = self.decay * moved + _dot(seen.offset, seen.offset)
+            along = self.decay * along + layers_dot(seen.offset, seen.response)
+            moved = self.decay * moved + layers_dot(seen.offset, seen.offset)
         return Extrapolated(running, models, along, moved)
-
-
-def over_layers(function: Callable[..., Any], *values: Any) -> Any:
-    """Return a function of arrays, or of each layer of lists of them."""
-    if isinstance(values[0], (list, tuple)):
-        return [function(*parts) for parts in zip(*values, strict=True)]
-    return function(*values)
-
-
-def _dot(left: Any, right: Any) -> Any:
-    products = over_layers(lambda a, b: namespace(a, b).sum(a * b), left, right)
-    return sum(products) if isinstance(products, list) else products
 
 
 def _positive(weight: Array) -> Array:

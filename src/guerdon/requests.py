@@ -2,25 +2,29 @@
 
 A policy has three pure functions, the same in a simulation and in a server:
 
-    state = policy.init(num_agents)                   before the first round
+    state = policy.init(model, num_agents)            before the first round
     request = policy.ask(state, round)                ν_t; 0 ends the training
     step, state = policy.observe(state, outcome)      η_t, once the round's gradients are in
 
-The step is chosen after the gradients were seen: they tell how much of their mean is noise. A policy whose `recalls` is
-true wants to know how a round's mean gradient lies to the *trail* of those before it; the server keeps the trail, one
-vector as large as the model (`guerdon.noise_scale.recall` and `lengthen`). The state is a NamedTuple of small arrays.
+The step is chosen after the gradients were seen: they tell how much of their mean is noise. A policy whose `learns` is
+true looks at them, and at how their mean lies to the means before it: agents must send gradients. The state is a
+NamedTuple of arrays.
 """
 
+# No type covers both an array and a list of layers.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from guerdon.arrays import Array, Namespace, check_number, check_positive_integer, is_array, namespace
+from guerdon.arrays import Array, Namespace, check_number, check_positive_integer, is_array, namespace, over_layers
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
-from guerdon.noise_scale import CURVATURE, Filter, Recall, estimate_noise, first_filter, follow
+from guerdon.noise_scale import CURVATURE, Filter, estimate_noise, first_filter, follow, lengthen, recall
+from guerdon.states import NoState, choose_state
 
 FIRST_REQUEST = 4
 LARGEST_REQUEST = 64
@@ -32,23 +36,20 @@ class Outcome(NamedTuple):
 
     request: Array
     evidence: Evidence
-    recall: Recall
+    mean: Any  # gradient, an array or a list of layers
     paid: Array  # to all agents together
 
 
 class Requests(Protocol):
     """A policy for ν_t and η_t."""
 
-    @property
-    def recalls(self) -> bool:
-        """Whether `observe` looks at `outcome.recall`."""
-        ...
+    learns: ClassVar[bool]  # whether it looks at the gradients
 
     def largest(self, rounds: int) -> int:
         """Return the most that it can ask for within so many rounds."""
         ...
 
-    def init(self, num_agents: int) -> Any:
+    def init(self, model: Any, num_agents: int) -> Any:
         """Return the state before the first round."""
         ...
 
@@ -60,36 +61,42 @@ class Requests(Protocol):
         """Return the step to take after the round, and the next state."""
         ...
 
-
-class Nothing(NamedTuple):
-    """The state of a policy that learns nothing."""
+    def for_agents(self, state: Any, num_agents: int) -> Any:
+        """Return the state where another number of agents will be asked."""
+        del num_agents
+        return state
 
 
 @dataclass(frozen=True)
-class FixedRequest:
+class FixedRequest(Requests):
     """The same request and step in every round: what the paper does."""
 
     batch_size: int
     step: float
 
-    recalls = False
+    learns = False
+
+    def __post_init__(self) -> None:
+        check_positive_integer("batch_size", self.batch_size)
+        check_number("step", self.step, minimum=0)
 
     def largest(self, rounds: int) -> int:
         """Return the request."""
         del rounds
         return int(self.batch_size)
 
-    def init(self, num_agents: int) -> Nothing:
+    def init(self, model: Any, num_agents: int) -> NoState:
         """Return nothing."""
+        del model
         check_positive_integer("num_agents", num_agents)
-        return Nothing()
+        return NoState()
 
-    def ask(self, state: Nothing, round: Array) -> Array:  # noqa: A002
+    def ask(self, state: NoState, round: Array) -> Array:  # noqa: A002
         """Return the request."""
         del state, round
         return self.batch_size
 
-    def observe(self, state: Nothing, outcome: Outcome) -> tuple[Array, Nothing]:
+    def observe(self, state: NoState, outcome: Outcome) -> tuple[Array, NoState]:
         """Return the step."""
         del outcome
         return self.step, state
@@ -102,36 +109,45 @@ class Turn(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ScheduledRequest:
+class ScheduledRequest(Requests):
     """A request and a step for each round; after the last, the last one again."""
 
-    batch_sizes: Array
-    steps: Array
+    batch_sizes: Array | Sequence[int]
+    steps: Array | Sequence[float]
 
-    recalls = False
+    learns = False
+
+    def __post_init__(self) -> None:
+        sizes, steps = list(self.batch_sizes), list(self.steps)
+        if not sizes or len(sizes) != len(steps):
+            raise ValueError(
+                f"`batch_sizes` and `steps` must have one entry per round, got {len(sizes)} and {len(steps)}"
+            )
+        for size, step in zip(sizes, steps, strict=True):
+            check_positive_integer("batch_sizes", size)
+            check_number("steps", step, minimum=0)
+        object.__setattr__(self, "batch_sizes", np.asarray(sizes))
+        object.__setattr__(self, "steps", np.asarray(steps, np.float32))
 
     def largest(self, rounds: int) -> int:
         """Return the largest request of the first so many rounds."""
         return int(np.max(np.asarray(self.batch_sizes)[:rounds]))
 
-    def init(self, num_agents: int) -> Turn:
+    def init(self, model: Any, num_agents: int) -> Turn:
         """Return that no round was played."""
+        del model
         check_positive_integer("num_agents", num_agents)
         return Turn(np.zeros((), dtype=np.int32))
 
     def ask(self, state: Turn, round: Array) -> Array:  # noqa: A002
         """Return the request scheduled for `round`."""
         del state
-        return self._entry(self.batch_sizes, round)
+        return _entry(self.batch_sizes, round)
 
     def observe(self, state: Turn, outcome: Outcome) -> tuple[Array, Turn]:
         """Return the step scheduled for the round that was played."""
         del outcome
-        return self._entry(self.steps, state.rounds), Turn(state.rounds + 1)
-
-    def _entry(self, schedule: Array, round: Array) -> Array:  # noqa: A002
-        xp = namespace(round)
-        return xp.asarray(schedule)[xp.clip(xp.asarray(round), None, schedule.shape[0] - 1)]
+        return _entry(self.steps, state.rounds), Turn(state.rounds + 1)
 
 
 class Adaptive(NamedTuple):
@@ -141,36 +157,53 @@ class Adaptive(NamedTuple):
     request: Array
     enrolled: Array
     spent: Array
+    trail: Any  # decayed sum of the mean gradients, in the model's shape
 
 
 @dataclass(frozen=True)
-class NoiseScaleRequest:
+class NoiseScaleRequest(Requests):
     """Ask for the cheapest progress: the ν that minimises h(ν)/ln(1 + nν/B), with B estimated as training goes on.
 
     One round at ν with the right step divides the error by 1 + nν/B and costs n·h(ν). σ², ‖m‖², the curvature of the
     loss and with it the step are all learned from the gradients (`guerdon.noise_scale`). The request stays within
     min_batch…max_batch, and is `first` until the gradients of a round have said anything; with all three equal only
-    the step adapts.
+    the step adapts. `curvature` is where the search for it begins: a factor of ten is found in a few rounds.
     """
 
     cost: Cost
     max_batch: int = LARGEST_REQUEST
     min_batch: int = 1
-    first: int = FIRST_REQUEST
+    first: int = None  # pyright: ignore[reportAssignmentType] - `FIRST_REQUEST`, or the nearest that is allowed
     curvature: float = CURVATURE
 
-    recalls = True
+    learns = True
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_batch", self.max_batch), ("min_batch", self.min_batch)):
+            check_positive_integer(name, value)
+        if self.max_batch > LARGEST_POSSIBLE:
+            raise ValueError(f"`max_batch` must be at most {LARGEST_POSSIBLE}, got {self.max_batch}")
+        if self.min_batch > self.max_batch:
+            raise ValueError(f"`min_batch` must be at most `max_batch` ({self.max_batch}), got {self.min_batch}")
+        if self.first is None:  # pyright: ignore[reportUnnecessaryComparison]
+            object.__setattr__(self, "first", min(max(FIRST_REQUEST, self.min_batch), self.max_batch))
+        check_positive_integer("first", self.first)
+        if not self.min_batch <= self.first <= self.max_batch:
+            allowed = f"{self.min_batch}…{self.max_batch}"
+            raise ValueError(f"`first` must be from `min_batch` to `max_batch` ({allowed}), got {self.first}")
+        check_number("curvature", self.curvature, minimum=0, inclusive=False)
 
     def largest(self, rounds: int) -> int:
         """Return the largest request allowed."""
         del rounds
         return int(self.max_batch)
 
-    def init(self, num_agents: int) -> Adaptive:
+    def init(self, model: Any, num_agents: int) -> Adaptive:
         """Return what is believed before the first round."""
         start = first_filter(num_agents)
         first = namespace(self.first).asarray(1.0 * self.first)
-        return Adaptive(start, first, np.asarray(float(num_agents)), np.zeros(()))
+        trail = over_layers(lambda part: 0 * part, model)
+        return Adaptive(start, first, np.asarray(float(num_agents)), np.zeros(()), trail)
 
     def ask(self, state: Adaptive, round: Array) -> Array:  # noqa: A002
         """Return the request that the last round suggests."""
@@ -180,18 +213,25 @@ class NoiseScaleRequest:
     def observe(self, state: Adaptive, outcome: Outcome) -> tuple[Array, Adaptive]:
         """Return the step that lowers the loss most, and what is believed now."""
         noise = estimate_noise(outcome.evidence, outcome.request)
-        believed = follow(state.filter, noise, outcome.request, outcome.recall, self.curvature)
+        recalled = recall(state.trail, outcome.mean)
+        believed = follow(state.filter, noise, outcome.request, recalled, self.curvature)
         xp = namespace(believed.step)
         float_type = believed.step.dtype
         wanted = cheapest_request(self.cost, believed.noise_scale, believed.crowd, self.max_batch)
         wanted = xp.astype(xp.clip(wanted, self.min_batch, None), float_type)
         request = xp.where(believed.rounds > 0, wanted, 1.0 * self.first)
         enrolled, spent, paid = (xp.asarray(x, dtype=float_type) for x in (state.enrolled, state.spent, outcome.paid))
-        return believed.step, Adaptive(believed, request, enrolled, spent + paid)
+        heard = xp.any(outcome.evidence.counted)
+        trail = choose_state(heard, lambda: lengthen(state.trail, outcome.mean), state.trail)
+        return believed.step, Adaptive(believed, request, enrolled, spent + paid, trail)
+
+    def for_agents(self, state: Adaptive, num_agents: int) -> Adaptive:
+        """Return the state with a budget that is shared by so many agents."""
+        return state._replace(enrolled=np.asarray(float(num_agents)))
 
 
 @dataclass(frozen=True)
-class BudgetRequest:
+class BudgetRequest(Requests):
     """Spend at most `budget` in all, for the best model it buys.
 
     Asks for what `NoiseScaleRequest` would, or a little more or less, so that whole rounds use up what is left; ends
@@ -199,18 +239,25 @@ class BudgetRequest:
     n·h(ν), as under the balanced rule; under another rule a last round's pay may stray from its mean.
     """
 
-    rule: NoiseScaleRequest
+    cost: Cost
     budget: float
+    max_batch: int = LARGEST_REQUEST
+    curvature: float = CURVATURE
+    rule: NoiseScaleRequest = field(init=False, repr=False)
 
-    recalls = True
+    learns = True
+
+    def __post_init__(self) -> None:
+        check_number("budget", self.budget, minimum=0)
+        object.__setattr__(self, "rule", NoiseScaleRequest(self.cost, self.max_batch, curvature=self.curvature))
 
     def largest(self, rounds: int) -> int:
         """Return the largest request allowed."""
         return self.rule.largest(rounds)
 
-    def init(self, num_agents: int) -> Adaptive:
+    def init(self, model: Any, num_agents: int) -> Adaptive:
         """Return what is believed before the first round."""
-        return self.rule.init(num_agents)
+        return self.rule.init(model, num_agents)
 
     def ask(self, state: Adaptive, round: Array) -> Array:  # noqa: A002
         """Return the request that spends what is left in whole rounds; 0 where nothing can be bought any more."""
@@ -228,63 +275,9 @@ class BudgetRequest:
         """Return the step that lowers the loss most, and what is believed now."""
         return self.rule.observe(state, outcome)
 
-
-def for_agents(state: Any, num_agents: int) -> Any:
-    """Return a policy's state for another number of agents: a budget is shared by those who are there."""
-    return state._replace(enrolled=np.asarray(float(num_agents))) if isinstance(state, Adaptive) else state
-
-
-def fixed_request(batch_size: int, step: float) -> FixedRequest:
-    """Return the policy that always asks for `batch_size` and steps by `step`."""
-    check_positive_integer("batch_size", batch_size)
-    check_number("step", step, minimum=0)
-    return FixedRequest(batch_size, step)
-
-
-def scheduled_request(batch_sizes: Sequence[int], steps: Sequence[float]) -> ScheduledRequest:
-    """Return the policy that follows a schedule, one entry per round."""
-    if not batch_sizes or len(batch_sizes) != len(steps):
-        raise ValueError(
-            f"`batch_sizes` and `steps` must have one entry per round, got {len(batch_sizes)} and {len(steps)}"
-        )
-    for size, step in zip(batch_sizes, steps, strict=True):
-        check_positive_integer("batch_sizes", size)
-        check_number("steps", step, minimum=0)
-    return ScheduledRequest(np.asarray(batch_sizes), np.asarray(steps, np.float32))
-
-
-def noise_scale_request(
-    cost: Cost,
-    max_batch: int = LARGEST_REQUEST,
-    *,
-    min_batch: int = 1,
-    first: int | None = None,
-    curvature: float = CURVATURE,
-) -> NoiseScaleRequest:
-    """Return the policy that asks for the cheapest progress, knowing nothing but the cost in advance.
-
-    `curvature` is where the search for the curvature of the loss begins: a factor of ten is found in a few rounds.
-    """
-    for name, value in (("max_batch", max_batch), ("min_batch", min_batch)):
-        check_positive_integer(name, value)
-    if max_batch > LARGEST_POSSIBLE:
-        raise ValueError(f"`max_batch` must be at most {LARGEST_POSSIBLE}, got {max_batch}")
-    if min_batch > max_batch:
-        raise ValueError(f"`min_batch` must be at most `max_batch` ({max_batch}), got {min_batch}")
-    first = min(max(FIRST_REQUEST, min_batch), max_batch) if first is None else first
-    check_positive_integer("first", first)
-    if not min_batch <= first <= max_batch:
-        raise ValueError(f"`first` must be from `min_batch` to `max_batch` ({min_batch}…{max_batch}), got {first}")
-    check_number("curvature", curvature, minimum=0, inclusive=False)
-    return NoiseScaleRequest(cost, max_batch, min_batch, first, curvature)
-
-
-def budget_request(
-    cost: Cost, budget: float, max_batch: int = LARGEST_REQUEST, *, curvature: float = CURVATURE
-) -> BudgetRequest:
-    """Return the policy that spends at most `budget` in all."""
-    check_number("budget", budget, minimum=0)
-    return BudgetRequest(noise_scale_request(cost, max_batch, curvature=curvature), budget)
+    def for_agents(self, state: Adaptive, num_agents: int) -> Adaptive:
+        """Return the state with a budget that is shared by so many agents."""
+        return self.rule.for_agents(state, num_agents)
 
 
 def cheapest_request(cost: Cost, noise_scale: Array, num_agents: Array, max_batch: Array) -> Array:
@@ -335,3 +328,8 @@ def _whole(number: Array) -> Array:
     """Return a whole number of floating-point type as an integer."""
     xp = namespace(number)
     return xp.astype(xp.asarray(number), xp.asarray(1).dtype) if is_array(number) else int(number)
+
+
+def _entry(schedule: Any, round: Array) -> Array:  # noqa: A002
+    xp = namespace(round)
+    return xp.asarray(schedule)[xp.clip(xp.asarray(round), None, schedule.shape[0] - 1)]

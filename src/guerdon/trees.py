@@ -31,7 +31,11 @@ def register(kind: type[T], data: Sequence[str] | None = None) -> type[T]:
         return tuple((jax.tree_util.GetAttrKey(name), leaf) for name, leaf in zip(numbers, leaves, strict=True)), kept
 
     def unflatten(kept: tuple[Any, ...], leaves: Any) -> T:
-        return kind(**dict(zip(fixed, kept, strict=True)), **dict(zip(numbers, leaves, strict=True)))
+        # Not through __init__, which checks its arguments: JAX puts tracers, and at times placeholders, in their place.
+        made = object.__new__(kind)
+        for name, value in (*zip(fixed, kept, strict=True), *zip(numbers, leaves, strict=True)):
+            object.__setattr__(made, name, value)
+        return made
 
     jax.tree_util.register_pytree_with_keys(kind, flatten_with_keys, unflatten, flatten)
     return kind

@@ -21,7 +21,7 @@ from guerdon import (
     Status,
     gather,
 )
-from guerdon.evidence import Evidence, lengths
+from guerdon.evidence import Evidence
 from guerdon.mechanisms import Mechanism
 from tests.support.libraries import Library, without_jax
 
@@ -57,7 +57,7 @@ def compare(mechanism: Mechanism, state: Any, gradients: Any, mask: Any) -> Evid
     """Return the evidence that a rule wants: information pay says whom to compare with."""
     if not isinstance(mechanism, InformationPay):
         return gather(gradients, mask)
-    _, counted = lengths(gradients, mask)
+    counted = gather(gradients, mask).counted
     return gather(gradients, mask, None, mechanism.reference(state, counted))
 
 

@@ -11,25 +11,24 @@ from safetensors.numpy import load, save
 
 from guerdon import AffineCost, PowerCost, gather
 from guerdon.evidence import Evidence
-from guerdon.noise_scale import Recall, lengthen, recall
 from guerdon.requests import (
+    BudgetRequest,
+    FixedRequest,
+    NoiseScaleRequest,
     Outcome,
     Requests,
-    budget_request,
-    fixed_request,
-    noise_scale_request,
-    scheduled_request,
+    ScheduledRequest,
 )
 from guerdon.simulation import simulate
 from tests.support.libraries import Library, jax_once
 
 AGENTS, DIM, ROUNDS = 6, 12, 12
 POLICIES: dict[str, Requests] = {
-    "fixed": fixed_request(8, 0.25),
-    "scheduled": scheduled_request([8, 4, 2], [0.5, 0.25, 0.125]),
-    "noise scale": noise_scale_request(AffineCost(1, 1), 32),
-    "noise scale, convex": noise_scale_request(PowerCost(0.1, 2, 3), 32),
-    "budget": budget_request(AffineCost(1, 1), 2000.0, 32),
+    "fixed": FixedRequest(8, 0.25),
+    "scheduled": ScheduledRequest([8, 4, 2], [0.5, 0.25, 0.125]),
+    "noise scale": NoiseScaleRequest(AffineCost(1, 1), 32),
+    "noise scale, convex": NoiseScaleRequest(PowerCost(0.1, 2, 3), 32),
+    "budget": BudgetRequest(AffineCost(1, 1), 2000.0, 32),
 }
 COMPILED = [name for name in POLICIES if name != "noise scale"]  # whose code the convex one and the budget share
 every_policy = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
@@ -49,17 +48,16 @@ def rounds() -> list[tuple[Any, Any]]:
 def play(policy: Requests, library: Library | None = None, state: Any = None) -> list[Any]:
     """Return what is asked and stepped in every round, the evidence being that of NumPy."""
     found = list[Any]()
-    state = policy.init(AGENTS) if state is None else state
-    trail: Any = np.zeros(DIM)
+    nothing = np.zeros(DIM) if library is None else library.array(np.zeros(DIM))
+    state = policy.init(nothing, AGENTS) if state is None else state
     for turn, (gradients, here) in enumerate(rounds()):
         mean = gradients[here].mean(axis=0)
-        look, trail = recall(trail, mean), lengthen(trail, mean)
         request = policy.ask(state, turn)
         evidence = gather(gradients, here)
         if library is not None:
-            counted, look = library.mask(evidence.counted), Recall(*map(library.array, look))
+            counted, mean = library.mask(evidence.counted), library.array(mean)
             evidence = Evidence(*map(library.array, evidence[:3]), counted=counted)
-        size, state = policy.observe(state, Outcome(int(request), evidence, look, 30.0))
+        size, state = policy.observe(state, Outcome(int(request), evidence, mean, 30.0))
         found.append((int(request), float(size)))
     return found
 
@@ -80,25 +78,24 @@ def compiled() -> dict[str, Any]:
     played = rounds()
     gradients, masks = jnp.asarray([g for g, _ in played]), jnp.asarray([m for _, m in played])
 
-    def turn(carry: Any, x: Any) -> Any:
-        states, trail = carry
+    def turn(states: Any, x: Any) -> Any:
         drawn, here, number = x
         mean = jnp.sum(jnp.where(here[:, None], drawn, 0.0), axis=0) / jnp.sum(here)
-        evidence, look, after, found = gather(drawn, here), recall(trail, mean), dict[str, Any](), dict[str, Any]()
+        evidence, after, found = gather(drawn, here), dict[str, Any](), dict[str, Any]()
         for name in COMPILED:
             policy = POLICIES[name]
             request = jnp.asarray(policy.ask(states[name], number), jnp.int32)
-            outcome = Outcome(jnp.maximum(request, 1), evidence, look, jnp.asarray(30.0))
+            outcome = Outcome(jnp.maximum(request, 1), evidence, mean, jnp.asarray(30.0))
             step, new = policy.observe(states[name], outcome)
             after[name] = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), states[name], new)
             found[name] = request, jnp.asarray(step)
-        return (after, lengthen(trail, mean)), found
+        return after, found
 
     def begin(x: Any) -> Any:
         whole = np.issubdtype(np.asarray(x).dtype, np.integer)
         return jnp.asarray(x, jnp.int32 if whole else jnp.float32)
 
-    start = {name: jax.tree.map(begin, POLICIES[name].init(AGENTS)) for name in COMPILED}, jnp.zeros(DIM)
+    start = {name: jax.tree.map(begin, POLICIES[name].init(np.zeros(DIM), AGENTS)) for name in COMPILED}
     return jax.lax.scan(turn, start, (gradients, masks, jnp.arange(ROUNDS)))[1]
 
 
@@ -112,7 +109,7 @@ def test_compiled_it_is_the_same(name: str) -> None:
 
 @every_policy
 def test_it_asks_for_whole_samples_within_its_limit(policy: Requests) -> None:
-    state = policy.init(AGENTS)
+    state = policy.init(np.zeros(DIM), AGENTS)
     request = np.asarray(policy.ask(state, 0))
     assert request.shape == ()
     assert np.issubdtype(request.dtype, np.integer)
@@ -123,7 +120,7 @@ def test_it_asks_for_whole_samples_within_its_limit(policy: Requests) -> None:
 @every_policy
 def test_its_state_can_be_stored_and_read_again(policy: Requests) -> None:
     """As safetensors, in the middle of a training; nothing of what follows changes."""
-    state, seen = policy.init(AGENTS), Recall(0.0, 0.0)
+    state, seen = policy.init(np.zeros(DIM), AGENTS), np.ones(DIM)
     for gradients, here in rounds()[:3]:
         _, state = policy.observe(state, Outcome(8, gather(gradients, here), seen, 30.0))
     leaves, structure = jax.tree.flatten(state)
@@ -136,10 +133,10 @@ def test_its_state_can_be_stored_and_read_again(policy: Requests) -> None:
 
 @every_policy
 def test_nothing_is_changed_in_place(policy: Requests) -> None:
-    state = policy.init(AGENTS)
+    state = policy.init(np.zeros(DIM), AGENTS)
     before = [np.array(leaf) for leaf in jax.tree.leaves(state)]
     gradients, here = rounds()[0]
-    outcome = Outcome(8, gather(gradients, here), Recall(0.0, 0.0), 30.0)
+    outcome = Outcome(8, gather(gradients, here), np.ones(DIM), 30.0)
     kept = [np.array(part) for part in outcome.evidence]
     one, other = policy.observe(state, outcome), policy.observe(state, outcome)
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
@@ -152,7 +149,7 @@ def test_nothing_is_changed_in_place(policy: Requests) -> None:
 @pytest.mark.parametrize("num_agents", [0, -1, 2.0, None, "3"])
 def test_the_number_of_agents_is_checked(policy: Requests, num_agents: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="`num_agents` must be a positive integer"):
-        policy.init(num_agents)
+        policy.init(np.zeros(DIM), num_agents)
 
 
 @every_policy

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, noise_scale_request
+from guerdon import AffineCost, NoiseScaleRequest
 from guerdon.experiments import planner, steering
 from guerdon.experiments.planner import ADAPTIVE, RULE, STEP, Setting, Spent, best, select
 from guerdon.experiments.reproduce import reproduce
@@ -41,7 +41,7 @@ def test_a_sweep_tries_every_policy_up_to_every_target() -> None:
 @pytest.mark.parametrize("nu", [2, 8])
 def test_totals_are_those_up_to_the_target(nu: int) -> None:
     """Under the balanced rule a round pays exactly n·h(ν)."""
-    requests = noise_scale_request(AffineCost(1, 1), nu, min_batch=nu)
+    requests = NoiseScaleRequest(AffineCost(1, 1), nu, min_batch=nu)
     near, far = planner._play(SMALL, RULE, nu, float("nan"), requests)
     for s in (near, far):
         assert s.reached == 1.0

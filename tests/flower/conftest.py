@@ -10,7 +10,7 @@ import pytest
 from examples.deployment import QUIET
 from flwr.serverapp.strategy import FedAvg, Strategy
 
-from guerdon import AffineCost, OutputAgreement, fixed_request
+from guerdon import AffineCost, FixedRequest, OutputAgreement
 from guerdon.flower import Rewarded
 from guerdon.ledger import Ledger
 from tests.flower.grids import MemoryGrid, Node, record, worker
@@ -50,7 +50,7 @@ def rewarded(ledger: Ledger) -> Make:
     """Return a maker of strategies for run "run" of the ledger; any argument can be changed."""
 
     def make(strategy: Strategy | None = None, **changes: Any) -> Rewarded:
-        options: dict[str, Any] = {"mechanism": RULE, "requests": fixed_request(8, 0.1), "run": "run", "ledger": ledger}
+        options: dict[str, Any] = {"mechanism": RULE, "requests": FixedRequest(8, 0.1), "run": "run", "ledger": ledger}
         return Rewarded(strategy or FedAvg(), **(options | changes))
 
     return make

@@ -8,11 +8,10 @@ from flwr.app import Context, Message
 
 from guerdon import InformationPay, gather
 from guerdon.broadcasts import Dither
-from guerdon.evidence import shortening
 from guerdon.flower import Request, decline
-from guerdon.information import surprise
 from guerdon.ledger import Ledger
-from guerdon.predictions import Prediction, Seen
+from guerdon.predictions import Prediction, StepObservation
+from guerdon.products import shortening
 from tests.flower.grids import Node, record, reply
 
 DIM, NOISE, LOCAL = 20, 3.0, 0.1
@@ -116,12 +115,11 @@ def by_hand(
         evidence = gather(compared, everybody, expected, trusted)
         payments, state = rule.pay(state, evidence, everybody, request)
         paid.append(payments.reward)
-        assert np.isfinite(surprise(evidence, trusted, request)[1])
         aggregate = compared[trusted].mean(axis=0) - (model if moves else 0.0)
         if dither is not None and number % 2 == 0:
             first = aggregate
             continue
         along = (first + aggregate) / 2 if dither is not None else aggregate
-        known = prediction.learn(known, Seen(model, along))
+        known = prediction.learn(known, StepObservation(model, along))
         taken.append(along)
     return np.array(paid), np.array(taken)

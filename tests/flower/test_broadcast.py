@@ -12,11 +12,12 @@ import pytest
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp.strategy import FedAvg
 
-from guerdon import AffineCost, InformationPay, OutputAgreement, fixed_request, noise_scale_request
+from guerdon import AffineCost, FixedRequest, InformationPay, NoiseScaleRequest, OutputAgreement
 from guerdon.broadcasts import Dither
-from guerdon.flower import FedSGD, broadcast, recovery
+from guerdon.flower import FedSGD
 from guerdon.ledger import Ledger
-from guerdon.predictions import Extrapolation, LastAggregate, RunningMean, ZeroPrediction
+from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
+from guerdon.states import flatten_state, restore_state
 from tests.flower.conftest import MODEL, Make
 from tests.flower.grids import MemoryGrid, Node, record
 from tests.flower.learners import DIM, Learner, arrays, enrolled, garbage, vector
@@ -71,7 +72,7 @@ def test_models_beside_the_model_are_sent_and_only_the_model_is_kept(
 @pytest.mark.parametrize("rule", [RULE, OutputAgreement(COST)])
 def test_a_step_is_along_the_mean_of_both_halves(rule: Any, rewarded: Make, ledger: Ledger) -> None:
     people = [Learner(i) for i in range(5)]
-    options = {"mechanism": rule, "requests": fixed_request(8, 0.25), "dither": Dither(0.5)}
+    options = {"mechanism": rule, "requests": FixedRequest(8, 0.25), "dither": Dither(0.5)}
     result = rewarded(FedSGD(), **options).start(
         MemoryGrid(enrolled(ledger, people)), arrays(np.zeros(DIM)), num_rounds=2
     )
@@ -113,9 +114,9 @@ def test_the_offset_is_told_to_nobody(
 @pytest.mark.parametrize(
     ("inner", "options", "message"),
     [
-        (FedAvg, {"mechanism": RULE}, "`dither` must be None unless nodes send gradients"),
-        (FedAvg, {"mechanism": OutputAgreement(COST)}, "`dither` must be None unless nodes send gradients"),
-        (FedSGD, {"requests": noise_scale_request(COST)}, "`requests` must be fixed or scheduled under a dither"),
+        (FedAvg, {"mechanism": RULE}, "`dither` must be None unless agents send gradients"),
+        (FedAvg, {"mechanism": OutputAgreement(COST)}, "`dither` must be None unless agents send gradients"),
+        (FedSGD, {"requests": NoiseScaleRequest(COST)}, "`requests` must be fixed or scheduled under a dither"),
     ],
 )
 def test_a_dither_that_cannot_work_is_refused(inner: Any, options: Any, message: str, rewarded: Make) -> None:
@@ -141,7 +142,7 @@ def test_a_pair_that_was_broken_off_goes_on_as_if_it_had_not_been(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In either half: the model, the pay and all that is remembered, to the last bit."""
-    monkeypatch.setattr(broadcast, "fresh_normals", same_each_time)
+    monkeypatch.setattr("guerdon.server.secret_normals", same_each_time)
     options = {"mechanism": RULE, "prediction": prediction, "dither": Dither(0.5, COST)}
 
     def start(run: str, grid: MemoryGrid) -> ArrayRecord:
@@ -188,7 +189,7 @@ def test_a_half_that_nobody_answers_is_asked_for_again(empty: set[int], rewarded
     for person in people:
         person.absent = empty
     grid = MemoryGrid(enrolled(ledger, people))
-    options = {"mechanism": RULE, "dither": Dither(2.0), "requests": fixed_request(8, 0.25)}
+    options = {"mechanism": RULE, "dither": Dither(2.0), "requests": FixedRequest(8, 0.25)}
     rounds = 2 + len(empty)
     start = arrays(np.zeros(DIM))
     before = rewarded(FedSGD(fraction_evaluate=0.0), **options).start(grid, start, num_rounds=rounds - 1)
@@ -215,7 +216,7 @@ def test_the_log_says_whether_the_dither_is_long_enough(
 ) -> None:
     people = [Learner(i) for i in range(6)]
     caplog.set_level(logging.INFO, logger="flwr.guerdon")
-    options = {"mechanism": RULE, "dither": dither, "requests": fixed_request(8, 0.0)}
+    options = {"mechanism": RULE, "dither": dither, "requests": FixedRequest(8, 0.0)}
     grid = MemoryGrid(enrolled(ledger, people))
     result = rewarded(FedSGD(fraction_evaluate=0.0), **options).start(grid, arrays(np.zeros(DIM)), num_rounds=6)
     told = [found for found in caplog.messages if "noise scale" in found]
@@ -228,7 +229,7 @@ def test_the_log_says_whether_the_dither_is_long_enough(
 
 def test_the_dither_grows_until_it_is_long_enough(rewarded: Make, ledger: Ledger) -> None:
     people = [Learner(i) for i in range(6)] + [Learner(6, garbage(1e6))]
-    options = {"mechanism": RULE, "dither": Dither(0.2, COST), "requests": fixed_request(8, 0.0)}
+    options = {"mechanism": RULE, "dither": Dither(0.2, COST), "requests": FixedRequest(8, 0.0)}
     grid = MemoryGrid(enrolled(ledger, people))
     result = rewarded(FedSGD(fraction_evaluate=0.0), **options).start(grid, arrays(np.zeros(DIM)), num_rounds=24)
     lengths: list[Any] = [found["guerdon-offset"] for found in result.train_metrics_clientapp.values()]
@@ -237,18 +238,18 @@ def test_the_dither_grows_until_it_is_long_enough(rewarded: Make, ledger: Ledger
     assert ledger.verify().holds
 
 
-@pytest.mark.parametrize("prediction", [ZeroPrediction(), LastAggregate(), RunningMean(), Extrapolation()])
+@pytest.mark.parametrize("prediction", [ZeroPrediction(), RunningMean(), Extrapolation()])
 def test_states_that_hold_lists_of_layers_are_saved_and_restored(prediction: Any) -> None:
     layers = [np.arange(6.0).reshape(2, 3), np.asarray(2.0)]
     state = prediction.init(layers)
-    saved = recovery.flat_state(state)
+    saved = flatten_state(state)
     assert all(isinstance(part, np.ndarray) for part in saved.values())
-    again = recovery.full_state(state, saved)
+    again = restore_state(state, saved)
     assert type(again) is type(state)
-    before, after = (recovery.flat_state(found) for found in (state, again))
+    before, after = (flatten_state(found) for found in (state, again))
     assert before.keys() == after.keys()
     assert all(np.array_equal(before[name], after[name]) for name in before)
-    assert recovery.full_state(state, saved | {"more": np.zeros(1)}) is None
+    assert restore_state(state, saved | {"more": np.zeros(1)}) is None
 
 
 def test_a_model_with_other_than_floating_point_arrays_is_dithered_where_it_can_be(

@@ -50,7 +50,7 @@ def test_resume_says_where_a_run_stands_and_starts_the_app(
 
 
 def test_a_dry_run_starts_nothing(rewarded: Make, ledger: Ledger, nodes: list[Node], started: list[list[str]]) -> None:
-    ledger.start_run("run", ["n0", "n1"], rewarded().mechanism)
+    ledger.start_run("run", ["n0", "n1"], rewarded().server.mechanism)
     done = resume(APP, "--db", ledger.where, "--run", "run", "--dry-run")
     assert (done.code, done.output.strip()) == (0, "Run 'run' has no paid round yet.")
     assert started == []

@@ -12,20 +12,20 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian
 
 from guerdon import (
     AffineCost,
+    FixedRequest,
     FlatPay,
     InformationPay,
+    NoiseScaleRequest,
     OutputAgreement,
     PowerCost,
     agents,
-    fixed_request,
-    noise_scale_request,
 )
 from guerdon.agents import zero
 from guerdon.audit import against_agents, evidence_against, pair_limit
 from guerdon.broadcasts import Dither
-from guerdon.flower import FedSGD, broadcast
+from guerdon.flower import FedSGD
 from guerdon.ledger import Ledger
-from guerdon.predictions import LastAggregate, RunningMean, ZeroPrediction
+from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, worker
 from tests.flower.learners import DIM, TARGET, Learner, arrays, by_hand, echo, enrolled, garbage, vector, zeros
@@ -45,7 +45,7 @@ def _same_dither_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
         seed = [int(abs(part.sum()) * 2**40) % 2**32 for part in layers]
         return [np.random.default_rng([*seed, i]).normal(size=part.shape) for i, part in enumerate(layers)]
 
-    monkeypatch.setattr(broadcast, "fresh_normals", normals)
+    monkeypatch.setattr("guerdon.server.secret_normals", normals)
 
 
 def pay_of(result: Any) -> np.ndarray:
@@ -54,13 +54,13 @@ def pay_of(result: Any) -> np.ndarray:
 
 
 def start(make: Make, strategy: Any, nodes: list[Node], rounds: int, **options: Any) -> Any:
-    options = {"mechanism": RULE, "requests": fixed_request(NU, STEP)} | options
+    options = {"mechanism": RULE, "requests": FixedRequest(NU, STEP)} | options
     return make(strategy, **options).start(MemoryGrid(nodes, wire=False), arrays(np.zeros(DIM)), num_rounds=rounds)
 
 
 @pytest.mark.parametrize(
     ("prediction", "dither"),
-    [(None, None), (None, Dither(1.5)), (LastAggregate(), Dither(0.3, COST)), (ZeroPrediction(), None)],
+    [(None, None), (None, Dither(1.5)), (RunningMean(0.5), Dither(0.3, COST)), (ZeroPrediction(), None)],
 )
 def test_rewards_are_those_of_the_simulator(prediction: Any, dither: Any, rewarded: Make, ledger: Ledger) -> None:
     """Also beside garbage, which is shortened, and after the round in which it is no longer trusted."""
@@ -165,7 +165,7 @@ def test_a_prediction_needs_information_pay(rewarded: Make) -> None:
 def test_requests_that_learn_go_with_information_pay(
     nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
 ) -> None:
-    options = {"mechanism": RULE, "requests": noise_scale_request(COST)}
+    options = {"mechanism": RULE, "requests": NoiseScaleRequest(COST)}
     whole = rewarded(FedSGD(), run="whole", **options).start(MemoryGrid(nodes), model, num_rounds=5)
     for rounds in (1, 2, 4, 5):
         resumed = rewarded(FedSGD(), **options).start(MemoryGrid(nodes), model, num_rounds=rounds)
@@ -222,7 +222,7 @@ def test_pairs_who_copy_each_other_are_seen_and_not_paid(rewarded: Make, ledger:
 def test_nothing_is_remembered_of_a_prediction_that_another_app_does_not_make(
     nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
 ) -> None:
-    for rounds, prediction in enumerate((None, LastAggregate(), ZeroPrediction()), start=1):
+    for rounds, prediction in enumerate((None, Extrapolation(), ZeroPrediction()), start=1):
         made = rewarded(FedSGD(), mechanism=RULE, prediction=prediction)
         made.start(MemoryGrid(nodes), model, num_rounds=rounds)
         saved = ledger.resume("run").arrays  # type: ignore[union-attr]
@@ -232,7 +232,7 @@ def test_nothing_is_remembered_of_a_prediction_that_another_app_does_not_make(
 
 def test_arrays_may_come_in_another_order_when_a_run_goes_on(rewarded: Make, ledger: Ledger) -> None:
     people = [Learner(i, wanders=1.0) for i in range(4)]
-    nodes, options = enrolled(ledger, people), {"mechanism": RULE, "requests": fixed_request(NU, STEP)}
+    nodes, options = enrolled(ledger, people), {"mechanism": RULE, "requests": FixedRequest(NU, STEP)}
     model = arrays(np.zeros(DIM))
     whole = rewarded(FedSGD(), run="whole", **options).start(MemoryGrid(nodes), model, num_rounds=4)
     rewarded(FedSGD(), **options).start(MemoryGrid(nodes), model, num_rounds=3)

@@ -1,7 +1,6 @@
 """The arrays in a reply: read without copying, and never believed."""
 
 import struct
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +8,7 @@ from flwr.app import Array, ArrayRecord
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guerdon.evidence import WIDEST, gather
-from guerdon.flower.payload import Blocks, Columns, Template, mean, read_arrays
+from guerdon.flower.payload import Template, mean, read_arrays
 from tests.flower.grids import record
 
 ASKED = {"w": np.arange(12, dtype=np.float32).reshape(3, 4), "n": np.asarray(3, np.int64), "h": np.zeros(2, np.float16)}
@@ -90,23 +88,6 @@ def test_no_bytes_make_it_stumble(noise: bytes, where: int, keep: bool) -> None:
 
 def test_version_two_headers_are_read() -> None:
     assert read_arrays(lying(npy(PLAIN, bytes(48), version=b"\x02\x00")))["w"].shape == (3, 4)
-
-
-def test_blocks_cover_every_column_once() -> None:
-    rng = np.random.default_rng(0)
-    shapes: dict[str, Any] = {"a": (3, WIDEST), "b": (), "c": (5,), "d": (WIDEST + 1,)}
-    rows = [{name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()} for _ in range(4)]
-    blocks = Columns(rows, list(shapes))
-    joined = np.concatenate([np.asarray(block) for block in blocks], axis=1)
-    flat = np.stack([np.concatenate([row[name].reshape(-1) for name in shapes]) for row in rows])
-    assert np.array_equal(joined, flat)
-    assert max(block.shape[1] for block in blocks) <= WIDEST
-    assert np.array_equal(np.concatenate(list(Blocks(rows[0], list(shapes)))), flat[0])
-    whole = gather(flat, np.ones(4, dtype=bool), 2 * flat[0])
-    origin = {name: 2 * array for name, array in rows[0].items()}
-    streamed = gather(blocks, np.ones(4, dtype=bool), Blocks(origin, list(shapes)))
-    for left, right in zip(whole[:3], streamed[:3], strict=True):
-        assert left == pytest.approx(right, rel=1e-5)
 
 
 def test_means_are_added_up_in_double_precision() -> None:

@@ -10,11 +10,11 @@ from flwr.serverapp.strategy import FedAdam, FedAvg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guerdon import AffineCost, BalancedVariance, OutputAgreement, fixed_request, noise_scale_request
+from guerdon import AffineCost, BalancedVariance, FixedRequest, NoiseScaleRequest, OutputAgreement
 from guerdon.evidence import Evidence
 from guerdon.flower import FedSGD, Rewarded, recovery
 from guerdon.ledger import Ledger, RefusedError, UnavailableError
-from guerdon.requests import scheduled_request
+from guerdon.requests import ScheduledRequest
 from tests.flower.conftest import MODEL, RULE, Make
 from tests.flower.grids import MemoryGrid, Node, record, worker
 from tests.flower.test_strategy import same_model, strategies
@@ -76,7 +76,7 @@ def test_a_run_goes_on_on_either_database(where: str, model: ArrayRecord) -> Non
     nodes = [Node(100 + i, worker(i)) for i in range(5)]
     with Ledger(where) as ledger:
         ledger.enrol({f"n{i}": node.der for i, node in enumerate(nodes)})
-    options: dict[str, Any] = {"mechanism": RULE, "requests": fixed_request(8, 0.1), "run": "run", "ledger": where}
+    options: dict[str, Any] = {"mechanism": RULE, "requests": FixedRequest(8, 0.1), "run": "run", "ledger": where}
     with pytest.raises(CrashError):
         Rewarded(FedAdam(), **options).start(Crashing(nodes, 15), model, num_rounds=3)
     Rewarded(FedAdam(), **options).start(MemoryGrid(nodes), model, num_rounds=3)
@@ -90,8 +90,8 @@ def test_a_run_goes_on_on_either_database(where: str, model: ArrayRecord) -> Non
 @pytest.mark.parametrize(
     ("inner", "requests"),
     [
-        (FedSGD, noise_scale_request(AffineCost(1, 1))),
-        (FedAvg, scheduled_request([3, 8, 5, 2], [0.1] * 4)),
+        (FedSGD, NoiseScaleRequest(AffineCost(1, 1))),
+        (FedAvg, ScheduledRequest([3, 8, 5, 2], [0.1] * 4)),
     ],
 )
 def test_what_requests_believe_survives(
@@ -240,7 +240,7 @@ def test_a_begun_run_without_a_paid_round_begins_anew(
     grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger
 ) -> None:
     """The server died between `start_run` and its first round."""
-    ledger.start_run("run", ["n3", "n1"], rewarded().mechanism)
+    ledger.start_run("run", ["n3", "n1"], rewarded().server.mechanism)
     rewarded().start(grid, model, num_rounds=1)
     assert ledger.roster("run") == ["n3", "n1", "n0", "n2", "n4"]
     assert ledger.rounds("run")[0].statuses == {"paid": 5}
@@ -250,11 +250,11 @@ def test_a_begun_run_without_a_paid_round_begins_anew(
 def test_a_round_recorded_elsewhere_without_a_model_cannot_be_continued(
     grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger
 ) -> None:
-    strategy = rewarded()
     nothing = np.zeros(2)
     seen = Evidence(nothing, nothing, nothing, counted=nothing > 0)
-    payments, _ = strategy.mechanism.pay(strategy.mechanism.init(2), seen, nothing > 0, 8)
-    ledger.start_run("run", ["n0", "n1"], strategy.mechanism)
+    mechanism = rewarded().server.mechanism
+    payments, _ = mechanism.pay(mechanism.init(2), seen, nothing > 0, 8)
+    ledger.start_run("run", ["n0", "n1"], mechanism)
     ledger.record_round("run", 1, 8, payments, seen)
     with pytest.raises(RefusedError, match="recorded without a model to continue from"):
         rewarded().start(grid, model, num_rounds=2)
@@ -262,8 +262,8 @@ def test_a_round_recorded_elsewhere_without_a_model_cannot_be_continued(
 
 def test_other_requests_may_follow(grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:
     rewarded(FedSGD()).start(grid, model, num_rounds=1)
-    rewarded(FedSGD(), requests=noise_scale_request(AffineCost(1, 1), first=3)).start(grid, model, num_rounds=2)
-    rewarded(FedSGD(), requests=fixed_request(5, 0.1)).start(grid, model, num_rounds=3)
+    rewarded(FedSGD(), requests=NoiseScaleRequest(AffineCost(1, 1), first=3)).start(grid, model, num_rounds=2)
+    rewarded(FedSGD(), requests=FixedRequest(5, 0.1)).start(grid, model, num_rounds=3)
     assert [found.request for found in ledger.rounds("run")] == [8, 3, 5]
 
 

@@ -16,12 +16,12 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Krum, Strategy
 
-from guerdon import AffineCost, BalancedVariance, FlatPay, OutputAgreement, fixed_request, noise_scale_request
+from guerdon import AffineCost, BalancedVariance, FixedRequest, FlatPay, NoiseScaleRequest, OutputAgreement
 from guerdon.evidence import gather
 from guerdon.flower import FedSGD, Pay, Rewarded, decline, last_pay, paid_work
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
-from guerdon.requests import budget_request, scheduled_request
+from guerdon.requests import BudgetRequest, ScheduledRequest
 from tests.flower.conftest import MODEL, RULE, Make
 from tests.flower.grids import MemoryGrid, Node, gradients_of, record, reply, worker
 
@@ -267,7 +267,7 @@ class Four:
     model: ArrayRecord
 
     def start(self, run: str, nodes: list[Node]) -> ArrayRecord:
-        made = Rewarded(self.inner(), mechanism=RULE, requests=fixed_request(8, 0.1), run=run, ledger=self.ledger)
+        made = Rewarded(self.inner(), mechanism=RULE, requests=FixedRequest(8, 0.1), run=run, ledger=self.ledger)
         return made.start(MemoryGrid(nodes), self.model, num_rounds=1).arrays
 
 
@@ -425,12 +425,12 @@ def test_a_budget_is_shared_by_those_who_are_there(
     def join(server_round: int, _: ArrayRecord) -> None:
         grid.nodes = {node.number: node for node in (nodes if server_round else nodes[:3])}
 
-    strategy = rewarded(FedSGD(fraction_evaluate=0.0), requests=budget_request(AffineCost(1, 1), budget=60))
+    strategy = rewarded(FedSGD(fraction_evaluate=0.0), requests=BudgetRequest(AffineCost(1, 1), budget=60))
     strategy.start(grid, model, num_rounds=30, evaluate_fn=join)
     assert len(ledger.roster("run")) == 5
     assert sum(found.rewards for found in ledger.rounds("run")) / 1e6 <= 60 + 1e-4
     before = len(ledger.rounds("run"))
-    strategy.requests = budget_request(AffineCost(1, 1), budget=120)
+    strategy = rewarded(FedSGD(fraction_evaluate=0.0), requests=BudgetRequest(AffineCost(1, 1), budget=120))
     strategy.start(grid, model, num_rounds=30)
     assert len(ledger.rounds("run")) > before
 
@@ -524,13 +524,13 @@ def test_only_those_sampled_are_asked(grid: MemoryGrid, model: ArrayRecord, rewa
 
 
 def test_a_schedule_is_followed(grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:
-    rewarded(requests=scheduled_request([4, 9, 2], [0.1, 0.1, 0.1])).start(grid, model, num_rounds=3)
+    rewarded(requests=ScheduledRequest([4, 9, 2], [0.1, 0.1, 0.1])).start(grid, model, num_rounds=3)
     assert [found.request for found in ledger.rounds("run")] == [4, 9, 2]
 
 
 def test_fedsgd_takes_the_step_that_requests_choose(grid: MemoryGrid, model: ArrayRecord, rewarded: Make) -> None:
     inner = FedSGD(fraction_evaluate=0.0)
-    result = rewarded(inner, requests=scheduled_request([8], [0.25])).start(grid, model, num_rounds=1)
+    result = rewarded(inner, requests=ScheduledRequest([8], [0.25])).start(grid, model, num_rounds=1)
     sent = [gradients_of(message, i) for i, message in enumerate(by_node(grid.sent))]
     mean = np.mean([arrays["w"].numpy() for arrays in sent], axis=0, dtype=np.float64)
     assert result.arrays["w"].numpy() == pytest.approx(MODEL["w"] - 0.25 * mean, rel=1e-6)
@@ -540,7 +540,7 @@ def test_fedsgd_takes_the_step_that_requests_choose(grid: MemoryGrid, model: Arr
 
 def test_a_budget_ends_the_training(grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:
     evaluations: list[int] = []
-    strategy = rewarded(FedSGD(), requests=budget_request(AffineCost(1, 1), budget=90))
+    strategy = rewarded(FedSGD(), requests=BudgetRequest(AffineCost(1, 1), budget=90))
     strategy.start(grid, model, num_rounds=50, evaluate_fn=lambda number, _: evaluations.append(number))
     played = ledger.rounds("run")
     assert 1 <= len(played) < 20
@@ -605,7 +605,7 @@ def test_flat_pay_pays_everybody_who_sends(
     ("changes", "complaint"),
     [
         ({"strategy": object()}, "`strategy` must be one of flwr.serverapp.strategy"),
-        ({"requests": noise_scale_request(AffineCost(1, 1))}, "`requests` that learn need gradients"),
+        ({"requests": NoiseScaleRequest(AffineCost(1, 1))}, "`requests` that learn need gradients"),
         ({"run": ""}, "a run's name"),
         ({"liability": "none"}, "`liability` must be"),
     ],
@@ -660,6 +660,6 @@ def test_what_is_paid_is_logged(
 
 
 def test_requests_and_ledgers_may_be_given_by_path(grid: MemoryGrid, model: ArrayRecord, ledger: Ledger) -> None:
-    strategy = Rewarded(FedAvg(), mechanism=RULE, requests=fixed_request(2, 0.1), run="path", ledger=ledger.where)
+    strategy = Rewarded(FedAvg(), mechanism=RULE, requests=FixedRequest(2, 0.1), run="path", ledger=ledger.where)
     strategy.start(grid, model, num_rounds=1)
     assert ledger.rounds("path")[0].request == 2

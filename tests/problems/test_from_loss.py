@@ -11,7 +11,7 @@ import pytest
 from guerdon import AffineCost, OutputAgreement
 from guerdon.agents import Cooperative
 from guerdon.problems import FromLoss, Problem, from_loss, logistic_regression
-from guerdon.requests import fixed_request
+from guerdon.requests import FixedRequest
 from guerdon.simulation import simulate
 from tests.problems.data import CORNERS, labelled, log_loss, network_loss, start_network
 
@@ -90,7 +90,7 @@ def test_a_network_learns_in_a_simulation() -> None:
     """Exclusive or, which no linear model can tell, by four agents' stochastic gradients; all are paid their cost."""
     rule = OutputAgreement(AffineCost(1, 1))
     agents = [Cooperative()] * 4
-    history = simulate(network(), agents, rule, fixed_request(4, 0.2), rounds=300, repetitions=8)
+    history = simulate(network(), agents, rule, FixedRequest(4, 0.2), rounds=300, repetitions=8)
     losses = history.metrics["loss"]
     assert losses.shape == (8, 301)
     assert np.unique(losses[:, 0]).size == 8  # every repetition begins with its own weights

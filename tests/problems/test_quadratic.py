@@ -11,7 +11,7 @@ from guerdon import FlatPay, PowerCost
 from guerdon.agents import Cooperative
 from guerdon.problems import noisy_quadratic
 from guerdon.problems.quadratic import Numbers
-from guerdon.requests import fixed_request
+from guerdon.requests import FixedRequest
 from guerdon.simulation import simulate
 from tests.problems.draws import draw
 from tests.support.means import mean
@@ -49,7 +49,7 @@ def test_its_numbers_are_never_moved() -> None:
 def test_the_signal_follows_the_exact_recursion() -> None:
     """‖m'‖² = ‖m‖²(1 − ηL)² + (ηL)²σ²/(nν), in the mean: what `fit_pilot` is built on."""
     nu, step, agents, rounds = 4, 0.6, 5, 6
-    policy, cost = fixed_request(nu, step), PowerCost(1, 1)
+    policy, cost = FixedRequest(nu, step), PowerCost(1, 1)
     history = simulate(PROBLEM, [Cooperative()] * agents, FlatPay(cost), policy, rounds, 4000)
     moved, expected = step * NUMBERS.curvature, NUMBERS.signal
     for t in range(1, rounds + 1):

@@ -7,7 +7,7 @@ from guerdon import AffineCost, BalancedVariance, EstimatedVariance, FlatPay, Ge
 from guerdon.agents import Fixed
 from guerdon.mechanisms import Mechanism
 from guerdon.problems import linear_regression
-from guerdon.requests import scheduled_request
+from guerdon.requests import ScheduledRequest
 from guerdon.simulation import History, TrueVariance, engine, simulate
 
 COST = AffineCost(1, 1)
@@ -44,7 +44,7 @@ def train(
     """Return the history of agents who always use `sizes`."""
     options = {"repetitions": REPETITIONS} | options
     agents = [Fixed(size) for size in sizes]
-    policy = scheduled_request(requests, steps)
+    policy = ScheduledRequest(requests, steps)
     problem = linear_regression(DIM, distance, LARGEST)
     return simulate(problem, agents, rules, policy, ROUNDS, seed=seed, **options)
 

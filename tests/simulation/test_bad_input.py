@@ -8,7 +8,7 @@ import pytest
 from guerdon import OutputAgreement, gather
 from guerdon.agents import Cooperative, learning
 from guerdon.problems import linear_regression
-from guerdon.requests import fixed_request, scheduled_request
+from guerdon.requests import FixedRequest, ScheduledRequest
 from guerdon.simulation import Stop, TrueVariance, simulate
 from tests.simulation.setting import COST, DIM, DISTANCE, LARGEST, NU, RULES, STEP, compilations
 
@@ -18,7 +18,7 @@ def refused(**change: Any) -> None:
         "problem": linear_regression(DIM, DISTANCE, LARGEST),
         "agents": [Cooperative()] * 3,
         "mechanism": RULES["known"],
-        "requests": fixed_request(NU, STEP),
+        "requests": FixedRequest(NU, STEP),
         "rounds": 2,
         "repetitions": 2,
     }
@@ -36,9 +36,9 @@ def refused(**change: Any) -> None:
         ({"mechanism": {}}, ValueError, "`agents` and `mechanism` must not be empty"),
         ({"chunk": 0}, ValueError, "`chunk` must be a positive integer, got 0"),
         ({"chunk": 1.5}, TypeError, "`chunk` must be a positive integer, got 1.5"),
-        ({"requests": fixed_request(17, STEP)}, ValueError, r"at most the problem's `max_batch` \(16\), got 17"),
+        ({"requests": FixedRequest(17, STEP)}, ValueError, r"at most the problem's `max_batch` \(16\), got 17"),
         (
-            {"requests": scheduled_request([8, 64, 8], [0.1] * 3)},
+            {"requests": ScheduledRequest([8, 64, 8], [0.1] * 3)},
             ValueError,
             r"`requests` must ask for at most the problem's `max_batch` \(16\), got 64",
         ),
@@ -72,9 +72,9 @@ def test_a_goal_has_one_bound(bounds: dict[str, float]) -> None:
 def test_a_later_request_that_is_never_made_may_be_larger() -> None:
     """Only the rounds that are played count, here two."""
     with pytest.raises(ValueError, match="got 64"):
-        refused(requests=scheduled_request([8, 64], [0.1] * 2))
+        refused(requests=ScheduledRequest([8, 64], [0.1] * 2))
     with pytest.raises(ValueError, match="`chunk`"):  # got past the requests
-        refused(requests=scheduled_request([8, 8, 64], [0.1] * 3), chunk=0)
+        refused(requests=ScheduledRequest([8, 8, 64], [0.1] * 3), chunk=0)
 
 
 def test_the_true_variance_is_known_only_in_a_simulation() -> None:

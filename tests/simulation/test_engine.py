@@ -12,10 +12,9 @@ from guerdon import AffineCost, PowerCost
 from guerdon.agents import Cooperative, Declining, Fixed, best_responding, learning, scale
 from guerdon.problems import linear_regression
 from guerdon.problems.linear_regression import expected_errors
-from guerdon.requests import fixed_request, scheduled_request
+from guerdon.requests import FixedRequest, ScheduledRequest
 from guerdon.simulation import History, engine, simulate
 from guerdon.simulation.engine import repetition_key, round_keys
-from guerdon.simulation.reference import minibatches, reference
 from tests.simulation.setting import (
     AGENTS,
     ALONE,
@@ -38,6 +37,7 @@ from tests.simulation.setting import (
     train,
 )
 from tests.support.means import Mean, mean
+from tests.support.training_oracle import minibatches, reference
 
 SURE = 4.0  # standard errors; with some hundred means tested here a false alarm has a chance below 1 in 100
 
@@ -115,7 +115,7 @@ def in_double_precision() -> Any:
         problem = linear_regression(DIM, DISTANCE, LARGEST)
         agents = [Fixed(size) for size in MIXED]
         rules = {name: RULES[name] for name in ("known", "estimated", "balanced")}
-        return problem, simulate(problem, agents, rules, scheduled_request(CHANGING, STEPS), ROUNDS, 3, seed=5)
+        return problem, simulate(problem, agents, rules, ScheduledRequest(CHANGING, STEPS), ROUNDS, 3, seed=5)
 
 
 @jax.jit
@@ -132,7 +132,7 @@ def test_it_agrees_with_the_reference_on_the_same_draws(rule: str) -> None:
     with jax.enable_x64(True):
         for repetition in (0, 2):
             key = repetition_key(5, jnp.asarray(repetition))
-            steps = np.asarray(scheduled_request(CHANGING, STEPS).steps, dtype=np.float64)
+            steps = np.asarray(ScheduledRequest(CHANGING, STEPS).steps, dtype=np.float64)
             run = reference(
                 lambda model, size, t, k: gradient(problem, model, size, key, t, k),  # noqa: B023
                 np.zeros(DIM),
@@ -286,7 +286,7 @@ def test_agents_of_mixed_kinds_keep_their_order() -> None:
     """The same batch sizes chosen by agents of three kinds, interleaved, give the same numbers, agent by agent."""
     honest = scale(1.0, chooser=Fixed(16))
     agents = [Fixed(1), Cooperative(), Fixed(2), honest, Cooperative(), Fixed(4)]
-    policy = scheduled_request((NU,) * ROUNDS, (STEP,) * ROUNDS)
+    policy = ScheduledRequest((NU,) * ROUNDS, (STEP,) * ROUNDS)
     mixed = simulate(linear_regression(DIM, DISTANCE, LARGEST), agents, ALONE, policy, ROUNDS, HALF)
     plain = train((1, NU, 2, 16, NU, 4), rules=ALONE, repetitions=HALF)
     np.testing.assert_array_equal(mixed.batch_sizes, plain.batch_sizes)
@@ -319,7 +319,7 @@ def crowd() -> History:
         Fixed(7),
     ]
     problem = linear_regression(DIM, DISTANCE, LARGEST)
-    return simulate(problem, agents, RULES["known"], fixed_request(NU, 0.1), LONG, 60, seed=3)
+    return simulate(problem, agents, RULES["known"], FixedRequest(NU, 0.1), LONG, 60, seed=3)
 
 
 def test_every_kind_of_agent_does_what_it_says() -> None:

@@ -12,9 +12,9 @@ import pytest
 from guerdon import AffineCost, InformationPay, OutputAgreement
 from guerdon.agents import Agent, Cooperative, Fixed, Portion, Reporting, garbage, zero
 from guerdon.broadcasts import Dither
-from guerdon.predictions import Extrapolation, LastAggregate, Prediction, RunningMean, ZeroPrediction
+from guerdon.predictions import Extrapolation, Prediction, RunningMean, ZeroPrediction
 from guerdon.problems import linear_regression
-from guerdon.requests import budget_request, fixed_request, noise_scale_request, scheduled_request
+from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, ScheduledRequest
 from guerdon.simulation import History, simulate
 from guerdon.simulation.engine import repetition_key, round_keys
 from guerdon.trees import register
@@ -29,7 +29,6 @@ STEPS = (0.1, 0.05, 0.1, 0.2, 0.05, 0.1, 0.0, 0.1, 0.1, 0.1)
 SIZES = (8, 4, 16, 8, 8, 0, 8)  # the last but one declines
 PREDICTIONS: dict[str, Prediction] = {
     "zero": ZeroPrediction(),
-    "last": LastAggregate(),
     "running": RunningMean(),
     "extrapolated": Extrapolation(),
 }
@@ -64,7 +63,7 @@ def as_sent(agent: int, turn: int, gradient: Any) -> Any:
 def run(name: str, dither: Dither | None) -> Any:
     """Return the problem and the history, in 64 bits where they are on."""
     problem = linear_regression(DIM, DISTANCE, LARGEST)
-    rule, policy = InformationPay(COST, doubt=2.0), scheduled_request(REQUESTS, STEPS)
+    rule, policy = InformationPay(COST, doubt=2.0), ScheduledRequest(REQUESTS, STEPS)
     options: Any = {"prediction": PREDICTIONS[name], "dither": dither}
     return problem, simulate(problem, AGENTS, rule, policy, ROUNDS, 12, 3, **options)
 
@@ -104,7 +103,7 @@ def test_it_agrees_with_the_loops_on_the_same_draws(name: str, dithered: str) ->
                 np.zeros(DIM),
                 [ALL_SIZES] * ROUNDS,
                 REQUESTS,
-                np.asarray(scheduled_request(REQUESTS, STEPS).steps, dtype=np.float64).tolist(),
+                np.asarray(ScheduledRequest(REQUESTS, STEPS).steps, dtype=np.float64).tolist(),
                 oracle.InformationOracle(COST, len(AGENTS), doubt=2.0),
                 oracle.PREDICTIONS[name],
                 None if dither is None else _dither_oracle(dither, key),
@@ -131,7 +130,7 @@ def _dither_oracle(dither: Dither, key: Any) -> oracle.DitherOracle:
 def plain(**options: Any) -> History:
     problem, rules = linear_regression(DIM, DISTANCE, LARGEST), {"balanced": OutputAgreement(COST)}
     agents = [Fixed(size) for size in SIZES]
-    return simulate(problem, agents, rules, scheduled_request(REQUESTS, STEPS), ROUNDS, 20, 1, **options)
+    return simulate(problem, agents, rules, ScheduledRequest(REQUESTS, STEPS), ROUNDS, 20, 1, **options)
 
 
 OLD_ERRORS = [0.091962032, 0.059864357, 0.065210775]
@@ -162,7 +161,7 @@ def dithered(**options: Any) -> History:
     problem = linear_regression(DIM, DISTANCE, LARGEST)
     agents, rule = [*[Cooperative()] * 5, zero()], InformationPay(COST)
     given: Any = {"prediction": RunningMean(), "dither": Dither(0.5, COST)} | options
-    return simulate(problem, agents, rule, fixed_request(8, 0.05), ROUNDS, 12, 7, **given)
+    return simulate(problem, agents, rule, FixedRequest(8, 0.05), ROUNDS, 12, 7, **given)
 
 
 @pytest.mark.slow
@@ -197,11 +196,11 @@ def test_a_dither_needs_pairs_of_rounds(rounds: int) -> None:
         ValueError, match=f"`rounds` must be even under a dither, which steps once in two rounds, got {rounds}"
     ):
         simulate(
-            problem, [Cooperative()] * 3, InformationPay(COST), fixed_request(8, 0.1), rounds, 2, dither=Dither(1.0)
+            problem, [Cooperative()] * 3, InformationPay(COST), FixedRequest(8, 0.1), rounds, 2, dither=Dither(1.0)
         )
 
 
-@pytest.mark.parametrize("policy", [noise_scale_request(COST, max_batch=16), budget_request(COST, 100.0, max_batch=16)])
+@pytest.mark.parametrize("policy", [NoiseScaleRequest(COST, max_batch=16), BudgetRequest(COST, 100.0, max_batch=16)])
 def test_a_dither_needs_requests_that_do_not_learn(policy: Any) -> None:
     problem = linear_regression(DIM, DISTANCE, LARGEST)
     with pytest.raises(ValueError, match="`requests` must be fixed or scheduled under a dither"):
@@ -216,11 +215,11 @@ def test_followers_draw_the_samples_of_their_leader() -> None:
     problem = linear_regression(DIM, DISTANCE, LARGEST)
     agents = [Reporting(Portion(1.0), leader=0)] * 4
     rules = {"information": InformationPay(COST), "balanced": OutputAgreement(COST)}
-    history = simulate(problem, agents, rules, fixed_request(8, 0.05), 4, 5)
+    history = simulate(problem, agents, rules, FixedRequest(8, 0.05), 4, 5)
     assert (history.variance == 0).all()
     for reward in history.rewards.values():
         assert (reward == 0).all()
-    own = simulate(problem, [Reporting(Portion(1.0))] * 4, rules, fixed_request(8, 0.05), 4, 5)
+    own = simulate(problem, [Reporting(Portion(1.0))] * 4, rules, FixedRequest(8, 0.05), 4, 5)
     assert (own.variance > 0).all()
     np.testing.assert_allclose(own.rewards["balanced"].sum(axis=2), 4 * COST(8), rtol=1e-4)
 
@@ -230,7 +229,7 @@ def test_copies_are_seen_and_not_paid() -> None:
     """Two who draw the same samples send the same; the others are paid as if they were absent."""
     problem = linear_regression(DIM, DISTANCE, LARGEST)
     agents = [*[Cooperative()] * 4, *[Reporting(Portion(1.0), leader=4)] * 2]
-    history = simulate(problem, agents, InformationPay(COST), fixed_request(8, 0.05), 10, 200)
+    history = simulate(problem, agents, InformationPay(COST), FixedRequest(8, 0.05), 10, 200)
     assert not history.rewards["reward"][:, :, 4:].any()
     others = mean(history.utilities["reward"][:, :, :4].mean(axis=(1, 2)))
     assert abs(others.z(0.0)) < SURE
@@ -242,7 +241,7 @@ def test_copies_are_seen_and_not_paid() -> None:
 
 @pytest.mark.slow
 def test_what_is_not_trusted_does_not_reach_the_model() -> None:
-    problem, policy = linear_regression(DIM, DISTANCE, LARGEST), fixed_request(8, 0.02)
+    problem, policy = linear_regression(DIM, DISTANCE, LARGEST), FixedRequest(8, 0.02)
     with_garbage = [*[Cooperative()] * 7, garbage(1e6)]
     history, clean = (
         simulate(problem, agents, InformationPay(COST), policy, 30, 30)
@@ -264,7 +263,7 @@ def test_sending_the_prediction_is_what_it_says() -> None:
     def paid(cheat: Agent, prediction: Prediction) -> Any:
         agents = [cheat, *[Cooperative()] * 6]
         rule = InformationPay(COST)
-        return simulate(problem, agents, rule, fixed_request(8, 0.1), 6, 4, prediction=prediction).rewards["reward"]
+        return simulate(problem, agents, rule, FixedRequest(8, 0.1), 6, 4, prediction=prediction).rewards["reward"]
 
     np.testing.assert_array_equal(paid(sender, ZeroPrediction()), paid(zero(), ZeroPrediction()))
     assert not np.array_equal(paid(sender, RunningMean()), paid(zero(), RunningMean()))

@@ -11,20 +11,20 @@ import pytest
 from guerdon import AffineCost, FlatPay, GenieAided, OutputAgreement
 from guerdon.agents import Declining
 from guerdon.problems import linear_regression
-from guerdon.requests import Requests, budget_request, noise_scale_request, scheduled_request
+from guerdon.requests import BudgetRequest, NoiseScaleRequest, Requests, ScheduledRequest
 from guerdon.simulation import Stop, TrueVariance, simulate
 from guerdon.simulation.engine import repetition_key, round_keys
-from guerdon.simulation.reference import reference_policy
 from tests.simulation.setting import compilations
+from tests.support.training_oracle import reference_policy
 
 COST = AffineCost(1, 1)
 RULE = OutputAgreement(COST)
 AGENTS, DIM, LARGEST, ROUNDS = 6, 10, 32, 25
 PROBLEM = linear_regression(DIM, 10.0, LARGEST)
 POLICIES: dict[str, Requests] = {
-    "noise scale": noise_scale_request(COST, LARGEST),
-    "budget": budget_request(COST, 600.0, LARGEST),
-    "scheduled": scheduled_request([8, 4, 2], [0.2, 0.1, 0.05]),
+    "noise scale": NoiseScaleRequest(COST, LARGEST),
+    "budget": BudgetRequest(COST, 600.0, LARGEST),
+    "scheduled": ScheduledRequest([8, 4, 2], [0.2, 0.1, 0.05]),
 }
 
 
@@ -110,9 +110,9 @@ def test_a_budget_and_a_goal_go_together() -> None:
 
 
 def test_another_budget_or_guess_needs_no_new_compilation() -> None:
-    run(budget_request(COST, 600.0, LARGEST))
+    run(BudgetRequest(COST, 600.0, LARGEST))
     before = compilations()
-    run(budget_request(COST, 500.0, LARGEST, curvature=3.0))
+    run(BudgetRequest(COST, 500.0, LARGEST, curvature=3.0))
     assert compilations() == before
 
 

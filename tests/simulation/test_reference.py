@@ -10,9 +10,9 @@ import pytest
 
 from guerdon import AffineCost, PowerCost
 from guerdon.costs import Cost
-from guerdon.simulation.reference import minibatches, reference
 from tests.support.means import mean
 from tests.support.paper_oracle import PaperRule
+from tests.support.training_oracle import minibatches, reference
 
 SURE = 4.0
 COST = AffineCost(1, 1)

@@ -9,7 +9,7 @@ import pytest
 
 from guerdon.agents import Cooperative, Fixed
 from guerdon.problems import linear_regression, logistic_regression
-from guerdon.requests import fixed_request
+from guerdon.requests import FixedRequest
 from guerdon.simulation import History, Stop, engine, simulate
 from tests.problems.data import labelled
 from tests.simulation.setting import AGENTS, DIM, DISTANCE, LARGEST, NU, ROUNDS, RULES, compilations, train
@@ -24,7 +24,7 @@ def stopping(size: int, step: float, rounds: int = 70, distance: float = DISTANC
         linear_regression(DIM, distance, LARGEST),
         [Fixed(size)] * AGENTS,
         RULES["known"],
-        fixed_request(NU, step),
+        FixedRequest(NU, step),
         rounds,
         STOPPING,
         stop=Stop("error", at_most=GOAL),
@@ -99,7 +99,7 @@ def test_a_goal_reached_before_training_needs_no_round() -> None:
 def test_a_run_stops_at_an_accuracy() -> None:
     problem = logistic_regression(*labelled(300, seed=0), *labelled(200, seed=1), max_batch=LARGEST)
     goal = Stop("accuracy", at_least=0.8)
-    history = simulate(problem, [Cooperative()] * 4, RULES["known"], fixed_request(4, 0.2), 40, 100, stop=goal)
+    history = simulate(problem, [Cooperative()] * 4, RULES["known"], FixedRequest(4, 0.2), 40, 100, stop=goal)
     reached = history.metrics["accuracy"] >= 0.8
     assert reached[:, -1].mean() > 0.9
     assert 0 < history.rounds_played.mean() < 20

@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from guerdon import AffineCost, InformationPay, gather
-from guerdon.evidence import products, shortening
+from guerdon import AffineCost, FixedRequest, InformationPay
+from guerdon.audit import first_pairs, watch_pairs, widened
 from guerdon.ledger import Ledger
 from guerdon.mechanisms import Mechanism, padded
+from guerdon.products import multiply
+from guerdon.server import Ask, Server
 from guerdon.verdicts import Played
 
 COST = AffineCost(1, 1)
@@ -48,18 +50,13 @@ class Training:
             reports[agent] = cheat(self.prediction, true, reports[agent], self.number, self.rng)
         here = self.rng.random(self.agents) < self.present
         here[:3] = True
-        state = padded(self.rule.init(self.agents), self.state)
-        evidence = self._gather(state, reports, here)
-        payments, self.state = self.rule.pay(state, evidence, here, REQUEST)
-        return Played(self.rule, evidence, here, REQUEST), payments, reports
-
-    def _gather(self, state: Any, reports: Any, here: Any) -> Any:
-        if not isinstance(self.rule, InformationPay):
-            return gather(reports, here)
-        seen = gather(reports, here, self.prediction)
-        factors = shortening(seen.length, seen.counted, self.rule.limit)
-        short = self.prediction + factors[:, None] * (reports - self.prediction)
-        return gather(short, here, self.prediction, self.rule.reference(state, here))
+        server = Server(self.rule, FixedRequest(REQUEST, 0.1))
+        known = server.init(self.prediction, self.agents)
+        known = known._replace(rule=padded(known.rule, self.state), pairs=first_pairs(self.agents))
+        ask = Ask(self.prediction, REQUEST, self.prediction, self.prediction)
+        payments, found, after = server.pay(known, ask, reports, here)
+        self.state = after.rule
+        return Played(self.rule, found.evidence, here, REQUEST), payments, reports
 
 
 def played(rounds: int, agents: int, cheats: dict[int, Cheat] | None = None, **settings: Any) -> list[Played]:
@@ -96,7 +93,6 @@ def record_more(
     hold: bool = True,
 ) -> None:
     """Record further rounds of a training; names added at the end join."""
-    from guerdon.audit import first_pairs, watch_pairs
     from guerdon.verdicts import held_back
 
     training.agents = len(names)
@@ -106,7 +102,8 @@ def record_more(
         one, payments, reports = training.play(cheats)
         if copies:
             reports[-1] = reports[0]
-        pairs = watch_pairs(pairs, products(reports, one.participating, training.prediction), one.evidence.counted)
+        products = multiply(reports, one.participating, training.prediction)
+        pairs = watch_pairs(widened(pairs, len(names)), products.inner, one.evidence.counted)
         ledger.record_round(
             run, training.number, REQUEST, payments, one.evidence, agents=names,
             held=held_back(payments.reward, COST, REQUEST) if hold else None,

@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from guerdon import AffineCost, InformationPay
+from guerdon import AffineCost, FixedRequest, InformationPay
 from guerdon.audit import BETS, TESTS, against_agents
 from guerdon.information import Knowledge
-from guerdon.simulation.paying import Round, settle
+from guerdon.server import Ask, Server
 
 COST = AffineCost(1, 1)
 NU, AGENTS = 8, 10
@@ -64,7 +64,6 @@ def _heavy_noise(seed: int, sizes: Any, shape: Shape) -> Any:
     return _normal_noise(seed, sizes, shape) * stretch[..., None]
 
 
-NO_PROBLEM: Any = None  # information pay knows no more than a server can
 NOISE = {"normal": _normal_noise, "skewed": _skewed_noise, "heavy": _heavy_noise}
 
 
@@ -72,13 +71,15 @@ NOISE = {"normal": _normal_noise, "skewed": _skewed_noise, "heavy": _heavy_noise
 def _payer(rule: InformationPay) -> Any:
     """Return the compiled function of a state, v (repetitions, rounds, agents, dimensions) and who takes part."""
 
+    server = Server(rule, FixedRequest(NU, 0.1))
+
     def one_round(state: Any, sent: Any) -> Any:
         v, mask = sent
         prediction = jnp.full(v.shape[1], 3.0, v.dtype)
-        pairs = jnp.zeros((len(BETS), len(v), len(v)))  # nobody copies
-        played = Round(pairs, prediction + v, mask, jnp.asarray(NU), prediction, NO_PROBLEM, prediction)
-        settled = settle((rule,), (state,), played)
-        return settled.states[0], (settled.rewards[0], against_agents(settled.states[0].wealth))
+        begun = server.init(prediction, len(v))._replace(rule=state)  # nobody copies
+        ask = Ask(prediction, jnp.asarray(NU), prediction, prediction)
+        payments, _, after = server.pay(begun, ask, prediction + v, mask)
+        return after.rule, (payments.reward, against_agents(after.rule.wealth))
 
     def one_repetition(state: Any, v: Any, masks: Any) -> Any:
         return jax.lax.scan(one_round, state, (v, masks))[1]

@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from guerdon import AffineCost, OutputAgreement, fixed_request
+from guerdon import AffineCost, OutputAgreement, FixedRequest
 from guerdon.flower import Rewarded
 
 app = ServerApp()
@@ -28,7 +28,7 @@ def main(grid: Grid, context: Context) -> None:
         strategy = Rewarded(
             strategy,
             mechanism=OutputAgreement(AffineCost(1, 1)),
-            requests=fixed_request(8, step=0.1),
+            requests=FixedRequest(8, step=0.1),
             ledger=str(config["db"]),
             run=f"bench-{config['dimension']}",
         )

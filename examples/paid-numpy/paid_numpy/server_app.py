@@ -3,7 +3,7 @@
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
-from guerdon import AffineCost, OutputAgreement, noise_scale_request
+from guerdon import AffineCost, OutputAgreement, NoiseScaleRequest
 from guerdon.flower import FedSGD, Rewarded
 from paid_numpy.task import accuracy, make_model
 
@@ -18,7 +18,7 @@ def main(grid: Grid, context: Context) -> None:
     strategy = Rewarded(
         FedSGD(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes),
         mechanism=OutputAgreement(cost),
-        requests=noise_scale_request(cost, max_batch=int(config["max-samples"])),
+        requests=NoiseScaleRequest(cost, max_batch=int(config["max-samples"])),
         ledger=str(config["guerdon-db"]),
         run=str(config["guerdon-run"]),
         allow_anonymous=bool(config["anonymous"]),

@@ -4,7 +4,7 @@ from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from guerdon import AffineCost, OutputAgreement, fixed_request
+from guerdon import AffineCost, OutputAgreement, FixedRequest
 from guerdon.flower import Rewarded
 from paid_torch.task import accuracy, make_model
 
@@ -19,7 +19,7 @@ def main(grid: Grid, context: Context) -> None:
     strategy = Rewarded(
         FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes),
         mechanism=OutputAgreement(AffineCost(1, 1)),
-        requests=fixed_request(int(config["samples"]), step=float(config["learning-rate"])),
+        requests=FixedRequest(int(config["samples"]), step=float(config["learning-rate"])),
         ledger=str(config["guerdon-db"]),
         run=str(config["guerdon-run"]),
         allow_anonymous=bool(config["anonymous"]),

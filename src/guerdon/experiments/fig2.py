@@ -12,7 +12,7 @@ from guerdon.experiments.paper import AGENTS, COST, DIM, LARGEST, REQUEST, SIZES
 from guerdon.figures import GREY, SEQUENCE, draw_mean, legend, panels
 from guerdon.mechanisms import FlatPay
 from guerdon.problems.linear_regression import expected_errors, linear_regression, optimal_step
-from guerdon.requests import fixed_request
+from guerdon.requests import FixedRequest
 from guerdon.simulation import simulate
 
 ROUNDS = 40
@@ -24,7 +24,7 @@ def run(repetitions: int, seed: int) -> Experiment:
     problem = linear_regression(DIM, START, max_batch=LARGEST)
     errors: dict[int, Any] = {}
     for size in SIZES:
-        agents, requests = [Fixed(size)] * AGENTS, fixed_request(REQUEST, STEP)
+        agents, requests = [Fixed(size)] * AGENTS, FixedRequest(REQUEST, STEP)
         errors[size] = simulate(problem, agents, FlatPay(COST), requests, ROUNDS, repetitions, seed).metrics["error"]
     theory = {size: np.array(expected_errors(DIM, AGENTS, size, STEP, START, ROUNDS)) for size in SIZES}
     return Experiment(

@@ -14,7 +14,7 @@ from guerdon.experiments.paper import AGENTS, COST, DIM, LARGEST, REQUEST, RULES
 from guerdon.figures import BLUE, GREEN, GREY, NORMAL_95, ORANGE, RED, SEQUENCE, draw_mean, legend, panels
 from guerdon.game import MinibatchGame
 from guerdon.problems.linear_regression import linear_regression, optimal_step
-from guerdon.requests import fixed_request
+from guerdon.requests import FixedRequest
 from guerdon.simulation import History, simulate
 
 ROUNDS = 60
@@ -25,7 +25,7 @@ EXPECTED = {2: -15.0, 4: 1.0, 8: 9.0, 16: 13.0}  # known variance, exact (THEORY
 def run(repetitions: int, seed: int) -> Experiment:
     """Let agent 0 use 2, 4, 8 and 16 samples while the others cooperate; pay by all three rules at once."""
     problem = linear_regression(DIM, START, max_batch=LARGEST)
-    requests = fixed_request(REQUEST, optimal_step(DIM, AGENTS, REQUEST))
+    requests = FixedRequest(REQUEST, optimal_step(DIM, AGENTS, REQUEST))
     histories = {
         size: simulate(
             problem, [Fixed(size), *[Cooperative()] * (AGENTS - 1)], RULES, requests, ROUNDS, repetitions, seed

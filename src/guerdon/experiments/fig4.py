@@ -13,7 +13,7 @@ from guerdon.experiments.claims import Claim, Experiment, curve, exceeds, mean_o
 from guerdon.experiments.paper import AGENTS, COST, DIM, LARGEST, RULES, SIZES, START
 from guerdon.figures import GREY, SEQUENCE, draw_mean, legend, panels
 from guerdon.problems.linear_regression import expected_errors, linear_regression, optimal_step
-from guerdon.requests import fixed_request
+from guerdon.requests import FixedRequest
 from guerdon.simulation import History, Stop, simulate
 
 ROUNDS = 128
@@ -29,7 +29,7 @@ def run(repetitions: int, seed: int) -> Experiment:
             problem,
             agents,
             RULES,
-            fixed_request(nu, optimal_step(DIM, AGENTS, nu)),
+            FixedRequest(nu, optimal_step(DIM, AGENTS, nu)),
             ROUNDS,
             repetitions,
             seed,

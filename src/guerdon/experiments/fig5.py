@@ -15,7 +15,7 @@ from guerdon.experiments.paper import AGENTS, BALANCED, COST, ESTIMATED, LARGEST
 from guerdon.figures import GREY, SEQUENCE, draw_mean, legend, panels
 from guerdon.problems import logistic_regression
 from guerdon.problems.heart import HeartData, load_survey, prepare
-from guerdon.requests import fixed_request
+from guerdon.requests import FixedRequest
 from guerdon.simulation import History, Stop, simulate
 
 ROUNDS = 1024
@@ -33,7 +33,7 @@ def run(repetitions: int, seed: int) -> Experiment:
     )
     agents, stop = [Cooperative()] * AGENTS, Stop("accuracy", at_least=TARGET)
     histories = {
-        nu: simulate(problem, agents, RULES, fixed_request(nu, STEP), ROUNDS, repetitions, seed, stop=stop)
+        nu: simulate(problem, agents, RULES, FixedRequest(nu, STEP), ROUNDS, repetitions, seed, stop=stop)
         for nu in SIZES
     }
     return Experiment(

@@ -24,7 +24,7 @@ from guerdon.planning import fit_pilot, forecast, pilot_from_frame
 from guerdon.problems import Problem, from_loss, linear_regression, logistic_regression
 from guerdon.problems.heart import HeartData, load_survey, prepare
 from guerdon.problems.linear_regression import optimal_step
-from guerdon.requests import Requests, fixed_request, noise_scale_request
+from guerdon.requests import FixedRequest, NoiseScaleRequest, Requests
 from guerdon.simulation import History, Stop, simulate
 
 SIZES = (1, 2, 4, 8, 16, 32)
@@ -89,7 +89,7 @@ def run(repetitions: int, seed: int) -> Experiment:
     ]
     spent = {setting.name: _sweep(setting) for setting in settings}
     optima = {target: optimal_requests(DIM, AGENTS, COST, START, target, LARGEST) for target in TARGETS}
-    path = simulate(settings[0].problem, [Cooperative()] * AGENTS, BALANCED, noise_scale_request(COST, LARGEST), 100,
+    path = simulate(settings[0].problem, [Cooperative()] * AGENTS, BALANCED, NoiseScaleRequest(COST, LARGEST), 100,
                     repetitions, seed, stop=Stop("error", at_most=TARGETS[-1]))  # fmt: skip
     return Experiment(
         "planner",
@@ -138,12 +138,12 @@ def _network(data: HeartData) -> Problem:
 
 def _sweep(setting: Setting) -> list[Spent]:
     """Return what every policy paid."""
-    found = _play(setting, ADAPTIVE, 0, float("nan"), noise_scale_request(COST, setting.problem.max_batch))
+    found = _play(setting, ADAPTIVE, 0, float("nan"), NoiseScaleRequest(COST, setting.problem.max_batch))
     for nu in setting.sizes:
-        found += _play(setting, RULE, nu, float("nan"), noise_scale_request(COST, nu, min_batch=nu))
+        found += _play(setting, RULE, nu, float("nan"), NoiseScaleRequest(COST, nu, min_batch=nu))
         steps = setting.steps or (optimal_step(DIM, AGENTS, nu),)
         for step in steps:
-            found += _play(setting, STEP, nu, step, fixed_request(nu, step))
+            found += _play(setting, STEP, nu, step, FixedRequest(nu, step))
     return found
 
 

@@ -21,7 +21,7 @@ from guerdon.costs import AffineCost, Cost
 from guerdon.experiments.claims import Claim, Mean, exceeds, mean_over_repetitions
 from guerdon.experiments.paper import AGENTS, BALANCED, COST, DIM, START
 from guerdon.problems import linear_regression
-from guerdon.requests import Requests, noise_scale_request, scheduled_request
+from guerdon.requests import NoiseScaleRequest, Requests, ScheduledRequest
 from guerdon.simulation import History, simulate
 from guerdon.trees import register
 
@@ -76,10 +76,10 @@ def play(agent: Agent, requests: Requests, cost: Cost, repetitions: int, seed: i
 
 def steering(repetitions: int, seed: int) -> list[Gain]:
     """Return what each deviation gains, for an agent with the cost that the server believes, and for a cheaper one."""
-    adaptive = noise_scale_request(COST, LARGEST // 2)
+    adaptive = NoiseScaleRequest(COST, LARGEST // 2)
     honest = play(Once(0, 1.0), adaptive, COST, repetitions, seed)
     sizes = [int(nu) for nu in np.median(honest.request, axis=0)]
-    frozen = scheduled_request(sizes, [float(step) for step in np.median(honest.step, axis=0)])
+    frozen = ScheduledRequest(sizes, [float(step) for step in np.median(honest.step, axis=0)])
     gains: list[Gain] = []
     for words, cost in (("as believed", COST), ("a fifth less", CHEAP)):
         before = [_profit(play(Once(0, 1.0), policy, cost, repetitions, seed)) for policy in (adaptive, frozen)]
@@ -95,7 +95,7 @@ def steering(repetitions: int, seed: int) -> list[Gain]:
 
 def incentive_claims(repetitions: int, seed: int) -> list[Claim]:
     """Claim that in a single round of an adaptive training half and double the work both lose."""
-    adaptive = noise_scale_request(COST, LARGEST // 2)
+    adaptive = NoiseScaleRequest(COST, LARGEST // 2)
     honest = play(Once(ONCE, 1.0), adaptive, COST, repetitions, seed)
     claims: list[Claim] = []
     for words, share in (("half", 0.5), ("double", 2.0)):

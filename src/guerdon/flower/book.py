@@ -1,22 +1,20 @@
-"""A run's page in the ledger: who belongs to it, how far it is, what a round pays, and what each was told."""
+"""A run's page in the ledger: who belongs to it, how far it is, and what each node was last paid."""
 
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from flwr.app import MetricRecord
 
-from guerdon.evidence import Evidence
 from guerdon.flower.messages import Pay, Request
 from guerdon.flower.replies import Report
-from guerdon.information import InformationPay
 from guerdon.ledger import Ledger
 from guerdon.ledger.errors import RefusedError, UnavailableError
 from guerdon.ledger.money import LARGEST, MICRO
-from guerdon.mechanisms import Mechanism, Payments, Status, padded
+from guerdon.mechanisms import Mechanism, Payments, Status
+from guerdon.server import Settlement
 from guerdon.verdicts import held_back
 
 if TYPE_CHECKING:
@@ -30,19 +28,33 @@ Found = TypeVar("Found")
 log = logging.getLogger("flwr.guerdon")
 
 
-class Settled(NamedTuple):
-    """What a round pays, in the order of the run's agents: not recorded yet."""
+class Seats(NamedTuple):
+    """The agents of a run in their order, newcomers last, each with its report; None: it was not asked."""
+
+    accounts: list[str]
+    reports: list[Report | None]
+
+    @property
+    def sent(self) -> Any:
+        """Who sent something, usable or not."""
+        return np.array([report is not None and report.sent for report in self.reports], dtype=bool)
+
+    def notes(self) -> list[str]:
+        """Return what is to be said of each."""
+        return [NOT_ASKED if report is None else report.note for report in self.reports]
+
+
+class PaidRound(NamedTuple):
+    """A round that is settled, and not recorded yet."""
 
     request: Request
-    accounts: list[str]
-    payments: Payments
-    evidence: Evidence
-    state: Any  # of the mechanism, after the round
-    gradients: list[bytes | None]
-    signatures: list[bytes | None]
-    notes: list[str]
-    held: Any  # what of each reward goes to escrow
-    where: list[int | None]  # the report of each agent
+    seats: Seats
+    done: Settlement
+
+    @property
+    def payments(self) -> Payments:
+        """What each agent is paid."""
+        return self.done.payments
 
     @property
     def total(self) -> float:
@@ -57,7 +69,7 @@ class Settled(NamedTuple):
     @property
     def participants(self) -> int:
         """How many sent something that counts."""
-        return int(np.sum(self.evidence.counted))
+        return int(np.sum(self.done.evidence.counted))
 
     def metrics(self, own: MetricRecord | None, more: Mapping[str, float]) -> MetricRecord:
         """Return a strategy's metrics with the round's pay, and `more`, added."""
@@ -70,45 +82,30 @@ class Settled(NamedTuple):
         return paid
 
     def lines(self) -> list[str]:
-        """Return a line for each agent: what he gets, or why he gets nothing."""
+        """Return a line for each agent: what it gets, or why it gets nothing."""
         statuses = [Status(int(status)) for status in self.payments.status]
-        rows = zip(self.accounts, self.payments.reward, statuses, self.notes, strict=True)
+        rows = zip(self.seats.accounts, self.payments.reward, statuses, self.seats.notes(), strict=True)
         return [
             f"{name}: {reward:.6f} ({status.label}{f', {note}' if note else ''})" for name, reward, status, note in rows
         ]
 
 
-class _Round(NamedTuple):
-    """Who is in a round, in the order of the run's agents."""
-
-    accounts: list[str]
-    where: list[int | None]  # the report of each
-    sent: Any  # whether there was one
-    state: Any  # of the mechanism, before the round
-
-
-@dataclass
 class Book:
-    """The run in the ledger. `done` is the last round that is paid."""
+    """The run in the ledger. `done` is the last round that is paid, `roster` its agents."""
 
-    ledger: Ledger
-    run: str
-    mechanism: Mechanism
-    liability: str
-    escrow: bool = False  # whether the fixed part of the cost is held back
-
-    def __post_init__(self) -> None:
-        self.done, self.unit = 0, self.ledger.unit
-        self._roster: list[str] = []
-        self._state: Any = None
+    def __init__(self, ledger: Ledger, run: str, mechanism: Mechanism, liability: str, escrow: bool = False) -> None:
+        self.ledger, self.run, self.mechanism, self.liability = ledger, run, mechanism, liability
+        self.escrow = escrow  # whether the fixed part of the cost is held back
+        self.done, self.unit = 0, ledger.unit
+        self.roster: list[str] = []
         self._payslips: dict[str, Payslip] = {}
 
-    def open(self, *, resume: bool) -> dict[str, Any] | None:
-        """Take up what is recorded, and return the arrays saved with the last paid round; None if none is paid yet."""
-        self._roster = self.ledger.roster(self.run)
-        if self._roster:
+    def open(self, *, resume: bool) -> tuple[Any, dict[str, Any]] | None:
+        """Return the rule's state and the arrays saved with the last paid round; None if none is paid yet."""
+        self.roster = self.ledger.roster(self.run)
+        if self.roster:
             # Found as it was begun, or refused.
-            self.ledger.start_run(self.run, self._roster, self.mechanism, liability=self.liability)
+            self.ledger.start_run(self.run, self.roster, self.mechanism, liability=self.liability)
         found = self.ledger.resume(self.run)
         if found is None:
             return None
@@ -120,9 +117,8 @@ class Book:
         if "model" not in found.arrays:
             raise RefusedError(f"round {found.round} of run {self.run!r} was recorded without a model to continue from")
         self.done = found.round
-        self._state = found.state
         self._read_payslips()
-        return found.arrays
+        return found.state, found.arrays
 
     def pay_of(self, account: str) -> Pay | None:
         """Return what an account was paid for the last round, or None if it has no part in the run yet."""
@@ -131,72 +127,34 @@ class Book:
             return None
         return Pay(slip.round, slip.request, slip.status, slip.reward, slip.balance, self.unit, slip.why)
 
-    def trusted(self, reports: Sequence[Report]) -> Any:
-        """Tell with whose reports the others are compared, by what earlier rounds said: most rules trust everybody."""
-        if not isinstance(self.mechanism, InformationPay):
-            return np.ones(len(reports), dtype=bool)
-        round_ = self._round(reports)
-        usable = np.array([index is not None and reports[index].usable for index in round_.where], dtype=bool)
-        found = self.mechanism.reference(round_.state, usable)
-        trusted = {name for name, kept in zip(round_.accounts, found.tolist(), strict=True) if kept}
-        return np.array([report.member.account in trusted for report in reports], dtype=bool)
+    def seats(self, reports: Sequence[Report]) -> Seats:
+        """Return a round's reports in the order of the run's agents."""
+        asked = {report.member.account: report for report in reports}
+        accounts = [*self.roster, *sorted(set(asked) - set(self.roster))]
+        return Seats(accounts, [asked.get(name) for name in accounts])
 
-    def places(self, reports: Sequence[Report]) -> list[int | None]:
-        """Return where the run's agents have the sender of each report; None: nowhere yet."""
-        known = {name: place for place, name in enumerate(self._roster)}
-        return [known.get(report.member.account) for report in reports]
-
-    def settle(self, request: Request, reports: Sequence[Report], evidence: Evidence) -> Settled:
-        """Return what a round pays, given a report and evidence for each node that was asked."""
-        accounts, where, sent, state = self._round(reports)
-        spread = Evidence(*(_scattered(part, where) for part in evidence))
-        payments, state = self.mechanism.pay(state, spread, sent, request.request)
-        found = [None if index is None else reports[index] for index in where]
-        return Settled(
-            request, accounts, payments, spread, state,
-            gradients=[None if report is None else report.gradient for report in found],
-            signatures=[None if report is None else report.signature for report in found],
-            notes=[NOT_ASKED if report is None else report.note for report in found],
-            held=self._held(payments, request.request),
-            where=where,
-        )  # fmt: skip
-
-    def _round(self, reports: Sequence[Report]) -> "_Round":
-        """Return a round in the order of the run's agents, newcomers last."""
-        asked = {report.member.account: index for index, report in enumerate(reports)}
-        accounts = [*self._roster, *sorted(set(asked) - set(self._roster))]
-        where = [asked.get(name) for name in accounts]
-        sent = np.array([index is not None and reports[index].sent for index in where], dtype=bool)
-        return _Round(accounts, where, sent, padded(self.mechanism.init(len(accounts)), self._state))
-
-    def _held(self, payments: Payments, request: int) -> Any:
-        """Return what goes to escrow: of each reward the fixed part of the cost, h(ν) − ν·h'(ν), as far as it goes."""
-        if not self.escrow:
-            return np.zeros(len(payments.reward))
-        cost: Any = getattr(self.mechanism, "cost")  # noqa: B009 - every rule has one, the protocol does not say so
-        return held_back(payments.reward, cost, request)
-
-    def record(self, settled: Settled, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
+    def record(self, paid: PaidRound, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
         """Write a round into the ledger, with all that is needed to go on after it."""
-        _patiently(lambda: self._write(settled, metrics, checkpoint))
-        self._roster, self._state, self.done = settled.accounts, settled.state, settled.request.round
+        _patiently(lambda: self._write(paid, metrics, checkpoint))
+        self.roster, self.done = paid.seats.accounts, paid.request.round
         self._read_payslips()
 
-    def _write(self, settled: Settled, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
+    def _write(self, paid: PaidRound, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
         """Record a round; doing so twice changes nothing."""
-        if not self._roster:
-            self.ledger.start_run(self.run, settled.accounts, self.mechanism, liability=self.liability)
+        seats, request = paid.seats, paid.request
+        if not self.roster:
+            self.ledger.start_run(self.run, seats.accounts, self.mechanism, liability=self.liability)
         self.ledger.record_round(
             self.run,
-            settled.request.round,
-            settled.request.request,
-            settled.payments,
-            settled.evidence,
-            agents=settled.accounts,
-            gradients=settled.gradients,
-            signatures=settled.signatures,
-            notes=settled.notes,
-            held=settled.held,
+            request.round,
+            request.request,
+            paid.payments,
+            paid.done.evidence,
+            agents=seats.accounts,
+            gradients=[None if report is None else report.gradient for report in seats.reports],
+            signatures=[None if report is None else report.signature for report in seats.reports],
+            notes=seats.notes(),
+            held=held_back(paid.payments.reward, self.mechanism.cost, request.request) if self.escrow else None,
             metrics=metrics,
             checkpoint=checkpoint,
         )
@@ -218,8 +176,3 @@ def _patiently(call: Callable[[], Found]) -> Found:
             log.warning("The ledger cannot be reached, next attempt in %d s: %s", wait, error)
             time.sleep(wait)
     return call()
-
-
-def _scattered(values: Any, where: Sequence[int | None]) -> Any:
-    """Return the values of reports as values of accounts: zero where there is no report."""
-    return np.array([0 if index is None else values[index] for index in where], dtype=values.dtype)

@@ -19,7 +19,6 @@ class FedSGD(FedAvg):
     `requests` chooses the step of each round; on its own, `step` stays what it is. All other arguments are FedAvg's.
     Arrays of other than floating-point numbers stay as they are.
 
-    `along`, if set, is what the next step is taken along, in place of the mean; arrays that it does not name stay.
     """
 
     def __init__(self, step: float = 0.1, **options: Any) -> None:
@@ -27,7 +26,14 @@ class FedSGD(FedAvg):
         check_number("step", step, minimum=0)
         self.step = step
         self.current_arrays: ArrayRecord | None = None
-        self.along: Arrays | None = None
+        self._along: Arrays | None = None
+
+    def plan_step(self, model: ArrayRecord, step: float, along: Arrays | None) -> None:
+        """Say how the next step is taken: how far, and from which model, wherever the gradients were taken.
+
+        `along`, if given, takes the place of the replies' mean; arrays that it does not name stay.
+        """
+        self.current_arrays, self.step, self._along = model, step, along
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -46,7 +52,7 @@ class FedSGD(FedAvg):
             return None, None
         contents = [reply.content for reply in valid]
         gradients = [read_arrays(next(iter(content.array_records.values()))) for content in contents]
-        along, self.along = self.along, None
+        along, self._along = self._along, None
         moved: dict[str, Array] = {}
         for name, old in read_arrays(self.current_arrays).items():
             stays = old.dtype.kind != "f" or (along is not None and name not in along)

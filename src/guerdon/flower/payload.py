@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from guerdon.evidence import LARGEST, WIDEST
+from guerdon.blocks import LARGEST
 
 LONGEST_HEADER = 10_000
 TOO_LARGE = f"it holds a number that is not finite, or beyond {LARGEST:.0e}"
@@ -77,36 +77,6 @@ class Template(NamedTuple):
 def is_usable(array: np.ndarray) -> bool:
     """Tell whether all numbers are finite and small enough to compute with."""
     return bool((np.abs(array) <= LARGEST).all())  # NaN is not
-
-
-class Columns(Sequence[np.ndarray]):
-    """The arrays of several nodes as blocks of columns, one row per node, each put together when it is asked for."""
-
-    def __init__(self, rows: Sequence[Arrays], names: Sequence[str]) -> None:
-        self._flat = [{name: row[name].reshape(-1) for name in names} for row in rows]
-        self._blocks: list[tuple[str, int]] = [
-            (name, start) for name in names for start in range(0, rows[0][name].size, WIDEST)
-        ]
-
-    def __len__(self) -> int:
-        return len(self._blocks)
-
-    def __getitem__(self, index: Any) -> Any:
-        name, start = self._blocks[int(index)]
-        return np.stack([flat[name][start : start + WIDEST] for flat in self._flat])
-
-
-class Blocks(Sequence[np.ndarray]):
-    """The arrays of one model, cut like `Columns`."""
-
-    def __init__(self, arrays: Arrays, names: Sequence[str]) -> None:
-        self._columns = Columns([arrays], names)
-
-    def __len__(self) -> int:
-        return len(self._columns)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._columns[index][0]
 
 
 def mean(rows: Sequence[Arrays], name: str) -> np.ndarray:

@@ -74,34 +74,6 @@ def remind(strategy: Any, saved: Mapping[str, Any]) -> None:
             setattr(layer, name, value.item() if value.ndim == 0 else value)
 
 
-def flat_state(state: Any, prefix: str = "") -> dict[str, Any]:
-    """Return the arrays in a NamedTuple of arrays, lists of arrays and NamedTuples, by their paths."""
-    if _is_array(state):
-        return {prefix: np.asarray(state)}
-    parts = [flat_state(part, f"{prefix}.{name}" if prefix else name) for name, part in _members(state).items()]
-    return {name: array for part in parts for name, array in part.items()}
-
-
-def full_state(like: Any, arrays: Mapping[str, Any], prefix: str = "") -> Any:
-    """Return a state of the form of `like` with the arrays that `flat_state` returned; None if they are not of it."""
-    if not prefix and set(flat_state(like)) != set(arrays):
-        return None
-    if _is_array(like):
-        return arrays[prefix]
-    members = _members(like).items()
-    parts = [full_state(part, arrays, f"{prefix}.{name}" if prefix else name) for name, part in members]
-    return parts if isinstance(like, list) else type(like)(*parts)
-
-
-def _is_array(state: Any) -> bool:
-    return not isinstance(state, list) and not hasattr(state, "_asdict")
-
-
-def _members(state: Any) -> dict[str, Any]:
-    """Return the parts of a list or a NamedTuple by name."""
-    return {str(i): part for i, part in enumerate(state)} if isinstance(state, list) else state._asdict()  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-
-
 def saved_model(arrays: Mapping[str, Any], template: Template, run: str) -> ArrayRecord:
     """Return the model of a checkpoint in the app's own order, or raise if it is not the app's model."""
     if {name: array.shape for name, array in arrays.items()} != {k: kind.shape for k, kind in template.kinds.items()}:

@@ -51,7 +51,7 @@ class Report:
     def refuse(self, why: str) -> None:
         """Take it for sent, but not usable."""
         self.note, self.sent = _plain(why), True
-        self.let_go()
+        self.release()
 
     def replace(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Put other arrays into the reply; what is known of the one that was sent stays."""
@@ -64,7 +64,7 @@ class Report:
         }
         self.reply.content = RecordDict({**self.reply.content, name: ArrayRecord(changed)})
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Drop what was sent."""
         self.reply, self.arrays = None, {}
 

@@ -15,10 +15,10 @@ def numbers(prefix: str, metrics: MetricRecord | None) -> dict[str, float]:
     return {prefix + name: float(value) for name, value in found.items() if not isinstance(value, list)}
 
 
-def let_go(reports: Sequence[Report], replies: Sequence[Message]) -> None:
+def release_memory(reports: Sequence[Report], replies: Sequence[Message]) -> None:
     """Drop what the replies hold: the checkpoint needs the memory, and nobody else the replies."""
     for report in reports:
-        report.let_go()
+        report.release()
     for reply in replies:
         if reply.has_content():
             reply.content = RecordDict()

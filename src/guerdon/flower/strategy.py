@@ -12,38 +12,34 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from guerdon.arrays import check_choice
 from guerdon.broadcasts import Dither
-from guerdon.evidence import gather
 from guerdon.flower import recovery
-from guerdon.flower.book import Book, Settled
-from guerdon.flower.broadcast import Broadcast, check_terms
-from guerdon.flower.comparison import Comparison, Outlook, Terms, among, as_layers, compare
+from guerdon.flower.book import Book, PaidRound
 from guerdon.flower.fedsgd import FedSGD
 from guerdon.flower.messages import GRADIENTS, MODELS, PAY, REQUEST, Request, with_records
 from guerdon.flower.nodes import Member, MembersGrid
-from guerdon.flower.payload import Arrays, Columns, Template, is_finite, read_arrays
+from guerdon.flower.paying import PaidServer
+from guerdon.flower.payload import Template, is_finite, read_arrays
 from guerdon.flower.replies import Form, Report, Rules, agree, sort_evaluations, sort_replies
-from guerdon.flower.results import let_go, numbers, renumbered
-from guerdon.information import InformationPay, surprise
+from guerdon.flower.results import numbers, release_memory, renumbered
 from guerdon.ledger import Ledger
 from guerdon.ledger.checks import check_name
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.rules import describe
 from guerdon.ledger.tables import LIABILITIES
 from guerdon.mechanisms import Mechanism
-from guerdon.noise_scale import Recall, lengthen, recall
-from guerdon.predictions import Prediction, RunningMean
-from guerdon.requests import Outcome, Requests, for_agents
+from guerdon.predictions import Prediction
+from guerdon.requests import Requests
+from guerdon.server import Server
 
 log = logging.getLogger("flwr.guerdon")
 
-TOO_FAR = "it lies so far from all others that nobody else could be paid"
 SHOWN = 20  # nodes whose pay is logged one by one
 
 
 class Rewarded(Strategy):
     """Wraps a strategy so that every node is asked for ν samples, paid by how close its work lies to the others', once.
 
-        strategy = Rewarded(FedAvg(), mechanism=OutputAgreement(AffineCost(1, 1)), requests=fixed_request(16, 0.1),
+        strategy = Rewarded(FedAvg(), mechanism=OutputAgreement(AffineCost(1, 1)), requests=FixedRequest(16, 0.1),
                             ledger="guerdon.db", run="heart-2026")
         strategy.start(grid, initial_arrays, num_rounds=10)
 
@@ -81,22 +77,18 @@ class Rewarded(Strategy):
         describe(mechanism)
         layers = list(recovery.unwrap(strategy))
         self._steps: FedSGD | None = next((layer for layer in layers if isinstance(layer, FedSGD)), None)
-        check_terms(mechanism, requests, prediction, dither, steps=self._steps is not None)
-        self.strategy, self.mechanism, self.requests, self.run = strategy, mechanism, requests, run
+        sends = MODELS if self._steps is None else GRADIENTS
+        self.server = _check(Server(mechanism, requests, prediction, dither, sends))
+        self._server = PaidServer(self.server)
+        self.strategy, self.run = strategy, run
         self.allow_anonymous, self.require_signatures = allow_anonymous, require_signatures
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self._owns_ledger = self.ledger is not ledger
         self._weight: str | None = next((w for w in (getattr(x, "weighted_by_key", None) for x in layers) if w), None)
         self._book = Book(self.ledger, run, mechanism, liability, escrow)
-        informed = isinstance(mechanism, InformationPay)
-        self._outlook = Outlook(prediction or RunningMean()) if informed else None
-        self._broadcast = Broadcast(dither)
-        self._pairs: Any = None  # the bets against pairs of agents
         self._before = recovery.snapshot(strategy)
         self._template: Template | None = None
-        self._policy: Any = None  # the state of `requests`
-        self._trail: dict[str, np.ndarray] = {}
-        self._model, self._sent = ArrayRecord(), ArrayRecord()  # what the round began with, and what was sent of it
+        self._model = ArrayRecord()  # what the round began with
         self._asked: list[tuple[Metadata, Member]] = []
         self._request: Request | None = None  # of the current round; None where nobody is asked
         self._ended = False  # `requests` wants nothing more
@@ -109,12 +101,12 @@ class Rewarded(Strategy):
 
     def summary(self) -> None:
         """Log who is paid by which rule, then what the wrapped strategy says."""
-        rule, cost = describe(self.mechanism)
+        server = self.server
+        rule, cost = describe(server.mechanism)
         log.info("\t├──> Paid rounds of run %r, recorded in %s", self.run, self.ledger.where)
         log.info("\t│\t├── Rule: %s, cost %s", rule, cost)
-        if self._outlook is not None or self._broadcast.dither is not None:
-            known = self._outlook and self._outlook.prediction
-            log.info("\t│\t├── Prediction: %s, dither: %s", known, self._broadcast.dither)
+        if server.mechanism.wants_prediction or server.dither is not None:
+            log.info("\t│\t├── Prediction: %s, dither: %s", server.predictor, server.dither)
         log.info("\t│\t└── Nodes: %s", "anonymous ones too" if self.allow_anonymous else "with enrolled keys only")
         self.strategy.summary()
 
@@ -148,22 +140,16 @@ class Rewarded(Strategy):
         self._asked, self._model, self._request = [], arrays, None
         if self._ended:
             return []
-        self._sent = self._broadcast.place(arrays)
-        messages = list(self.strategy.configure_train(server_round + self._offset, self._sent, config, members))
+        sent = self._server.place(arrays)
+        messages = list(self.strategy.configure_train(server_round + self._offset, sent, config, members))
         if not messages:
             return []
-        if self._steps is not None:
-            self._steps.current_arrays = arrays  # it steps from the model, wherever the gradients were taken
-        if self._policy is None:
-            self._policy = self.requests.init(len(messages))
-        self._policy = for_agents(self._policy, len(messages))
-        request = int(self.requests.ask(self._policy, np.asarray(number - 1)))
+        request = self._server.request(sent, len(messages))
         if request < 1:
             log.info("Nothing more is asked for: run %r ends before round %d", self.run, number)
             self._ended = True
             return []
-        sends = MODELS if self._steps is None else GRADIENTS
-        self._request = Request(self.run, number, request, sends)
+        self._request = Request(self.run, number, request, self.server.sends)
         log.info("Round %d asks %d nodes for %d samples each", number, len(messages), request)
         self._address(messages, members, self._request)
         return messages
@@ -177,25 +163,21 @@ class Rewarded(Strategy):
         received = list(replies)
         rules = Rules(self._template.after(self._model), self._request, self._weight, self.require_signatures)
         reports = sort_replies(self._asked, received, rules)
-        terms = self._terms(reports)
-        settled, comparison = self._settle(self._request, reports, terms)
-        self._observe(reports, settled, comparison)
-        self._learn(settled, comparison, terms.origin)
+        paid = self._settle(self._request, reports)
         number, failure = server_round + self._offset, None
         arrays, metrics = None, None
         try:
-            arrays, metrics = self._aggregate(number, comparison.kept(reports))
+            arrays, metrics = self._aggregate(number, paid)
         except Exception as error:  # noqa: BLE001 - the work is done, and must be paid before the run ends
             failure = error
         told = numbers("", metrics) | self._evaluated
-        del comparison  # and with it what the replies hold
-        let_go(reports, received)
-        self._book.record(settled, told, self._checkpoint(self._model if arrays is None else arrays, number))
+        release_memory(reports, received)
+        self._book.record(paid, told, self._checkpoint(self._model if arrays is None else arrays, number))
         self._evaluated = {}
-        self._log(settled)
+        self._log(paid)
         if failure is not None:
             raise failure
-        return arrays, settled.metrics(metrics, self._broadcast.metrics())
+        return arrays, paid.metrics(metrics, self._server.metrics(paid))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -254,30 +236,17 @@ class Rewarded(Strategy):
     def _begin(self, arrays: ArrayRecord, *, resume: bool) -> ArrayRecord:
         """Take up the run where the ledger has it, and return the model to go on with."""
         self._template = Template.of(arrays)
-        saved = self._book.open(resume=resume)
-        if saved is None:
-            self._take_up(arrays, {})
+        self._server.begin(self._template, arrays)
+        found = self._book.open(resume=resume)
+        if found is None:
             return arrays
+        rule, saved = found
         recovery.check_resumable(self.strategy, self.run)
         model = recovery.saved_model(saved.get("model", {}), self._template, self.run)
         self._offset = int(saved["flower"]["round"])
-        self._policy = recovery.full_state(self.requests.init(1), saved.get("requests", {}))
-        self._trail = dict(saved.get("trail", {}))
+        self._server.resume(self._book.done, rule, saved)
         recovery.remind(self.strategy, saved.get("strategy", {}))
-        self._take_up(model, saved)
         return model
-
-    def _take_up(self, model: ArrayRecord, saved: dict[str, Any]) -> None:
-        """Take up what is publicly known of the run, and what is bet against pairs of its agents."""
-        self._broadcast.begin(self._names, model, saved.get("dither", {}))
-        if self._outlook is not None:
-            self._outlook.begin(self._names, model, saved.get("prediction", {}))
-        self._pairs = saved.get("audit", {}).get("pairs")
-
-    @property
-    def _names(self) -> list[str]:
-        """The arrays that are compared, in an order that no app can change between runs."""
-        return [] if self._template is None else sorted(self._template.compared)
 
     def _address(self, messages: list[Message], members: MembersGrid, request: Request | None) -> None:
         """Give every message its own records, and remember to whom it goes; its id is known once it is sent."""
@@ -297,41 +266,27 @@ class Rewarded(Strategy):
             self._asked.append((message.metadata, member))
         self._asked.sort(key=lambda asked: asked[1].account)  # whom a strategy samples first must not change any digit
 
-    def _origin(self) -> Arrays | None:
-        """Return what reports are compared around: what is expected of them, the model that was sent, or nothing."""
-        if self._outlook is not None:
-            return self._outlook.expected(self._sent, moves=self._steps is None)
-        return read_arrays(self._sent) if self._steps is None else None
-
-    def _terms(self, reports: list[Report]) -> Terms:
-        """Return what this round's reports are compared by."""
-        names = [] if self._template is None else self._template.compared
-        pairs = among(self._pairs, self._book.places(reports))
-        return Terms(names, self._origin(), self.mechanism, self._book.trusted, pairs)
-
-    def _settle(self, request: Request, reports: list[Report], terms: Terms) -> tuple[Settled, Comparison]:
-        """Return what the round pays, and for what; whoever would keep the others from being paid is refused."""
-        compared = compare(reports, terms)
+    def _settle(self, request: Request, reports: list[Report]) -> PaidRound:
+        """Return what the round pays; reports that cannot be used, alone or with the others, are refused."""
+        seats = self._book.seats(reports)
+        paid = self._server.settle(request, seats)
+        self._server.refuse(paid)
         usable = sum(report.usable for report in reports)
         self._form = agree(reports, self._form)
         if sum(report.usable for report in reports) < usable:
-            compared = compare(reports, terms)
-        compared.annotate(reports)
-        settled = self._book.settle(request, reports, compared.evidence)
-        if settled.is_payable:
-            return settled, compared
-        reports[int(np.argmax(compared.evidence.deviation))].refuse(TOO_FAR)
-        return self._settle(request, reports, terms)
+            paid = self._server.settle(request, seats)
+            self._server.refuse(paid)
+        self._server.accept()
+        return paid
 
-    def _aggregate(self, number: int, replies: list[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
+    def _aggregate(self, number: int, paid: PaidRound) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Return what the wrapped strategy makes of the replies; no model where there is none to compute with."""
+        replies = self._server.kept(paid)
+        if self._steps is not None:
+            self._steps.plan_step(self._model, float(paid.done.step), self._server.along(paid))
         if not replies:
             return None, None
-        try:
-            arrays, metrics = self.strategy.aggregate_train(number, replies)
-        finally:
-            if self._steps is not None:
-                self._steps.along = None
+        arrays, metrics = self.strategy.aggregate_train(number, replies)
         if arrays is not None and not is_finite(arrays):
             log.error("The strategy's new model holds NaN or infinity; the one before it stays")
             return None, metrics
@@ -341,60 +296,28 @@ class Rewarded(Strategy):
         """Return the grid as the wrapped strategy may see it."""
         return MembersGrid(grid, self._book.keys(), allow_anonymous=self.allow_anonymous, warned=self._warned)
 
-    def _observe(self, reports: list[Report], settled: Settled, compared: Comparison) -> None:
-        """Let `requests` learn from the round, and take the step it chooses where the strategy takes steps."""
-        request, evidence = settled.request.request, settled.evidence
-        recalled = Recall(np.zeros(()), np.zeros(()))
-        if self.requests.recalls and compared.reference.any():
-            aggregate = compared.mean(self._names)
-            trail = [self._trail.get(name, 0 * part) for name, part in zip(self._names, aggregate, strict=True)]
-            recalled = recall(trail, aggregate)
-            self._trail = dict(zip(self._names, lengthen(trail, aggregate), strict=True))
-            if self._outlook is not None:  # policies look at the reports as they came, and around nothing
-                rows = [report.arrays for report in reports if report.usable]
-                evidence = gather(Columns(rows, self._names), np.ones(len(rows), dtype=bool))
-        paid = np.asarray(float(settled.total))
-        step, self._policy = self.requests.observe(self._policy, Outcome(request, evidence, recalled, paid))
-        if self._steps is not None:
-            self._steps.step = float(step)
-
-    def _learn(self, settled: Settled, compared: Comparison, origin: Arrays | None) -> None:
-        """Learn what the round makes public, say what a step is taken along, and watch for pairs that agree too well.
-
-        A round in which nobody who is trusted sent anything usable says nothing.
-        """
-        self._pairs = compared.watch(self._pairs, settled.where)
-        if (self._outlook is None and self._broadcast.dither is None) or not compared.reference.any():
-            return
-        request, aggregate = settled.request.request, compared.mean(self._names)
-        if self._steps is None:
-            sent = as_layers(self._sent, self._names)
-            aggregate = [found - part for found, part in zip(aggregate, sent, strict=True)]
-        said = surprise(compared.evidence, compared.reference, request)
-        noise = said.variance, int(compared.reference.sum()) * request
-        predicted = None if origin is None or self._steps is None else [origin[name] for name in self._names]
-        seen = self._broadcast.observe(self._model, aggregate, predicted, noise, request)
-        if self._steps is not None:
-            self._steps.along = {} if seen is None else dict(zip(self._names, seen.aggregate, strict=True))
-        if seen is not None and self._outlook is not None:
-            self._outlook.learn(seen)
-
     def _checkpoint(self, model: ArrayRecord, number: int) -> dict[str, Any]:
         groups = {
             "flower": {"round": np.asarray(number)},
             "model": read_arrays(model),
-            "requests": recovery.flat_state(self._policy),
-            "trail": self._trail,
-            "prediction": {} if self._outlook is None else self._outlook.saved(),
-            "dither": self._broadcast.saved(),
-            "audit": {} if self._pairs is None else {"pairs": self._pairs},
             "strategy": recovery.changed(recovery.remembered(self.strategy), self._before),
+            **self._server.saved(),
         }
         return {name: group for name, group in groups.items() if group}
 
-    def _log(self, settled: Settled) -> None:
+    def _log(self, paid: PaidRound) -> None:
         unit = self._book.unit
-        log.info("Round %d pays %.6f %s to %d nodes", settled.request.round, settled.total, unit, settled.participants)
-        for line in settled.lines()[:SHOWN]:
+        log.info("Round %d pays %.6f %s to %d nodes", paid.request.round, paid.total, unit, paid.participants)
+        for line in paid.lines()[:SHOWN]:
             log.info("\t> %s", line)
-        self._broadcast.tell(self.mechanism, settled.request.request)
+        self._server.log_noise_scale(paid)
+
+
+def _check(server: Server) -> Server:
+    """Return a server whose prediction is looked at, or raise."""
+    if server.prediction is not None and not server.mechanism.wants_prediction:
+        raise ValueError(
+            f"`prediction` must be None with {type(server.mechanism).__name__}, which would not look at it; pay by "
+            "`InformationPay`, or leave the prediction out"
+        )
+    return server

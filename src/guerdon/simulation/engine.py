@@ -9,6 +9,7 @@ and policies are data to the compiled function; only what they are, and how many
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,20 +19,19 @@ import numpy as np
 
 from guerdon.agents import Agent, Learning, View
 from guerdon.arrays import Array, check_positive_integer
-from guerdon.audit import BETS, against_agents, bet, evidence_against, pair_scores
+from guerdon.audit import evidence_against
 from guerdon.broadcasts import Dither
 from guerdon.costs import Cost
-from guerdon.information import InformationPay
 from guerdon.mechanisms import Mechanism
-from guerdon.noise_scale import Recall, estimate_noise, lengthen, recall
-from guerdon.predictions import Prediction, Seen, ZeroPrediction
+from guerdon.noise_scale import estimate_noise
+from guerdon.predictions import Prediction, RunningMean
 from guerdon.problems import Problem
-from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Outcome, Requests, ScheduledRequest
+from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
+from guerdon.server import Ask, Server, ServerState, Settlement
 from guerdon.simulation.chunks import run_in_chunks
 from guerdon.simulation.history import History, Rounds, pad_rounds
-from guerdon.simulation.paying import Round, Settled, settle
 from guerdon.simulation.players import Players, by_kind, choose, learn, report, sort_by_kind
-from guerdon.simulation.terms import Stop
+from guerdon.simulation.terms import AtModel, Stop
 from guerdon.trees import register
 
 SEGMENT = 32  # rounds compiled as one scan where a stopping rule may end a run early
@@ -42,7 +42,7 @@ for _policy, _data in (
     (FixedRequest, ["batch_size", "step"]),
     (ScheduledRequest, ["batch_sizes", "steps"]),
     (NoiseScaleRequest, ["max_batch", "min_batch", "first", "curvature"]),
-    (BudgetRequest, ["rule", "budget"]),
+    (BudgetRequest, ["rule", "budget", "max_batch", "curvature"]),
 ):
     register(_policy, _data)
 
@@ -53,8 +53,12 @@ class _Setting(NamedTuple):
     mechanisms: tuple[Mechanism, ...]
     stop: Stop | None
     positions: tuple[tuple[int, ...], ...]  # which agents belong to each kind
-    prediction: Prediction
+    prediction: Prediction | None
     dither: Dither | None
+
+    def servers(self, requests: Requests) -> tuple[Server, ...]:
+        """Return a server for each rule; the first is the one that trains."""
+        return tuple(Server(rule, requests, self.prediction, self.dither) for rule in self.mechanisms)
 
 
 class _Data(NamedTuple):
@@ -63,6 +67,7 @@ class _Data(NamedTuple):
     problem: Problem
     kinds: tuple[Any, ...]  # agents of one kind, their numbers stacked: they are played together
     requests: Requests
+    joins: Array | None  # the round in which each agent joins; None: all are there from the start
 
     def players(self, setting: _Setting) -> Players:
         """Return the agents."""
@@ -76,12 +81,7 @@ class _Carry(NamedTuple):
     aggregate: Array  # the mean gradient of the last step
     origin: Array  # the model that it was taken at
     variance: Array  # σ² as the last round had it
-    predicting: Any  # the state of the prediction
-    dithering: Any  # and of the dither
-    states: tuple[Any, ...]  # one per mechanism
-    pairs: Array  # wealth of the bets against pairs of agents; empty where no rule audits
-    asking: Any  # the state of the policy
-    trail: Array  # of the mean gradients; all zeros where the policy does not look at it
+    servers: tuple[ServerState, ...]  # one per mechanism
     memories: tuple[Any, ...]  # one per kind of agent
     stopped: Array
     diverged: Array
@@ -100,6 +100,7 @@ def simulate(
     prediction: Prediction | None = None,
     dither: Dither | None = None,
     stop: Stop | None = None,
+    joins: Sequence[int] | None = None,
     chunk: int | None = None,
     progress: bool = False,
 ) -> History:
@@ -108,19 +109,24 @@ def simulate(
     `mechanism` is one payment rule, or several by name: then all are computed on the same gradients, and the first is
     the one that the agents are paid by and learn from. `costs` are what work really costs each agent (default: what
     the first mechanism believes). `prediction` is the server's public one of each gradient, which information pay
-    measures improvements on (default: none), and `dither` makes her broadcast beside the model, stepping once every two
-    rounds. After `stop` is reached a run does and pays nothing more. `chunk` repetitions run at
-    once; by default as many as fit in half a gigabyte. An interrupt (Ctrl-C) keeps the chunks that are finished.
+    measures improvements on (default: `RunningMean()` where a rule wants one), and `dither` makes the server broadcast
+    next to the model, stepping once every two rounds. After `stop` is reached a run does and pays nothing more. `joins`
+    gives the round (0 for the first) in which each agent joins, as one that nothing is known of. `chunk` repetitions
+    run at once; by default as many as fit in half a gigabyte. An interrupt (Ctrl-C) keeps the chunks that are finished.
     """
     rules: dict[str, Any] = dict(mechanism) if isinstance(mechanism, Mapping) else {"reward": mechanism}
     _check(problem, agents, rules, requests, stop, {"rounds": rounds, "repetitions": repetitions})
-    _check_dither(dither, requests, rounds)
+    Server(next(iter(rules.values())), requests, prediction, dither)  # raises where they do not fit each other
+    _check_rounds(dither, rounds)
     true_costs = _costs_per_agent(costs, rules, len(agents))
     positions, kinds = sort_by_kind(agents)
-    setting = _Setting(tuple(rules.values()), stop, positions, prediction or ZeroPrediction(), dither)
+    informed = any(rule.wants_prediction and not rule.wants_truth for rule in rules.values())
+    prediction = prediction or (RunningMean() if informed else None)
+    setting = _Setting(tuple(rules.values()), stop, positions, prediction, dither)
+    seats = None if joins is None else _check_joins(joins, len(agents))
     fitting = max(1, MEMORY // _bytes_per_repetition(problem, len(agents), len(rules), rounds))
     size = min(fitting if chunk is None else chunk, repetitions)
-    run = partial(_run, setting, _Data(problem, kinds, requests), rounds, seed, size)
+    run = partial(_run, setting, _Data(problem, kinds, requests, seats), rounds, seed, size)
     finished, interrupted = run_in_chunks(run, repetitions, size, progress)
     played = jax.tree.map(lambda *parts: np.concatenate(parts), *finished)
     return History.from_rounds(played, tuple(rules), true_costs, interrupted)
@@ -165,20 +171,18 @@ def _begin(setting: _Setting, data: _Data, keys: Array) -> tuple[_Carry, dict[st
         # A key of its own: one that splits further must not meet those of the rounds, which are folded from 0 on.
         model = data.problem.init(jax.random.fold_in(key, 2**31 - 1))
         model = jax.lax.convert_element_type(model, model.dtype)  # never weakly typed: one compilation for all segments
-        states = tuple(jax.tree.map(jnp.asarray, rule.init(num_agents)) for rule in setting.mechanisms)
+        servers = tuple(
+            jax.tree.map(lambda x: jnp.asarray(x, _type_of(x, model)), server.init(model, num_agents))
+            for server in setting.servers(data.requests)
+        )
+        if data.joins is not None:  # nobody is there before the round in which it joins
+            servers = tuple(state._replace(enrolled=0 * state.enrolled) for state in servers)
         everybody = jnp.arange(num_agents)
         memories = tuple(by_kind(data.players(setting), lambda agent, *_: agent.init(), data.kinds, everybody))
         metrics = data.problem.metrics(model)
         stopped = setting.stop.reached(metrics) if setting.stop else jnp.asarray(False)
-        asking = jax.tree.map(lambda x: jnp.asarray(x, _type_of(x, model)), data.requests.init(num_agents))
-        nothing = jnp.zeros_like(model)
-        predicting = setting.prediction.init(model)
-        dithering = setting.dither.init(model) if setting.dither else ()
-        never = jnp.asarray(False)
-        variance = data.problem.variance(model)
-        public = nothing, model, variance, predicting, dithering
-        pairs = jnp.zeros((len(BETS), num_agents, num_agents) if _audits(setting) else (0,))
-        carry = _Carry(model, *public, states, pairs, asking, nothing, memories, stopped, never)
+        variance, never = data.problem.variance(model), jnp.asarray(False)
+        carry = _Carry(model, jnp.zeros_like(model), model, variance, servers, memories, stopped, never)
         return carry, metrics
 
     return jax.vmap(begin)(keys)
@@ -206,104 +210,90 @@ def _play_round(
     """Play one round, in the paper's order: ask, choose, draw, report, pay, step."""
     players, problem = data.players(setting), data.problem
     choose_keys, draw_keys, report_keys = round_keys(key, round, players.number)
-    asked = jnp.asarray(data.requests.ask(carry.asking, round), jnp.int32)
+    servers = setting.servers(data.requests)
+    states = carry.servers if data.joins is None else _admit(servers, carry.servers, data.joins == round)
+    ask, first = servers[0].ask(states[0], carry.model, _normals(setting, key, carry.model, round))
+    asked = jnp.asarray(ask.request, jnp.int32)
     over = carry.stopped | (asked < 1)  # a request of 0 ends the training
-    request = jnp.maximum(asked, 1)
-    model, carry = _broadcast(setting, key, carry, round)
-    expected = setting.prediction.predict(carry.predicting, model)
-    view = View(round, request, model, carry.aggregate, carry.origin, expected, carry.variance, ())
+    ask = ask._replace(request=jnp.maximum(asked, 1))
+    view = View(round, ask.request, ask.model, carry.aggregate, carry.origin, ask.prediction, carry.variance, ())
     sizes, fabricates, leaders = choose(players, view, carry.memories, choose_keys)
     sizes = jnp.clip(sizes, 0, problem.max_batch)
     participating = ((sizes > 0) | fabricates) & ~(over | carry.diverged)
-    gradients = jax.vmap(partial(problem.gradient, model))(jnp.maximum(sizes, 1), draw_keys[leaders])
+    if data.joins is not None:
+        participating &= data.joins <= round
+    gradients = jax.vmap(partial(problem.gradient, ask.model))(jnp.maximum(sizes, 1), draw_keys[leaders])
     reports = report(players, view, carry.memories, sizes, gradients, report_keys)
 
-    played = Round(carry.pairs, reports, participating, request, expected, problem, model)
-    settled = settle(setting.mechanisms, carry.states, played)
-    memories = learn(players, view, carry.memories, sizes, settled.rewards[0])
-    step, after = _observe(setting, data, carry, settled, played, round)
-    diverged = carry.diverged | (jnp.any(participating) & ~jnp.any(settled.evidence.counted))
-    metrics = {name: jnp.where(diverged, jnp.inf, x) for name, x in problem.metrics(after.model).items()}
-    stopped = over | (setting.stop.reached(metrics) & ~diverged if setting.stop else False)
-    asked_for = jnp.where(over, 0, request), jnp.where(over, 0.0, step)
-    used, noise = jnp.where(participating, sizes, 0), estimate_noise(settled.evidence, request)
-    said = settled.surprise
-    pairs, collusion = _watch_pairs(setting, carry.pairs, settled)
-    after = after._replace(variance=jnp.where(said.enough, said.variance, carry.variance), pairs=pairs)
-    record = Rounds(
-        *asked_for, used, participating, settled.rewards, metrics, ~over, noise.variance, noise.signal, said.signal,
-        carry.dithering.length if setting.dither else jnp.zeros(()), _accusations(setting, settled), collusion,
+    truth = AtModel(problem, ask.model)
+    done, rewards, after = _settle(servers, (first, *states[1:]), ask, reports, participating, truth)
+    after = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), carry.servers, after)
+    memories = learn(players, view, carry.memories, sizes, rewards[0])
+    stepped = jnp.asarray(True) if setting.dither is None else done.step != 0
+    diverged = carry.diverged | (jnp.any(participating) & ~jnp.any(done.comparison.plain.counted))
+    moved = _Carry(
+        carry.model - done.step * done.mean,
+        jnp.where(stepped, done.mean, carry.aggregate),
+        jnp.where(stepped, carry.model, carry.origin),
+        jnp.where(done.error.enough, done.error.variance, carry.variance),
+        after, memories, over, diverged,
     )  # fmt: skip
-    return after._replace(states=settled.states, memories=memories, stopped=stopped, diverged=diverged), record
+    metrics = {name: jnp.where(diverged, jnp.inf, x) for name, x in problem.metrics(moved.model).items()}
+    stopped = over | (setting.stop.reached(metrics) & ~diverged if setting.stop else False)
+    noise = estimate_noise(done.comparison.plain, ask.request)
+    record = Rounds(
+        jnp.where(over, 0, ask.request), jnp.where(over, 0.0, done.step), jnp.where(participating, sizes, 0),
+        participating, rewards, metrics, ~over, noise.variance, noise.signal, done.error.signal, done.offset,
+        _accusations(setting, after), _collusions(setting, after),
+    )  # fmt: skip
+    return moved._replace(stopped=stopped), record
 
 
-def _broadcast(setting: _Setting, key: Array, carry: _Carry, round: Array) -> tuple[Array, _Carry]:  # noqa: A002
-    """Return the model that is broadcast: the current one, or one beside it."""
+def _settle(
+    servers: tuple[Server, ...],
+    states: tuple[ServerState, ...],
+    ask: Ask,
+    reports: Array,
+    participating: Array,
+    truth: AtModel,
+) -> tuple[Settlement, tuple[Array, ...], tuple[ServerState, ...]]:
+    """Return what the round came to under the first rule, and the rewards and states of all."""
+    knowing = [replace(server, mechanism=server.mechanism.knowing(truth)) for server in servers]
+    asks = [ask._replace(prediction=truth.gradient) if server.mechanism.wants_truth else ask for server in servers]
+    done, first = knowing[0].settle(states[0], asks[0], reports, participating)
+    rewards, following = [done.payments.reward], [first]
+    for server, state, asked in zip(knowing[1:], states[1:], asks[1:], strict=True):
+        payments, _, after = server.pay(state, asked, reports, participating)
+        rewards.append(payments.reward)
+        following.append(after)
+    return done, tuple(rewards), tuple(following)
+
+
+def _admit(servers: tuple[Server, ...], states: tuple[ServerState, ...], newcomers: Array) -> tuple[ServerState, ...]:
+    return tuple(server.admit(state, newcomers) for server, state in zip(servers, states, strict=True))
+
+
+def _normals(setting: _Setting, key: Array, model: Array, round: Array) -> Array | None:  # noqa: A002
+    """Return what a dither is made of."""
     if setting.dither is None:
-        return carry.model, carry
+        return None
     fresh = jax.random.fold_in(jax.random.fold_in(key, 2**31 - 2), round)
-    normals = jax.random.normal(fresh, carry.model.shape, carry.model.dtype)
-    model, dithering = setting.dither.place(carry.dithering, carry.model, round, normals)
-    return model, carry._replace(dithering=dithering)
+    return jax.random.normal(fresh, model.shape, model.dtype)
 
 
-def _observe(
-    setting: _Setting,
-    data: _Data,
-    carry: _Carry,
-    settled: Settled,
-    played: Round,
-    round: Array,  # noqa: A002
-) -> tuple[Array, _Carry]:
-    """Return the step that the policy chooses, and what is carried on."""
-    request, expected = played.request, played.prediction
-    recalls, nothing = data.requests.recalls, jnp.zeros((), carry.model.dtype)
-    looked = recall(carry.trail, settled.aggregate) if recalls else Recall(nothing, nothing)
-    outcome = Outcome(request, settled.evidence, looked, jnp.sum(settled.rewards[0]))
-    step, asking = data.requests.observe(carry.asking, outcome)
-    step = jnp.asarray(step, carry.model.dtype)
-    asking = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), carry.asking, asking)
-    trail = lengthen(carry.trail, settled.aggregate) if recalls else carry.trail
-    carry = carry._replace(asking=asking, trail=trail)
-    if setting.dither is None:
-        return step, _step(setting, carry, Seen(carry.model, settled.aggregate), step)
-    second = round % 2 == 1
-    samples = jnp.sum(settled.reference) * request
-    seen, dithering = setting.dither.observe(
-        carry.dithering, round, carry.model, settled.aggregate, expected, settled.surprise.variance, samples
-    )
-    dithering = jax.tree.map(partial(jnp.where, second), setting.dither.adapt(dithering, request), dithering)
-    moved = _step(setting, carry, seen, step)
-    carry = jax.tree.map(partial(jnp.where, second), moved, carry)._replace(dithering=dithering)
-    return jnp.where(second, step, 0.0), carry
-
-
-def _step(setting: _Setting, carry: _Carry, seen: Seen, step: Array) -> _Carry:
-    """Return what is carried on after a step along the mean gradient."""
-    predicting = setting.prediction.learn(carry.predicting, seen)
-    model = carry.model - step * seen.aggregate
-    return carry._replace(model=model, aggregate=seen.aggregate, origin=carry.model, predicting=predicting)
-
-
-def _accusations(setting: _Setting, settled: Settled) -> Array:
+def _accusations(setting: _Setting, states: tuple[ServerState, ...]) -> Array:
     """Return the logarithm of the evidence against each agent, of the first rule that keeps any; else zeros."""
-    for rule, state in zip(setting.mechanisms, settled.states, strict=True):
-        if isinstance(rule, InformationPay):
-            return against_agents(state.wealth)
-    return jnp.zeros_like(settled.rewards[0])
+    found = [rule.suspicion(state.rule) for rule, state in zip(setting.mechanisms, states, strict=True)]
+    nothing = jnp.zeros(sum(map(len, setting.positions)))
+    return next((against for against in found if against is not None), nothing)
 
 
-def _watch_pairs(setting: _Setting, pairs: Array, settled: Settled) -> tuple[Array, Array]:
-    """Return the wealth of the bets against pairs, and the evidence against the worst pair of each agent."""
-    if not _audits(setting):
-        return pairs, jnp.zeros_like(settled.rewards[0])
-    pairs = bet(pairs, pair_scores(settled.products, settled.evidence.counted, settled.reference))
-    return pairs, jnp.max(evidence_against(pairs), axis=0)
-
-
-def _audits(setting: _Setting) -> bool:
-    """Tell whether a rule keeps evidence against agents."""
-    return any(isinstance(rule, InformationPay) for rule in setting.mechanisms)
+def _collusions(setting: _Setting, states: tuple[ServerState, ...]) -> Array:
+    """Return the evidence against the worst pair of each agent, of the first rule that compares pairs; else zeros."""
+    watched = [state for rule, state in zip(setting.mechanisms, states, strict=True) if rule.compares_pairs]
+    if not watched:
+        return jnp.zeros(sum(map(len, setting.positions)))
+    return jnp.max(evidence_against(watched[0].pairs), axis=0)
 
 
 def _type_of(value: Any, model: Array) -> Any:
@@ -317,11 +307,15 @@ def _bytes_per_repetition(problem: Problem, num_agents: int, num_rules: int, rou
     return 4 * num_agents * (rounds * (2 + num_rules) + 6 * dim)
 
 
-def _check_dither(dither: Dither | None, requests: Requests, rounds: int) -> None:
-    if dither is not None and requests.recalls:
-        raise ValueError("`requests` must be fixed or scheduled under a dither: those that learn expect a step a round")
+def _check_rounds(dither: Dither | None, rounds: int) -> None:
     if dither is not None and rounds % 2:
         raise ValueError(f"`rounds` must be even under a dither, which steps once in two rounds, got {rounds}")
+
+
+def _check_joins(joins: Sequence[int], num_agents: int) -> Array:
+    if len(joins) != num_agents or min(joins) < 0:
+        raise ValueError(f"`joins` must be a round of at least 0 for each of the {num_agents} agents, got {joins!r}")
+    return jnp.asarray(joins)
 
 
 def _costs_per_agent(costs: Any, rules: Mapping[str, Any], num_agents: int) -> tuple[Cost, ...]:

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from guerdon.arrays import Array
+from guerdon.mechanisms import KnownVariance, Truth, VarianceRule
+from guerdon.problems import Problem
 
 
 @dataclass(frozen=True)
-class TrueVariance:
+class TrueVariance(VarianceRule):
     """Stands for `KnownVariance(σ²)` with the problem's own σ² at the model of each round."""
 
     least_participants = 2
@@ -22,10 +24,31 @@ class TrueVariance:
 
     remember = variances
 
+    def knowing(self, truth: Truth) -> VarianceRule:
+        """Return that σ² is known."""
+        return KnownVariance(truth.variance)
+
     @property
     def variance(self) -> Any:
         """Raise likewise."""
         return self.variances(None, None)
+
+
+class AtModel(NamedTuple):
+    """What only the simulator knows: the true gradient and σ² at a model. It is a `Truth`."""
+
+    problem: Problem
+    model: Array
+
+    @property
+    def gradient(self) -> Array:
+        """The true gradient."""
+        return self.problem.population_gradient(self.model)
+
+    @property
+    def variance(self) -> Array:
+        """σ² there."""
+        return self.problem.variance(self.model)
 
 
 @dataclass(frozen=True)

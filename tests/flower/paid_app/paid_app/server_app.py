@@ -5,7 +5,7 @@ from flwr.app import Array, ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from guerdon import AffineCost, InformationPay, OutputAgreement, fixed_request
+from guerdon import AffineCost, FixedRequest, InformationPay, OutputAgreement
 from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD, Rewarded
 
@@ -24,7 +24,7 @@ def main(grid: Grid, context: Context) -> None:
         mechanism=InformationPay(cost) if config["information"] else OutputAgreement(cost),
         dither=Dither(length) if length else None,
         escrow=bool(config["information"]),
-        requests=fixed_request(int(config["samples"]), step=0.1),
+        requests=FixedRequest(int(config["samples"]), step=0.1),
         ledger=str(config["guerdon-db"]),
         run=str(config["guerdon-run"]),
         allow_anonymous=bool(config["anonymous"]),

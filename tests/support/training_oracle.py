@@ -10,7 +10,6 @@ import numpy as np
 
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
-from guerdon.noise_scale import TRAIL, Recall
 from guerdon.requests import Outcome, Requests
 
 Draw = Callable[[Any, int, int, int], Any]  # (model, batch size, round, agent) → mean gradient over fresh samples
@@ -70,7 +69,7 @@ def reference_policy(
     """Train once with agents who use what the policy asks for, those of `present[t]`, until it asks for 0."""
     run: list[list[Any]] = [[np.asarray(start, dtype=np.float64)], [], [], []]
     models, rewards, requests, steps = run
-    num_agents, state, past = len(present[0]), policy.init(len(present[0])), list[Any]()
+    num_agents, state = len(present[0]), policy.init(start, len(present[0]))
     for t, here in enumerate(present):
         model, request = models[-1], int(policy.ask(state, t))
         if request == 0:
@@ -78,9 +77,8 @@ def reference_policy(
         gradients = {k: np.asarray(draw(model, request, t, k), dtype=np.float64) for k in range(num_agents) if here[k]}
         aggregate = _mean(list(gradients.values())) if gradients else np.zeros_like(model)
         rewards.append([_reward(k, gradients, request, cost, variance, model) for k in range(num_agents)])
-        outcome = Outcome(request, _evidence(gradients, num_agents), _recall(past, aggregate), sum(rewards[-1]))
+        outcome = Outcome(request, _evidence(gradients, num_agents), aggregate, np.asarray(sum(rewards[-1])))
         step, state = policy.observe(state, outcome)
-        past.append(aggregate)
         models.append(model - float(step) * aggregate)
         requests.append(request)
         steps.append(float(step))
@@ -94,14 +92,6 @@ def _evidence(gradients: dict[int, Any], num_agents: int) -> Evidence:
     for k, x in gradients.items():
         numbers[:, k] = np.sum((x - _mean(vectors)) ** 2), x @ x, sum(float(x @ other) for other in vectors)
     return Evidence(*numbers, counted=np.array([k in gradients for k in range(num_agents)]))
-
-
-def _recall(past: list[Any], aggregate: Any) -> Recall:
-    """Return how a mean gradient lies to those before it, by definition."""
-    trail: Any = np.zeros_like(aggregate)
-    for age, old in enumerate(reversed(past)):
-        trail = trail + TRAIL**age * old
-    return Recall(trail @ aggregate, trail @ trail)
 
 
 def minibatches(target: Any, rng: np.random.Generator) -> Draw:

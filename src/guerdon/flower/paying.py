@@ -1,0 +1,166 @@
+"""The server of `guerdon.server`, on Flower's records: models become layers, replies become reports, and back.
+
+Only arrays of floating-point numbers count, in the order of their names: no app can change that between runs.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message
+
+from guerdon.blocks import AgentRows
+from guerdon.flower.book import PaidRound, Seats
+from guerdon.flower.messages import Request
+from guerdon.flower.payload import TOO_LARGE, Template, read_arrays
+from guerdon.flower.replies import Report
+from guerdon.information import noise_scale_bound
+from guerdon.server import Server
+from guerdon.states import flatten_state, restore_state
+
+TOO_FAR = "it lies so far from all others that nobody else could be paid"
+
+PARTS = ("requests", "prediction", "dither")  # of the server's state, in a checkpoint
+MEANING = {
+    "met": "public knowledge alone earns nothing",
+    "not met": "a report made from public knowledge may earn up to the fixed part of the cost: allow a longer dither, "
+    "ask for more samples, or hold the fixed part in escrow",
+}
+
+log = logging.getLogger("flwr.guerdon")
+
+
+class PaidServer:
+    """A server with its state, for models and replies as Flower has them."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._names: list[str] = []  # of the arrays that are compared
+        self._state: Any = None  # a `ServerState`
+        self._ask: Any = None  # an `Ask`, with the model that Flower sends
+        self._fresh = True  # nobody was asked yet
+        self._verdict = ""  # on the noise scale, as it was last logged
+
+    def begin(self, template: Template, model: ArrayRecord) -> None:
+        """Begin with nothing known."""
+        self._names, self._fresh = sorted(template.compared), True
+        self._state = self.server.init(self._layers(model), num_agents=1)
+
+    def resume(self, done: int, rule: Any, saved: Mapping[str, Any]) -> None:
+        """Take up the rule's state as the ledger has it, and what a checkpoint holds of the rest.
+
+        What another policy, prediction or dither has saved is of no use: that part begins anew.
+        """
+        pairs = saved.get("audit", {}).get("pairs", self._state.pairs)
+        self._state = self._state._replace(round=np.asarray(done), rule=rule, pairs=pairs)
+        groups = dict(saved)
+        if "trail" in saved:  # version 0.1 kept it apart from what the policy believed
+            trail = {f"trail.{i}": saved["trail"][name] for i, name in enumerate(self._names)}
+            groups["requests"] = {**saved["requests"], **trail}
+        for part in PARTS:
+            found = restore_state(getattr(self._state, part), groups.get(part, {}))
+            if found is not None:
+                self._state = self._state._replace(**{part: found})
+                self._fresh &= part != "requests" or not groups.get(part)
+
+    def saved(self) -> dict[str, Any]:
+        """Return what a checkpoint must hold; the ledger itself knows the state of the rule."""
+        groups = {part: flatten_state(getattr(self._state, part)) for part in PARTS}
+        return groups | {"audit": {"pairs": self._state.pairs} if self.server.mechanism.compares_pairs else {}}
+
+    def place(self, model: ArrayRecord) -> ArrayRecord:
+        """Return what is broadcast in place of a model."""
+        self._ask, self._state = self.server.ask(self._state, self._layers(model))
+        if self.server.dither is None:
+            return model
+        kinds = read_arrays(model)
+        moved = {name: part.astype(kinds[name].dtype) for name, part in zip(self._names, self._ask.model, strict=True)}
+        return ArrayRecord({name: Array(moved[name]) if name in moved else old for name, old in model.items()})
+
+    def request(self, sent: ArrayRecord, num_nodes: int) -> int:
+        """Return how many samples to ask so many nodes for, who are sent this model; 0: nothing more."""
+        if self._fresh:
+            self._state = self._state._replace(requests=self.server.requests.init(self._ask.origin, num_nodes))
+        self._fresh, self._state = False, self.server.for_agents(self._state, num_nodes)
+        asked = int(self.server.request(self._state))
+        # Nodes see the model in its own precision, so that is where reports are compared from.
+        model = self._layers(sent) if self.server.dither is not None else self._ask.model
+        self._ask = self._ask._replace(request=asked, model=model)
+        return asked
+
+    def settle(self, request: Request, seats: Seats) -> PaidRound:
+        """Return what the round pays; a report that cannot be used, or keeps the others from being paid, is refused."""
+        before = self.server.enlarge(self._state, len(seats.accounts))
+        rows = AgentRows([self._rows(report) for report in seats.reports])
+        done, after = self.server.settle(before, self._ask, rows, seats.sent, mean=False)
+        paid = PaidRound(request, seats, done)
+        if not paid.is_payable:
+            far = np.argmax(done.evidence.deviation)
+            for report in [report for seat, report in enumerate(seats.reports) if seat == far and report is not None]:
+                report.refuse(TOO_FAR)
+            return self.settle(request, seats)
+        self._after = after
+        return paid
+
+    def refuse(self, paid: PaidRound) -> None:
+        """Note on the reports what was done with them, and refuse those that are not counted."""
+        found = paid.done.comparison
+        for seat, (report, note) in enumerate(zip(paid.seats.reports, paid.done.notes, strict=True)):
+            if report is not None and report.usable:
+                if found.evidence.counted[seat]:
+                    report.note = note
+                else:
+                    report.refuse(note if found.copies[seat] else TOO_LARGE)
+
+    def accept(self) -> None:
+        """Go on from what the last settlement has shown."""
+        self._state = self._after
+
+    def kept(self, paid: PaidRound) -> list[Message]:
+        """Return the replies that the model is made from, those that are too long shortened."""
+        found = paid.done.comparison
+        kept = [(r, f) for r, f, ok in zip(paid.seats.reports, found.factors, found.trusted, strict=True) if ok and r]
+        for report, factor in kept:
+            if factor < 1:
+                report.replace(self._shortened(report, float(factor)))
+        return [report.reply for report, _ in kept if report.reply is not None]
+
+    def along(self, paid: PaidRound) -> dict[str, np.ndarray] | None:
+        """Return what a step is taken along under a dither: nothing in the first half of a pair; None: without one."""
+        if self.server.dither is None:
+            return None
+        return dict(zip(self._names, paid.done.mean, strict=True)) if paid.done.step else {}
+
+    def metrics(self, paid: PaidRound) -> dict[str, float]:
+        """Return what Flower is to log of the dither: ‖u‖, and the noise scale that it made."""
+        if self.server.dither is None:
+            return {}
+        return {"guerdon-noise-scale": float(paid.done.noise_scale), "guerdon-offset": float(paid.done.offset)}
+
+    def log_noise_scale(self, paid: PaidRound) -> None:
+        """Log whether the noise scale is below the bound of the cost, when that changes."""
+        dither, rule = self.server.dither, self.server.mechanism
+        if dither is None or not rule.wants_prediction or self._state.dither.weight == 0:
+            return
+        bound, found = noise_scale_bound(rule.cost, paid.request.request), float(paid.done.noise_scale)
+        longest = dither.cost is None or paid.done.offset >= dither.largest
+        verdict = "met" if found < bound else "not met" if longest else ""
+        if verdict and verdict != self._verdict:
+            self._verdict = verdict
+            log.info("The noise scale is %.3g, its bound %.3g is %s: %s", found, bound, verdict, MEANING[verdict])
+
+    def _layers(self, model: ArrayRecord) -> list[np.ndarray]:
+        """Return the arrays that are compared, in double precision where anything is learned from them."""
+        arrays = read_arrays(model)
+        found = [arrays[name] for name in self._names]
+        return [part.astype(np.float64) for part in found] if self.server.needs_mean else found
+
+    def _rows(self, report: Report | None) -> list[np.ndarray] | None:
+        return [report.arrays[name] for name in self._names] if report is not None and report.usable else None
+
+    def _shortened(self, report: Report, factor: float) -> Mapping[str, np.ndarray]:
+        """Return p + factor·(X − p) in the types of X."""
+        centre = dict(zip(self._names, self.server.centre(self._ask), strict=True))
+        moved = {name: centre[name] + factor * (report.arrays[name] - centre[name]) for name in self._names}
+        return {**report.arrays, **{name: part.astype(report.arrays[name].dtype) for name, part in moved.items()}}

@@ -1,0 +1,347 @@
+"""The server's half of a round, written once: for the simulator, for Flower, and for a loop of your own.
+
+    server = Server(InformationPay(AffineCost(1, 1)), FixedRequest(16, step=0.1))
+    state = server.init(model, num_agents=6)
+    for _ in range(100):
+        ask, state = server.ask(state, model)                      # ask.model is what to broadcast
+        reports, sent = collect(ask)                               # yours: ask.request samples of each agent
+        done, state = server.settle(state, ask, reports, sent)     # done.payments, done.notes, done.evidence, …
+        model = model - done.step * done.mean
+
+Everything is pure: what the server knows is in the state, a NamedTuple of arrays (`guerdon.states` saves and restores
+it). It runs on NumPy, on PyTorch, and on JAX under jit, vmap and scan. A model is an array or a list of layers; reports
+are (agents, dim), a list of layers (agents, …), or `guerdon.blocks.AgentRows`, which are never copied as a whole.
+
+What `settle` does, in this order:
+
+1. Compare the reports. Where the rule compares pairs (information pay), all follows from the products of the reports
+   around the prediction, read in one pass: copies are left out, reports that are too long are shortened, and the rest
+   is compared with the agents that the rule trusts. Other rules get the evidence of `gather`, also in one pass.
+2. Pay by the rule.
+3. Take the mean of the trusted reports, let the policy choose the step, and let the prediction learn.
+4. Bet on pairs of agents whose reports agree too well (`guerdon.audit`).
+
+A round in which no trusted agent sends anything usable teaches nothing; under a dither its half is asked for again.
+"""
+
+# No type covers both an array and a list of layers.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from guerdon.arrays import Array, check_choice, check_positive_integer, is_array, is_traced, namespace, over_layers
+from guerdon.audit import copying, first_pairs, watch_pairs, widened
+from guerdon.blocks import Layers, combine
+from guerdon.broadcasts import Dither, MeanNoise, secret_normals
+from guerdon.evidence import Evidence, gather
+from guerdon.information import PredictionError, prediction_error
+from guerdon.mechanisms import Mechanism, Payments, padded
+from guerdon.predictions import Prediction, RunningMean, StepObservation, ZeroPrediction
+from guerdon.products import evidence_around_prediction, evidence_around_zero, lengths_of, multiply, shortening
+from guerdon.requests import Outcome, Requests
+from guerdon.states import NoState, choose_state, map_state
+
+Sends = Literal["gradients", "models"]
+
+COPY = "it is a copy of another's report, now or in earlier rounds"
+SHORTENED = "shortened to {:.3g} of its length around the prediction"
+NOT_TRUSTED = "others are not compared with it, and the model goes without it"
+
+
+class ServerState(NamedTuple):
+    """What the server takes from round to round."""
+
+    round: Array  # how many are settled
+    rule: Any
+    requests: Any
+    prediction: Any
+    dither: Any
+    pairs: Array  # wealth of the bets against pairs of agents; empty where the rule does not compare pairs
+    enrolled: Array  # how many agents there ever were
+
+
+class Ask(NamedTuple):
+    """What the server asks for: `request` samples (0: the training has ended) at the model to broadcast."""
+
+    model: Any
+    request: Array
+    origin: Any  # the model that a step is taken from; the same unless there is a dither
+    prediction: Any  # of the mean gradient (or of the mean move, where agents send models)
+
+
+class Comparison(NamedTuple):
+    """How the reports of a round compare; one entry per agent."""
+
+    evidence: Evidence  # what the rule pays by
+    plain: Evidence  # of the reports as they came, around no prediction
+    trusted: Array  # whom the others are compared with, and the model is made from
+    copies: Array  # who sent a copy: not counted
+    factors: Array  # by which reports were shortened; 1 for most
+    products: Array | None  # of the reports with each other, where the rule compares pairs
+    watched: Array  # whose reports these are: copies are among them
+
+
+class Settlement(NamedTuple):
+    """What a round came to: what each agent is paid and why, and the step to take."""
+
+    payments: Payments
+    evidence: Evidence
+    mean: Any  # gradient (or move, where agents send models) of the trusted agents, in the model's form
+    step: Array  # model − step × mean is the next model; 0 in the first half of a dithered pair, −1 for moves
+    comparison: Comparison
+    error: PredictionError  # how far the mean is from its prediction, and σ²
+    noise_scale: Array  # that the dither made, as the last pairs had it; infinite without
+    offset: Array  # how far from the model the gradients were taken
+
+    @property
+    def notes(self) -> list[str]:
+        """What else was done with each agent's report than with others; mostly nothing."""
+        found = self.comparison
+        rows = zip(found.evidence.counted, found.copies, found.factors, found.trusted, strict=True)
+        return [_note(bool(counted), bool(copy), float(factor), bool(kept)) for counted, copy, factor, kept in rows]
+
+
+@dataclass(frozen=True)
+class Server:
+    """Asks, compares, pays and learns.
+
+    `prediction` is the public one of each mean gradient (default: `RunningMean` where the rule wants any).
+    `dither` takes gradients to either side of the model in turn (see `guerdon.broadcasts`). `sends` says what agents
+    send: gradients, or models that they trained from the one broadcast. Then `mean` is the mean move.
+
+    >>> import numpy as np
+    >>> from guerdon import AffineCost, FixedRequest, InformationPay
+    >>> server = Server(InformationPay(AffineCost(1, 1)), FixedRequest(8, step=0.5))
+    >>> model = np.zeros(2)
+    >>> ask, state = server.ask(server.init(model, num_agents=4), model)
+    >>> reports = np.array([[2.0, 0.0], [3.0, 1.0], [2.5, -0.5], [0.0, 0.0]])
+    >>> done, state = server.settle(state, ask, reports, sent=np.ones(4, dtype=bool))
+    >>> done.payments.reward.round(1)
+    array([ 31.8,  18.8,  27.8, -42.5])
+    >>> model - done.step * done.mean
+    array([-0.9375, -0.0625])
+    """
+
+    mechanism: Mechanism
+    requests: Requests
+    prediction: Prediction | None = None
+    dither: Dither | None = None
+    sends: Sends = "gradients"
+
+    def __post_init__(self) -> None:
+        check_choice("sends", self.sends, ("gradients", "models"))
+        if self.requests.learns and self.sends == "models":
+            raise ValueError(
+                "`requests` that learn need gradients, and choose the step: wrap `FedSGD`, or ask for a fixed or "
+                "scheduled number of samples"
+            )
+        if self.dither is not None and self.sends == "models":
+            raise ValueError(
+                "`dither` must be None unless agents send gradients: only those at θ + u and θ − u cancel in a step of "
+                "θ, while models trained from there would carry u into the mean; wrap `FedSGD`, or leave it out"
+            )
+        if self.dither is not None and self.requests.learns:
+            raise ValueError(
+                "`requests` must be fixed or scheduled under a dither, which steps once in two rounds: those that "
+                "learn expect a step in every round"
+            )
+
+    @property
+    def predictor(self) -> Prediction:
+        """The prediction that is made: none where none was given and the rule wants none."""
+        wanted = self.mechanism.wants_prediction and not self.mechanism.wants_truth
+        return self.prediction or (RunningMean() if wanted else ZeroPrediction())
+
+    def init(self, model: Any, num_agents: int) -> ServerState:
+        """Return the state before the first round."""
+        check_positive_integer("num_agents", num_agents)
+        return ServerState(
+            np.zeros((), dtype=np.int32),
+            self.mechanism.init(num_agents),
+            self.requests.init(model, num_agents),
+            self.predictor.init(model),
+            NoState() if self.dither is None else self.dither.init(model),
+            first_pairs(num_agents if self.mechanism.compares_pairs else 0),
+            np.asarray(num_agents, dtype=np.int32),
+        )
+
+    def enlarge(self, state: ServerState, num_agents: int) -> ServerState:
+        """Return the state for more agents: newcomers come last, and nothing is known of them."""
+        pairs = widened(state.pairs, num_agents) if self.mechanism.compares_pairs else state.pairs
+        rule, enrolled = padded(self.mechanism.init(num_agents), state.rule), np.asarray(num_agents, dtype=np.int32)
+        return state._replace(rule=rule, pairs=pairs, enrolled=enrolled)
+
+    def admit(self, state: ServerState, newcomers: Array) -> ServerState:
+        """Return the state with some agents' places given to newcomers: nothing is known of them."""
+        xp = namespace(newcomers)
+        state = state._replace(enrolled=state.enrolled + xp.sum(xp.astype(newcomers, xp.int32)))
+        fresh = self.mechanism.init(newcomers.shape[0])
+        rule = map_state(lambda a, b: xp.where(newcomers, xp.asarray(b, dtype=a.dtype), a), state.rule, fresh)
+        if not self.mechanism.compares_pairs:
+            return state._replace(rule=rule)
+        touched = newcomers[:, None] | newcomers[None, :]
+        return state._replace(rule=rule, pairs=xp.where(touched, 0.0, state.pairs))
+
+    @property
+    def needs_mean(self) -> bool:
+        """Whether anything learns from the mean gradient."""
+        learns = self.prediction is not None or self.mechanism.wants_prediction
+        return learns or self.dither is not None or self.requests.learns
+
+    def for_agents(self, state: ServerState, num_agents: int) -> ServerState:
+        """Return the state where so many agents will be asked: they share a budget."""
+        return state._replace(requests=self.requests.for_agents(state.requests, num_agents))
+
+    def request(self, state: ServerState) -> Array:
+        """Return how many samples the next round asks for; 0 ends the training."""
+        return self.requests.ask(state.requests, state.round)
+
+    def ask(self, state: ServerState, model: Any, normals: Any = None) -> tuple[Ask, ServerState]:
+        """Return what to ask for, and the state to settle the round with.
+
+        Under a dither `normals` are fresh standard normal numbers in the model's shape; a NumPy server need not give
+        any, and takes them from the operating system.
+        """
+        origin = model
+        if self.dither is not None:
+            normals = secret_normals(model) if normals is None else normals
+            model, placed = self.dither.place(state.dither, origin, normals)
+            state = state._replace(dither=placed)
+        prediction = self.predictor.predict(state.prediction, model)
+        return Ask(model, self.request(state), origin, prediction), state
+
+    def compare(self, state: ServerState, ask: Ask, reports: Layers, sent: Array) -> Comparison:
+        """Return how the reports of those who `sent` anything compare."""
+        rule, centre = self.mechanism, self.centre(ask)
+        if rule.compares_pairs:
+            return self._compare_pairs(state, reports, sent, centre)
+        if not rule.wants_prediction:
+            found = plain = gather(reports, sent, ask.model if self.sends == "models" else None)
+        else:
+            plain = gather(reports, sent)
+            found = gather(reports, sent, centre, rule.reference(state.rule, plain.counted))
+        xp, counted = namespace(found.length), found.counted
+        trusted = rule.reference(state.rule, counted)
+        nobody = xp.zeros_like(counted)
+        return Comparison(found, plain, trusted, nobody, xp.ones_like(found.length), None, nobody)
+
+    def pay(
+        self, state: ServerState, ask: Ask, reports: Layers, sent: Array
+    ) -> tuple[Payments, Comparison, ServerState]:
+        """Return what each agent is paid and how the reports compare; of the state only the rule and the pairs move."""
+        found = self.compare(state, ask, reports, sent)
+        payments, rule = self.mechanism.pay(state.rule, found.evidence, sent, ask.request)
+        return payments, found, state._replace(rule=rule, pairs=self._watch(state, found))
+
+    def settle(
+        self, state: ServerState, ask: Ask, reports: Layers, sent: Array, *, mean: bool = True
+    ) -> tuple[Settlement, ServerState]:
+        """Return what the round came to, and the next state. Reports of agents who did not send are not looked at.
+
+        `mean=False` leaves the mean out (zeros) where nothing learns from it: for a model that is made elsewhere.
+        """
+        payments, found, state = self.pay(state, ask, reports, sent)
+        centre = self._mean(found, ask, reports) if mean or self.needs_mean else self._nothing(ask)
+        xp = namespace(payments.reward)
+        outcome = Outcome(ask.request, found.plain, centre, xp.sum(payments.reward))
+        step, requests = self.requests.observe(state.requests, outcome)
+        error = prediction_error(found.evidence, found.trusted, ask.request)
+        nothing = 0 * error.signal
+        step = _as_step(step, ask)
+        done = Settlement(payments, found.evidence, centre, step, found, error, xp.inf + nothing, nothing)
+        return self._learn(state._replace(round=state.round + 1, requests=requests), ask, done)
+
+    def centre(self, ask: Ask) -> Any:
+        """Return the point that reports are compared around: the prediction, of gradients or of models."""
+        if self.sends == "gradients":
+            return ask.prediction
+        return over_layers(lambda model, move: model + move, ask.model, ask.prediction)
+
+    def _compare_pairs(self, state: ServerState, reports: Layers, sent: Array, centre: Any) -> Comparison:
+        """Return how the reports compare, copies left out and long reports shortened: all from their products."""
+        products = multiply(reports, sent, centre)
+        counted = products.counted
+        pairs = namespace(products.inner).asarray(state.pairs, dtype=products.inner.dtype)
+        copies = copying(products.inner, counted, pairs, state.enrolled)
+        kept = counted & ~copies
+        factors = shortening(lengths_of(products), kept, self.mechanism.limit)
+        trusted = self.mechanism.reference(state.rule, kept)
+        evidence = evidence_around_prediction(products, factors, kept, trusted)
+        plain = evidence_around_zero(products, kept)
+        return Comparison(evidence, plain, trusted, copies, factors, products.inner, counted)
+
+    def _mean(self, found: Comparison, ask: Ask, reports: Layers) -> Any:
+        """Return the mean of the trusted reports, shortened where they are too long; zero where there are none."""
+        xp = namespace(found.factors)
+        count = xp.sum(xp.astype(found.trusted, found.factors.dtype))
+        if not is_traced(count) and not bool(count):
+            return self._nothing(ask)
+        weights = xp.where(found.trusted, found.factors, 0.0) / xp.where(count > 0, count, 1.0)
+        mean = combine(reports, weights)
+        if is_traced(weights) or bool(xp.any(found.trusted & (found.factors < 1))):
+            rest = xp.where(count > 0, 1 - xp.sum(weights), 0.0)  # what shortening leaves to the prediction
+            mean = over_layers(
+                lambda part, centre: xp.where(count > 0, part + rest * centre, 0.0), mean, self.centre(ask)
+            )
+        if self.sends == "models":
+            mean = over_layers(lambda part, start: xp.where(count > 0, part - start, 0.0), mean, ask.model)
+        return over_layers(lambda part, model: namespace(part).astype(part, model.dtype), mean, ask.origin)
+
+    def _nothing(self, ask: Ask) -> Any:
+        return over_layers(lambda part: 0 * part, ask.origin)
+
+    def _watch(self, state: ServerState, found: Comparison) -> Array:
+        """Return the wealth of the bets against pairs after the round."""
+        if found.products is None:
+            return state.pairs
+        before = namespace(found.products).asarray(state.pairs, dtype=found.products.dtype)
+        return watch_pairs(before, found.products, found.watched, found.trusted, state.enrolled)
+
+    def _learn(self, state: ServerState, ask: Ask, done: Settlement) -> tuple[Settlement, ServerState]:
+        """Return the settlement with its step, and the state with what the round has shown."""
+        xp = namespace(done.error.signal)
+        heard = xp.any(done.comparison.trusted)
+        if self.dither is not None:
+            return self._learn_from_half(self.dither, state, ask, done)
+        seen = StepObservation(ask.origin, done.mean)
+        learned = choose_state(heard, lambda: self.predictor.learn(state.prediction, seen), state.prediction)
+        done = done._replace(step=0 * done.step - 1) if self.sends == "models" else done
+        return done, state._replace(prediction=learned)
+
+    def _learn_from_half(
+        self, dither: Dither, state: ServerState, ask: Ask, done: Settlement
+    ) -> tuple[Settlement, ServerState]:
+        """Return both under a dither: a step is taken, and something learned, where a pair of rounds ends."""
+        xp = namespace(done.error.signal)
+        heard = xp.any(done.comparison.trusted)
+        samples = xp.sum(xp.astype(done.comparison.trusted, done.error.signal.dtype)) * ask.request
+        noise = MeanNoise(done.error.variance, samples)
+        seen, after = dither.observe(state.dither, ask.origin, done.mean, ask.prediction, noise)
+        ends = heard & xp.asarray(state.dither.second == 1)
+        adapted = choose_state(ends, lambda: dither.adapt(after, ask.request), after)
+        settled = done._replace(
+            step=choose_state(ends, lambda: done.step, 0 * done.step),
+            mean=choose_state(ends, lambda: seen.mean, done.mean),
+            noise_scale=after.noise_scale,
+            offset=state.dither.length,
+        )
+        return settled, state._replace(
+            prediction=choose_state(ends, lambda: self.predictor.learn(state.prediction, seen), state.prediction),
+            dither=choose_state(heard, lambda: adapted, state.dither),
+        )
+
+
+def _as_step(step: Any, ask: Ask) -> Any:
+    """Return a step that leaves the model its type: a number, or an array of the model's own."""
+    layer = ask.origin if is_array(ask.origin) else ask.origin[0]
+    return namespace(layer).asarray(step, dtype=layer.dtype) if is_array(step) else step
+
+
+def _note(counted: bool, copy: bool, factor: float, trusted: bool) -> str:
+    if copy:
+        return COPY
+    words = [SHORTENED.format(factor)] * (factor < 1) + [NOT_TRUSTED] * (not trusted)
+    return "; ".join(words) if counted else ""

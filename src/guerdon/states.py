@@ -1,0 +1,71 @@
+"""States: what a rule, a policy, a prediction or the server carries from round to round.
+
+A state is a NamedTuple of arrays, of lists of arrays (the layers of a model) and of further states. So JAX can carry it
+through a compiled loop, and it can be saved as arrays by name and restored.
+"""
+
+# No type covers both an array and a list of layers.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from guerdon.arrays import Array, is_traced, namespace
+
+
+class NoState(NamedTuple):
+    """The state of something that remembers nothing."""
+
+
+def flatten_state(state: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the arrays of a state by their paths, as NumPy's.
+
+    >>> class Seen(NamedTuple):
+    ...     total: Any
+    ...     weight: Any
+    >>> list(flatten_state(Seen([np.zeros(2), np.zeros(3)], np.ones(()))))
+    ['total.0', 'total.1', 'weight']
+    """
+    if _is_leaf(state):
+        return {prefix: np.asarray(state)}
+    parts = [flatten_state(part, f"{prefix}.{name}" if prefix else name) for name, part in _members(state).items()]
+    return {name: array for part in parts for name, array in part.items()}
+
+
+def restore_state(like: Any, arrays: Mapping[str, Any]) -> Any:
+    """Return a state of the form of `like` with the arrays that `flatten_state` returned; None if they do not fit."""
+    return _restored(like, arrays, "") if set(flatten_state(like)) == set(arrays) else None
+
+
+def choose_state(condition: Array, new: Callable[[], Any], old: Any) -> Any:
+    """Return the new state where a condition holds, else the old one; the condition may be traced by JAX."""
+    if not is_traced(condition):
+        return new() if bool(condition) else old
+    return map_state(lambda a, b: namespace(a, b, condition).where(condition, a, b), new(), old)
+
+
+def map_state(function: Callable[..., Any], *states: Any) -> Any:
+    """Return a state whose arrays are a function of those of other states of the same form."""
+    if _is_leaf(states[0]):
+        return function(*states)
+    parts = [map_state(function, *members) for members in zip(*states, strict=True)]
+    return parts if isinstance(states[0], list) else type(states[0])(*parts)
+
+
+def _restored(like: Any, arrays: Mapping[str, Any], prefix: str) -> Any:
+    if _is_leaf(like):
+        return arrays[prefix]
+    members = _members(like).items()
+    parts = [_restored(part, arrays, f"{prefix}.{name}" if prefix else name) for name, part in members]
+    return parts if isinstance(like, list) else type(like)(*parts)
+
+
+def _is_leaf(state: Any) -> bool:
+    return not isinstance(state, list) and not hasattr(state, "_asdict")
+
+
+def _members(state: Any) -> dict[str, Any]:
+    """Return the parts of a list or a NamedTuple by name."""
+    return {str(i): part for i, part in enumerate(state)} if isinstance(state, list) else state._asdict()  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

@@ -1,0 +1,196 @@
+"""The simulator and Flower's strategy are one server: the same reports get the same pay, trust and evidence."""
+
+# JAX's transformations forget the types of what they are given.
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportArgumentType=false
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flwr.app import Context, Message
+
+from guerdon import (
+    AffineCost,
+    EstimatedVariance,
+    FixedRequest,
+    FlatPay,
+    InformationPay,
+    KnownVariance,
+    OutputAgreement,
+)
+from guerdon.agents import Agent, View
+from guerdon.arrays import Array
+from guerdon.audit import against_agents, evidence_against, pair_limit
+from guerdon.broadcasts import Dither
+from guerdon.flower import FedSGD, Request, decline
+from guerdon.ledger import Ledger
+from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
+from guerdon.simulation import simulate
+from guerdon.simulation.engine import repetition_key
+from guerdon.trees import register
+from tests.flower.conftest import Make
+from tests.flower.grids import MemoryGrid, Node, record, reply
+
+COST, NU, STEP, SEED = AffineCost(1, 1), 8, 0.05, 3
+ROUNDS, AGENTS, DIM = 30, 9, 12
+REQUESTS = FixedRequest(NU, STEP)
+JOINS = np.array([0] * 7 + [6, 11])  # the round in which each joins
+COPY, ALIKE, GARBAGE, SHORT, LONG, ABSENT = 1, 2, 3, 4, 5, 6  # agents who do otherwise
+
+
+def scene(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return what everybody sends (rounds, agents, dim), and who sends anything."""
+    rng = np.random.default_rng(seed)
+    signal = np.cumsum(rng.normal(size=(ROUNDS, 1, DIM)), axis=0) * 0.3 + 1.0
+    sent = signal + rng.normal(size=(ROUNDS, AGENTS, DIM))
+    present = np.arange(ROUNDS)[:, None] >= JOINS
+    present[:, ABSENT] &= rng.random(ROUNDS) < 0.6
+    present[20:, 0] = False  # one leaves
+    copied = rng.random(ROUNDS) < 0.3
+    sent[copied, COPY] = sent[copied, 0]
+    sent[:, ALIKE] = sent[:, 8] + 0.3 * rng.normal(size=(ROUNDS, DIM))
+    sizes = np.array([1.0, 10.0, 1e3, 1e6, 1e9, 1e14])[np.arange(ROUNDS) % 6, None]
+    sent[:, GARBAGE] = np.where((np.arange(ROUNDS) % 3 == 0)[:, None], sizes * sent[:, GARBAGE], sent[:, GARBAGE])
+    sent[:, SHORT] *= 0.2
+    sent[:, LONG] *= np.where(np.arange(ROUNDS) % 2 == 0, 5.0, 1.0)[:, None]
+    sent[4, 7 - 1] = np.nan
+    return sent, present
+
+
+@register
+@dataclass(frozen=True)
+class Scripted(Agent):
+    """Sends what is written."""
+
+    lines: Array  # (rounds, dim)
+    present: Array  # (rounds,)
+
+    def choose(self, view: View, key: Array) -> Array:
+        del key
+        return jnp.where(self.present[view.round], view.request, 0)
+
+    def report(self, view: View, gradient: Array, key: Array) -> Array:
+        del gradient, key
+        return self.lines[view.round]
+
+
+@register
+@dataclass(frozen=True)
+class Blank:
+    """A problem without a gradient: everything is scripted."""
+
+    dim: int = field(metadata={"static": True})
+    max_batch: int = field(default=NU, metadata={"static": True})
+
+    def init(self, key: Array) -> Array:
+        del key
+        return jnp.zeros(self.dim, jnp.float64)
+
+    def gradient(self, model: Array, batch_size: Array, key: Array) -> Array:
+        del batch_size, key
+        return 0 * model
+
+    def population_gradient(self, model: Array) -> Array:
+        return 0 * model
+
+    def variance(self, model: Array) -> Array:
+        return 1.0 + 0 * jnp.sum(model)
+
+    def metrics(self, model: Array) -> dict[str, Array]:
+        return {"length": jnp.sum(model * model)}
+
+
+@dataclass
+class Actor:
+    """A node that sends what is written."""
+
+    lines: np.ndarray
+    present: np.ndarray
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        del context
+        request = Request.read(message.content)
+        assert request is not None
+        if not self.present[request.round - 1]:
+            return decline(message, "absent")
+        line = self.lines[request.round - 1]
+        return reply(message, record(a=line[:8].reshape(2, 4), b=line[8:]))
+
+
+def simulated(rule: Any, sent: np.ndarray, present: np.ndarray, **options: Any) -> Any:
+    with jax.enable_x64(True):
+        agents = [Scripted(jnp.asarray(sent[:, k]), jnp.asarray(present[:, k])) for k in range(AGENTS)]
+        return simulate(Blank(DIM), agents, rule, REQUESTS, ROUNDS, 1, SEED, joins=JOINS.tolist(), **options)
+
+
+def paid_on_flower(make: Make, ledger: Ledger, rule: Any, sent: np.ndarray, present: np.ndarray, **options: Any) -> Any:
+    """Return the rewards (rounds, agents), 0 before an agent joins, and the last checkpoint; in three processes."""
+    nodes = [Node(100 + k, Actor(sent[:, k], present[:, k])) for k in range(AGENTS)]
+    ledger.enrol({f"n{k}": node.der for k, node in enumerate(nodes)})
+    rewards = np.zeros((ROUNDS, AGENTS))
+    for rounds in sorted({*JOINS[JOINS > 0].tolist(), ROUNDS}):
+        inner = FedSGD(min_train_nodes=1, fraction_evaluate=0.0)
+        strategy = make(inner, mechanism=rule, requests=REQUESTS, **options)
+        grid = MemoryGrid([node for node, join in zip(nodes, JOINS, strict=True) if join < rounds], wire=False)
+        result = strategy.start(grid, record(a=np.zeros((2, 4)), b=np.zeros(4)), num_rounds=rounds)
+        for number, metrics in result.train_metrics_clientapp.items():
+            pay: Any = metrics["guerdon-pay"]
+            rewards[number - 1, : len(pay)] = pay
+    return rewards, result.arrays, ledger.resume("run")
+
+
+@pytest.fixture
+def same_dither(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Flower's server draw what the simulator draws in each round."""
+    asked = iter(range(ROUNDS))
+
+    def normals(layers: Any) -> Any:
+        del layers
+        with jax.enable_x64(True):
+            key = jax.random.fold_in(jax.random.fold_in(repetition_key(SEED, jnp.asarray(0)), 2**31 - 2), next(asked))
+            drawn = np.asarray(jax.random.normal(key, (DIM,), jnp.float64))
+        return [drawn[:8].reshape(2, 4), drawn[8:]]
+
+    monkeypatch.setattr("guerdon.server.secret_normals", normals)
+
+
+RULES: dict[str, Any] = {
+    "balanced": OutputAgreement(COST),
+    "estimated": OutputAgreement(COST, EstimatedVariance()),
+    "known": OutputAgreement(COST, KnownVariance(12.0)),
+    "flat": FlatPay(COST),
+    "information": InformationPay(COST),
+    "trusting": InformationPay(COST, doubt=float("inf"), limit=100.0),
+}
+CASES: list[Any] = [
+    *((name, {}) for name in RULES),
+    ("balanced", {"dither": Dither(0.3, COST)}),
+    ("information", {"dither": Dither(0.3, COST), "prediction": Extrapolation()}),
+    ("information", {"dither": Dither(0.3), "prediction": RunningMean()}),
+    ("information", {"prediction": ZeroPrediction()}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+@pytest.mark.usefixtures("same_dither")
+def test_the_simulator_and_flower_pay_trust_and_accuse_alike(
+    name: str, options: dict[str, Any], rewarded: Make, ledger: Ledger
+) -> None:
+    """Copies, near-copies, garbage of every size, NaN, long and short reports, dropouts and joins; 30 rounds."""
+    rule, (sent, present) = RULES[name], scene(0)
+    history = simulated(rule, sent, present, **options)
+    rewards, arrays, kept = paid_on_flower(rewarded, ledger, rule, sent, present, **options)
+    assert rewards == pytest.approx(history.rewards["reward"][0], rel=1e-9, abs=1e-9)
+    model = np.concatenate([arrays["a"].numpy().reshape(-1), arrays["b"].numpy()])
+    assert model @ model == pytest.approx(history.metrics["length"][0, -1], rel=1e-9)
+    assert ledger.verify().holds
+    if isinstance(rule, InformationPay):
+        assert against_agents(kept.state.wealth) == pytest.approx(history.accusation[0, -1], rel=1e-9, abs=1e-9)
+        pairs = evidence_against(kept.arrays["audit"]["pairs"])
+        assert pairs.max(axis=0) == pytest.approx(history.collusion[0, -1], rel=1e-9, abs=1e-9)
+        if name == "information":
+            assert pairs[ALIKE, 8] > pair_limit(0.001, AGENTS)
+            assert (against_agents(kept.state.wealth) > np.log(rule.doubt)).any()
