@@ -37,7 +37,7 @@ def local_models(
 
 
 def gains(size: int, steps: int, rate: float, rounds: int, seed: int = 0) -> tuple[float, float]:
-    """Return the mean gain over honest work (and its s.e.) of an agent that uses `size` samples, the others as asked."""
+    """Return the mean gain over honest work, and its s.e., of one agent that uses `size` samples."""
     rng = np.random.default_rng(seed)
     truth = np.random.default_rng(1).normal(size=DIMENSION)
     models = local_models(rng, 0.5 * truth, truth, [size] + [REQUEST] * (AGENTS - 1), steps, rate, rounds)
