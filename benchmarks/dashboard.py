@@ -1,9 +1,10 @@
 """The dashboard on a ledger with 200,000 payments: what each page takes, from asking to the last byte, and drawn.
 
-The peer of a page is the page that shows nothing from the ledger, the playground, in the same run. Every page is asked
-for by a server that has just started, with nothing read before, while the ledger is being verified in the background:
-as somebody meets it who opens the dashboard. The promise is about the page, what its charts ask for included, and about
-when a browser, where there is one, shows it; the time until charts are drawn is mostly Plotly's start, and reported.
+The peer of a page is the playground in the same run: the page that shows nothing from the ledger. Every page is
+requested from a server that has just started and has read nothing yet, while the ledger is being verified in the
+background. A user who opens the dashboard sees the same. The promise covers the page, including the data of its charts,
+and the time until a browser (where there is one) shows it. The time until charts are drawn is mostly Plotly's start; it
+is only reported.
 """
 
 import http.client

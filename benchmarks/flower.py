@@ -1,7 +1,7 @@
 """What pay adds to a round: on a real Flower deployment with TLS and keys, and in the server's own arithmetic.
 
 Ten SuperNodes on this machine train a model of one layer under FedAvg, bare and wrapped in `Rewarded`, in runs that
-take turns. Paid nodes sign what they send. Flower asks for replies every three seconds: that is the grain of the times.
+take turns. Paid nodes sign what they send. Flower asks for replies every three seconds: times are no finer.
 """
 
 import json
@@ -104,7 +104,7 @@ def answering(number: int, dimension: int) -> Callable[[Message, Context], Any]:
 
 
 def arithmetic(dimension: int) -> tuple[float, float]:
-    """Return what the server herself computes in a round, bare and paid (with a ledger on disk), without a network."""
+    """Return what the server itself computes in a round, bare and paid (with a ledger on disk), without a network."""
     nodes = [Node(100 + i, answering(i, dimension)) for i in range(NODES)]
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "guerdon.db") as ledger:
         ledger.enrol({f"n{i}": node.der for i, node in enumerate(nodes)})

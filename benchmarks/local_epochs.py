@@ -1,8 +1,9 @@
 """Local epochs: what pay by models says about work, when a node takes several steps before it sends its model.
 
-One step on ν samples is exact: the models differ as the gradients do. Several steps on parts of the samples are so to
-first order in the learning rate. Measured here: what an agent gains or loses (pay less cost, against honest work) who
-uses half, 1.5 times or twice the samples asked for, on a logistic regression, by number of steps and learning rate.
+One step on ν samples is exact: the models differ as the gradients do. Several steps on parts of the samples are exact
+to first order in the learning rate. An agent uses half, 1.5 times or twice the samples asked for, on a logistic
+regression. Measured here: what it gains or loses (pay minus cost, against honest work), by number of steps and
+learning rate.
 
     python -m benchmarks.local_epochs
 """
@@ -36,7 +37,7 @@ def local_models(
 
 
 def gains(size: int, steps: int, rate: float, rounds: int, seed: int = 0) -> tuple[float, float]:
-    """Return the mean gain of an agent who uses `size` samples (the others: as asked) over honest work, and its s.e."""
+    """Return the mean gain over honest work, and its s.e., of one agent that uses `size` samples."""
     rng = np.random.default_rng(seed)
     truth = np.random.default_rng(1).normal(size=DIMENSION)
     models = local_models(rng, 0.5 * truth, truth, [size] + [REQUEST] * (AGENTS - 1), steps, rate, rounds)

@@ -32,7 +32,7 @@ def seconds_per_round(agents: int, dim: int, size: int) -> float:
 
 
 def run(out: Path = Path("results")) -> tuple[Table, list[str]]:
-    """Return the table of measurements (and draw it); nothing is promised but the shape of the curves."""
+    """Return the table of measurements (and draw it); only the shape of the curves is promised."""
     table = Table(title="time per round of one repetition, one setting varied", title_justify="left")
     for heading in ("varied", "agents", "dim", "batch size", "time", "growth of the time ÷ growth of the setting"):
         table.add_column(heading, justify="left" if heading == "varied" else "right")

@@ -1,6 +1,6 @@
 """The workload of Fig. 3, at any size: what the simulator is timed on."""
 
-# JAX's transformations forget the types of what they are given.
+# JAX's transformations forget the types of their arguments.
 # pyright: reportUnknownArgumentType=false
 
 import numpy as np

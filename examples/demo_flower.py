@@ -1,7 +1,7 @@
 """`make demo-flower`: paid rounds on a real Flower deployment on this machine, from keys to statements.
 
-Starts a SuperLink and four SuperNodes with TLS and authentication, one of which shirks and one declines at random, runs
-a few paid rounds, prints what each was paid and why, and stops everything that it started.
+Starts a SuperLink and four SuperNodes with TLS and authentication. One node shirks, one declines at random. Runs a few
+paid rounds, prints what each node was paid and why, and stops everything that it started.
 """
 
 import argparse
@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--app", default="paid-torch", choices=("paid-torch", "paid-numpy"), help="the app to run")
     parser.add_argument("--rounds", type=int, default=3, help="how many rounds to pay (default: 3)")
-    parser.add_argument("--ledger", type=Path, default=Path("demo.db"), help="the ledger it leaves (default: demo.db)")
+    parser.add_argument("--ledger", type=Path, default=Path("demo.db"), help="the ledger to write (default: demo.db)")
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error(f"--rounds must be at least 1, got {options.rounds}")
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def demonstrate(folder: Path, app: str, rounds: int, ledger: Path) -> None:
-    """Run the app on a deployment of its own, then print the statements and check the ledger."""
+    """Run the app on a new deployment, then print the statements and check the ledger."""
     console.print("Starting a SuperLink and four SuperNodes, with TLS and keys …")
     with deployed(folder, NODES) as flower:
         for name in NODES:

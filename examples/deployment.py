@@ -1,7 +1,7 @@
-"""A whole Flower deployment on this machine: a SuperLink and SuperNodes with TLS and authentication, for a while.
+"""A temporary Flower deployment on this machine: a SuperLink and SuperNodes with TLS and authentication.
 
-Everything that it needs (certificates, keys, databases, logs) lives in one folder, and every process that it starts is
-stopped when it is left. In production each part runs on a machine of its own, and the commands are the same.
+Everything that it needs (certificates, keys, databases, logs) is in one folder. At the end it stops every process that
+it started. In production each part runs on its own machine, and the commands are the same.
 """
 
 import ipaddress
@@ -34,7 +34,7 @@ class Deployment:
     """A SuperLink and its SuperNodes. `start_node` may be called again for a node that was killed."""
 
     folder: Path
-    secure: bool = True  # TLS, and only registered keys may connect; else plain text, and anybody may
+    secure: bool = True  # TLS, and only registered keys may connect; otherwise plain text, and anybody may connect
     simulated: bool = (
         False  # nodes are simulated in the SuperLink's own process: `flwr[simulation]`, needs `secure=False`
     )
@@ -111,13 +111,13 @@ class Deployment:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def kill(self, name: str) -> None:
-        """Kill a process and all that it started, without warning."""
+        """Kill a process and everything that it started, without warning."""
         process = self.processes.pop(name)
         _kill([process.pid, *descendants(process.pid)])
         process.wait()
 
     def kill_serverapp(self) -> bool:
-        """Kill the process that runs a ServerApp, without warning; tell whether there was one."""
+        """Kill the process that runs a ServerApp, without warning; return whether there was one."""
         running = [
             number for number in descendants(self.processes["superlink"].pid) if "flwr-serverapp" in _command(number)
         ]
@@ -162,12 +162,12 @@ class Run:
     number: str
 
     def status(self) -> str:
-        """Return how the run stands, such as running or finished:completed."""
+        """Return the status of the run, such as running or finished:completed."""
         listed = json.loads(self.deployment.flwr("list", CONNECTION, "--run-id", self.number, "--format", "json"))
         return str(listed["runs"][0]["status"])
 
     def wait(self, seconds: float = 300) -> str:
-        """Wait until the run has finished, and return how."""
+        """Wait until the run has finished, and return its status."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             status = self.status()
@@ -248,7 +248,7 @@ def free_port() -> int:
 
 
 def program(name: str) -> str:
-    """Return the path of a program that is installed beside this Python."""
+    """Return the path of a program that is installed next to this Python."""
     return str(Path(sys.executable).with_name(name))
 
 

@@ -1,8 +1,8 @@
 """Pay for the training of a small neural network: any JAX loss, any pytree of parameters.
 
-Run it with `python examples/mlp.py`. Ten agents train a two-layer classifier on two interleaved spirals; one of them
-uses a quarter of the samples he was asked for, one sends zeros. The table shows what each earns under two payment
-rules, and why a rule that pays for agreement must not be trusted with agents who send what they like.
+Run it with `python examples/mlp.py`. Ten agents train a two-layer classifier on two interleaved spirals. One of them
+uses a quarter of the samples it was asked for, one sends zeros. The table shows what each earns under two payment
+rules, and why a rule that pays for agreement is not safe with agents that may send anything.
 """
 
 import jax
@@ -61,7 +61,7 @@ def spiral_problem() -> FromLoss:
 
 
 def main(rounds: int = 300, repetitions: int = 20) -> History:
-    """Train, and print what everybody earned."""
+    """Train, and print what each agent earned."""
     agents = [*[Cooperative()] * 8, Portion(0.25), zero()]
     rules = {"balanced": OutputAgreement(COST), "flat": FlatPay(COST)}
     history = simulate(spiral_problem(), agents, rules, FixedRequest(16, 1.0), rounds, repetitions)

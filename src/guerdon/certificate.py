@@ -1,12 +1,12 @@
-"""An empirical equilibrium check: simulate unilateral deviations, and say of each whether the payment rule deters it.
+"""An empirical equilibrium check: simulate unilateral deviations, and decide for each if the payment rule deters it.
 
-Agent 0 deviates, in what he uses or in what he sends; the others cooperate. Deviating and cooperating are simulated
-with the same random numbers, and the gain is the difference of his mean utility per round, over independent
+Agent 0 deviates, in what it uses or in what it sends; the others cooperate. Deviating and cooperating are simulated
+with the same random numbers. The gain is the difference of agent 0's mean utility per round, over independent
 repetitions. The confidence intervals hold together (familywise) by Bonferroni's inequality: with m deviations each has
 level 1 − (1 − confidence)/m, from Student's t.
 """
 
-# JAX's transformations forget the types of what they are given.
+# JAX's transformations forget the types of their arguments.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 
 import math
@@ -41,7 +41,7 @@ Verdict = Literal["deters", "does not deter", "undecided"]
 
 
 class Finding(NamedTuple):
-    """What a deviation gains per round, with its confidence interval, and what follows."""
+    """What a deviation gains per round, with its confidence interval, and the verdict."""
 
     deviation: str
     gain: float
@@ -49,12 +49,12 @@ class Finding(NamedTuple):
     low: float
     high: float
     verdict: Verdict
-    repetitions_needed: int  # to decide, at the same confidence; at most what was used where it is decided
+    repetitions_needed: int  # to decide, at the same confidence; if it is decided, at most the number that was used
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was found of every deviation, and on what terms."""
+    """The finding on every deviation, and the settings of the check."""
 
     findings: tuple[Finding, ...]
     honest_utility: float
@@ -90,10 +90,10 @@ def certify(
 ) -> Certificate:
     """Simulate each deviation of one agent against cooperation, and return what it gains and a verdict on each.
 
-    A deviation is deterred if with the stated confidence it gains at most `tolerance` a round (default: 2 % of the
-    cost of the work asked for; at an equilibrium declining gains exactly nothing, so some tolerance there must be); not
-    deterred if it gains more; undecided otherwise, with the repetitions that would decide. The `others` cooperate
-    unless told otherwise; `announce` is told the name of each deviation before it is simulated.
+    A deviation is deterred if with the stated confidence it gains at most `tolerance` a round. The default is 2 % of
+    the cost of the work asked for; at an equilibrium declining gains exactly nothing, so there must be some tolerance.
+    A deviation that gains more is not deterred. Otherwise it is undecided, with the repetitions that would decide. The
+    `others` cooperate unless you give another agent. `announce` gets the name of each deviation before its simulation.
     """
     check_positive_integer("request", request)
     check_number("confidence", confidence, minimum=0, inclusive=False)

@@ -28,7 +28,7 @@ def audit(
     run: Annotated[str | None, typer.Argument(help="Name of the run; may be left out if there is only one.")] = None,
     db: DbOption = DEFAULT,
     alpha: Annotated[
-        float, typer.Option(help="Rate of false accusations: of honest agents, the share that is ever accused.")
+        float, typer.Option(help="Rate of false accusations: the largest share of honest agents that is ever accused.")
     ] = 0.001,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Draw the evidence too: .svg, .png or .pdf.")
@@ -37,18 +37,18 @@ def audit(
         bool, typer.Option("--settle", help="Release what is held for the rounds that agents are cleared for.")
     ] = False,
     forfeit: Annotated[
-        bool, typer.Option("--forfeit", help="With --settle: forfeit what is held of those who are accused.")
+        bool, typer.Option("--forfeit", help="With --settle: forfeit what is held for accused agents.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Test every agent of a run for reports that tell less than the others', and for reports that tell something.
+    """Test whether each agent's reports tell less than the others', and whether they tell anything.
 
-    Exit status 1 if an agent or a pair of agents is accused, 2 if the audit cannot be made. Only looks, unless --settle
-    is given.
+    Exit status 1 if an agent or a pair of agents is accused, 2 if the audit cannot run. Only reads, unless you give
+    --settle.
     """
     limit(alpha)
     if forfeit and not settle:
-        raise ValueError("`--forfeit` goes with `--settle`: nothing is forfeited by looking")
+        raise ValueError("`--forfeit` needs `--settle`: without it the audit only reads")
     _check_file(out)
     with open_ledger(db, write=settle) as ledger:
         name = _find(ledger, run)
@@ -66,7 +66,7 @@ def audit(
 
 
 def _find(ledger: "Ledger", name: str | None) -> str:
-    """Return the run that is meant, or say which ones there are."""
+    """Return the name of the run to audit, or raise with a list of the runs."""
     known = [run.name for run in ledger.runs()]
     if not known:
         raise ValueError(f"there is nothing to audit: no run has begun in {ledger.where}")
@@ -79,7 +79,7 @@ def _find(ledger: "Ledger", name: str | None) -> str:
 
 
 def _pairs(ledger: "Ledger", run: str, alpha: float) -> list[Pair] | None:
-    """Return the suspicious pairs of a run as its last checkpoint has them; None where pairs were not watched."""
+    """Return the suspicious pairs in a run's last checkpoint; None where pairs were not watched."""
     resumed = ledger.resume(run)
     wealth = None if resumed is None else resumed.arrays.get("audit", {}).get("pairs")
     return None if wealth is None else suspicious_pairs(wealth, alpha)
@@ -104,7 +104,7 @@ def _draw(found: "RunAudit", out: Path) -> None:
 
 def _report(
     found: "RunAudit", pairs: list[Pair] | None, moves: "list[EscrowMove]", unit: str
-) -> dict[str, Any]:  # as JSON has it: evidence in powers of ten
+) -> dict[str, Any]:  # for JSON: evidence in powers of ten
     def power(evidence: float) -> float:
         return evidence / math.log(10)
 
@@ -177,18 +177,18 @@ def _sentences(found: "RunAudit", pairs: list[Pair] | None) -> list[str]:
 
     each = f"{1 / found.alpha:,.0f}"
     lines = [
-        f"{name} is accused: his reports {SAYS[finding.because]} the others'."
+        f"{name} is accused: its reports {SAYS[finding.because]} the others'."
         for name, finding in zip(found.agents, found.findings, strict=False)
         if finding.verdict == "accused"
     ]
     lines += [
-        f"Of {each} honest agents one is ever accused at most, on average, however often one looks: if honest agents "
-        "differ by nothing but chance.",
-        "Told more: than the others on average, in the noise of one report; honest work has 0, no information -1 or "
-        "less.",
+        f"At most one in {each} honest agents is ever accused, on average, however often you look. This holds if "
+        "honest agents differ only by chance.",
+        "Told more: how much more than the others on average, in the noise of one report. Honest work has 0, no "
+        "information -1 or less.",
     ]
     if found.can_clear:
-        lines.append(f"For: evidence that his reports add something to what is public; at {each} to 1 he is cleared.")
+        lines.append(f"For: evidence that the reports add to what is public; at {each} to 1 the agent is cleared.")
     else:
         lines.append("Nobody can be cleared: this run's evidence was not gathered around a public prediction.")
     if pairs is None:

@@ -16,9 +16,9 @@ PORT = 8733
 def dashboard(
     db: DbOption = DEFAULT,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")
+        str, typer.Option(help="Address to listen on; an address other than this machine's own needs a token.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any that is free.")] = PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free port.")] = PORT,
     token_file: Annotated[
         Path | None,
         typer.Option(
@@ -50,7 +50,7 @@ def dashboard(
 
 
 def shown(db: str) -> str:
-    """Return where a ledger is, without passwords."""
+    """Return the address of a ledger, without passwords."""
     from guerdon.ledger.database import parse_url
 
     url = parse_url(db)

@@ -40,12 +40,12 @@ def resume(
             "--run-config", "-c", metavar="KEY=VALUE", help="A setting of the app, as for `flwr run`; repeatable."
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say where the run stands.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print where the run stands.")] = False,
 ) -> None:
     """Continue a run after its last paid round: nobody is paid twice, and no paid round is lost.
 
-    Starts the app with `flwr run`, its settings `guerdon-db` and `guerdon-run` set to this ledger and this run. An app
-    that hands both to `Rewarded` continues by itself when it is started again in any other way, too.
+    Starts the app with `flwr run`, with its settings `guerdon-db` and `guerdon-run` set to this ledger and this run. An
+    app that passes both to `Rewarded` also continues if you start it again in another way.
     """
     if find_spec("flwr") is None:
         raise ModuleNotFoundError("`guerdon flower` needs flwr; install it with: pip install 'guerdon[flower]'")
@@ -54,7 +54,7 @@ def resume(
     where = _plain_address(db)
     with open_ledger(db) as ledger:
         name, last = _find(ledger.runs(), run)
-    typer.echo(f"Run {name!r} goes on with round {last + 1}." if last else f"Run {name!r} has no paid round yet.")
+    typer.echo(f"Run {name!r} continues with round {last + 1}." if last else f"Run {name!r} has no paid round yet.")
     if dry_run:
         return
     settings = {"guerdon-db": where, "guerdon-run": name}
@@ -68,7 +68,7 @@ def resume(
 
 
 def _plain_address(db: str) -> str:
-    """Return where a ledger is as a ServerApp can be told: Flower keeps a run's settings, so no password in them."""
+    """Return a ledger's address for a ServerApp, or raise if it has a password: Flower keeps a run's settings."""
     if "://" not in db:
         return str(Path(db).resolve())
     from sqlalchemy import make_url
@@ -77,7 +77,7 @@ def _plain_address(db: str) -> str:
     try:
         url = make_url(db)
     except (ArgumentError, ValueError):
-        return db  # opening it will tell
+        return db  # opening it will raise
     if url.get_backend_name() == "sqlite" and url.database:
         return str(Path(url.database).resolve())
     if url.password or any("pass" in name.lower() for name in url.query):
@@ -86,9 +86,9 @@ def _plain_address(db: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return text as Flower reads it in a setting, or raise: it knows no quotation marks inside quotation marks."""
+    """Return text as Flower reads it in a setting, or raise: Flower cannot read quotation marks inside others."""
     if '"' in text or not text.isprintable():
-        raise ValueError(f"Flower cannot be told {text!r}: start the app yourself, it will go on with the run it names")
+        raise ValueError(f"Flower cannot read {text!r} as a setting: start the app yourself, it continues its run")
     return f'"{text}"'
 
 

@@ -16,8 +16,8 @@ from guerdon.terminal_ledger import json_row, money, plain, print_table, print_v
 if TYPE_CHECKING:
     from guerdon.ledger import Ledger
 
-app = typer.Typer(no_args_is_help=True, help="Who was paid what and why: look, check, pay out, sign, export.")
-payout_app = typer.Typer(no_args_is_help=True, help="Freeze balances into a batch, pay it, and say so once.")
+app = typer.Typer(no_args_is_help=True, help="Who was paid what and why: read, check, pay out, sign, export.")
+payout_app = typer.Typer(no_args_is_help=True, help="Freeze balances into a batch, pay it, and record that once.")
 app.add_typer(payout_app, name="payout")
 
 
@@ -68,10 +68,10 @@ DbOption = Annotated[
         "a .pgpass file).",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write to a file, not to the screen.")]
-MemoOption = Annotated[str, typer.Option(help="A remark to be recorded, such as a bank reference.")]
-AgentArgument = Annotated[str, typer.Argument(help="The agent's name, or a beginning of it that no other has.")]
+MemoOption = Annotated[str, typer.Option(help="A remark to record, such as a bank reference.")]
+AgentArgument = Annotated[str, typer.Argument(help="The agent's name, or a beginning that no other name has.")]
 AmountArgument = Annotated[str, typer.Argument(help="How much, such as 12.50; at most 6 decimals.")]
 PayoutArgument = Annotated[int, typer.Argument(help="Number of the payout batch.")]
 DEFAULT = "guerdon.db"
@@ -103,14 +103,14 @@ def statement(
     form: Annotated[StatementForm, typer.Option("--format", help="How to print it.")] = StatementForm.text,
     out: OutOption = None,
 ) -> None:
-    """Show what an agent was asked for, what he earned in each round and why, and where the money is."""
+    """Show what an agent was asked for, what it earned in each round and why, and where the money is."""
     with open_ledger(db) as ledger:
         shown = ledger.statement(agent)
     from guerdon.ledger import render
 
     if form is StatementForm.text:
         if out is not None:
-            raise ValueError("`--out` goes with --format json, csv or html")
+            raise ValueError("`--out` needs --format json, csv or html")
         cells = [
             [f"{line.at:%Y-%m-%d}", line.what, str(line.request or ""), money(line.reward), money(line.balance),
              line.why]
@@ -175,15 +175,15 @@ def verify(
 ) -> None:
     """Recompute the chain, every sum, every balance and every reward; exit status 1 names the first bad row.
 
-    Somebody who can write to the database and rewrites all of it consistently is found only with a receipt that was
-    signed before, and kept where he cannot write.
+    Somebody with write access can rewrite the whole database consistently. Only a receipt shows that: sign it before,
+    and keep it where they cannot write.
     """
     _need_ledger()
     from guerdon.ledger import Receipt
 
     kept = None if receipt is None else Receipt.from_json(receipt.read_text(encoding="utf-8"))
     if signed_by is not None and (kept is None or kept.public_key.hex() != signed_by.lower()):
-        raise ValueError("`--signed-by` must be the key of the `--receipt`, and is not")
+        raise ValueError("`--signed-by` must be the key of the `--receipt`, but is not")
     bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     with open_ledger(db) as ledger, bar:
         task = bar.add_task("checking", total=1.0)
@@ -244,17 +244,17 @@ def move(
 @app.command(epilog="Example: [bold]guerdon ledger enrol north --public-key north.pub[/]")
 def enrol(
     agent: Annotated[
-        str | None, typer.Argument(help="The new agent's name; by default the fingerprint of his public key.")
+        str | None, typer.Argument(help="The new agent's name; by default the fingerprint of its public key.")
     ] = None,
     db: DbOption = DEFAULT,
     public_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="His public key: PEM, or OpenSSH as a SuperNode's.")
+        Path | None, typer.Option(metavar="FILE", help="Its public key: PEM, or OpenSSH as a SuperNode's.")
     ] = None,
     unit: Annotated[
         str | None, typer.Option(help="What a new ledger counts in, such as EUR (default: CREDIT).")
     ] = None,
 ) -> None:
-    """Open accounts for an agent before his first run: his node can be paid then, and he can pay a deposit."""
+    """Open accounts for an agent before its first run. Its node can then be paid, and the agent can pay a deposit."""
     _need_ledger()
     from guerdon.ledger.checks import check_name
     from guerdon.ledger.submissions import fingerprint, read_public_key
@@ -274,7 +274,7 @@ def export(
     form: Annotated[ExportForm, typer.Option("--format", help="Plain-text accounting, or a table.")],
     db: DbOption = DEFAULT,
     table: Annotated[
-        ExportTable, typer.Option(help="For csv and parquet: all that moved money, or payments with their evidence.")
+        ExportTable, typer.Option(help="For csv and parquet: all moves of money, or payments with their evidence.")
     ] = ExportTable.journal,
     out: OutOption = None,
 ) -> None:
@@ -307,7 +307,7 @@ def payout_create(
     minimum: Annotated[str, typer.Option(help="Leave smaller balances for the next time.")] = "0.000001",
     memo: MemoOption = "",
 ) -> None:
-    """Freeze all balances into a new batch: from then on they are in the batch, and in no other."""
+    """Freeze all balances into a new batch. Each balance is then in this batch and in no other."""
     _need_ledger()
     from guerdon.ledger.money import parse_amount
 
@@ -325,7 +325,7 @@ def payout_create(
 
 @payout_app.command("list", epilog="Example: [bold]guerdon ledger payout list --json[/]")
 def payout_list(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
-    """List the payout batches and what became of them."""
+    """List the payout batches and what happened to them."""
     with open_ledger(db) as ledger:
         batches, unit = ledger.payouts(), ledger.unit
     if as_json:
@@ -347,7 +347,7 @@ def payout_list(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
 
 @payout_app.command("paid", epilog='Example: [bold]guerdon ledger payout paid 1 --memo "SEPA 2026-11-15"[/]')
 def payout_paid(number: PayoutArgument, db: DbOption = DEFAULT, memo: MemoOption = "") -> None:
-    """Mark a batch as paid: the money has left through the bank. A batch is settled once and never again."""
+    """Mark a batch as paid: the money has left through the bank. A batch can be settled only once."""
     _settle(db, number, "paid", memo)
 
 
@@ -364,12 +364,12 @@ def _settle(db: str, number: int, outcome: str, memo: str) -> None:
 
 
 def open_ledger(db: str, *, write: bool = False, create: bool = False, unit: str | None = None) -> "Ledger":
-    """Open a ledger that exists; a command that looks opens it for reading only, and none creates one by accident."""
+    """Open a ledger that exists; commands that only read open it read-only, and none creates one by accident."""
     _need_ledger()
     from guerdon.ledger import Ledger
 
     if write and not create:
-        Ledger(db, read_only=True).close()  # says so if there is none
+        Ledger(db, read_only=True).close()  # raises if there is none
     return Ledger(db, read_only=not write, unit=unit)
 
 

@@ -1,7 +1,7 @@
 """What a minibatch costs an agent: h(s) for s samples, and its slope h'(s).
 
-The theory (Assumption 2 of the paper) asks that h(0) = 0 and that h is strictly increasing and convex for s > 0; a
-jump at 0, the fixed cost of taking part at all, is allowed. `check_cost` tests a cost against these assumptions.
+The theory (Assumption 2 of the paper) needs h(0) = 0, and h strictly increasing and convex for s > 0. A jump at 0, the
+fixed cost of taking part at all, is allowed. `check_cost` tests a cost against these assumptions.
 
 Every cost works on Python numbers and on arrays of NumPy, JAX and PyTorch. A negative batch size has no cost: it
 raises for a Python number and gives NaN inside an array.
@@ -90,8 +90,8 @@ class PowerCost:
 class FunctionCost:
     """h(s) = function(s) for s > 0.
 
-    A function made of arithmetic operators needs nothing more: its slope is found exactly. One that calls other
-    functions (an exponential, say) must bring its own `slope_function`.
+    A function made of arithmetic operators needs nothing more: its slope is found exactly. A function that calls
+    others (an exponential, for example) needs a `slope_function`.
 
     >>> cost = FunctionCost(lambda s: 1 + s + 0.25 * s**2)
     >>> cost(2), cost.slope(2)
@@ -115,13 +115,13 @@ class FunctionCost:
         except (TypeError, AttributeError, ValueError) as error:
             raise TypeError(
                 "`function` must use arithmetic operators only to be differentiated; "
-                "give `slope_function` for one that calls other functions"
+                "give `slope_function` for a function that calls others"
             ) from error
 
 
 @dataclass(frozen=True)
 class ExpressionCost:
-    """h(s) given as text, as on the command line: numbers, s, + - * / ** and parentheses. Never executed.
+    """h(s) given as text, as on the command line: numbers, s, + - * / ** and parentheses. The text is never executed.
 
     >>> cost = ExpressionCost("1 + s")
     >>> cost(8), cost.slope(8)
@@ -153,7 +153,7 @@ def check_cost(cost: Cost, max_batch: int) -> None:
     """
     check_positive_integer("max_batch", max_batch)
     h, slope = _tabulate(cost, max_batch)
-    with np.errstate(invalid="ignore"):  # inf − inf is already a fault of its own
+    with np.errstate(invalid="ignore"):  # inf − inf is already reported as not finite
         faults = [
             (_first(~(np.isfinite(h) & np.isfinite(slope))), _not_finite),
             (_first(h[1:] < 0) + 1, _negative),
@@ -176,12 +176,12 @@ def _where_working(function: Callable[[Any], Any], batch_size: Array) -> Array:
         raise TypeError(f"`batch_size` must be a number or an array of numbers, got {batch_size!r}")
     xp = namespace(batch_size)
     s = as_float(xp, batch_size)
-    # The function is never evaluated at 0: a cost such as s / (1 - 1/s) need not exist there.
+    # The function is never evaluated at 0: a cost such as s / (1 - 1/s) is not defined there.
     return xp.where(s > 0, function(xp.where(s > 0, s, 1.0)), xp.where(s == 0, 0 * s, math.nan))
 
 
 def _tabulate(cost: Cost, max_batch: int) -> tuple[Any, Any]:
-    """Return h and h' at 0…max_batch in float64; impossible arithmetic gives NaN, without a warning."""
+    """Return h and h' at 0…max_batch in float64; undefined arithmetic gives NaN, without a warning."""
     sizes = np.arange(max_batch + 1, dtype=np.float64)
     with np.errstate(all="ignore"):
         try:
@@ -194,7 +194,7 @@ def _tabulate(cost: Cost, max_batch: int) -> tuple[Any, Any]:
 
 
 def _slopes_fit(h: Any, slope: Any) -> Any:
-    """Tell, for s ≥ 1, whether h' lies where convexity puts it: between the differences of h around s."""
+    """Return, for s ≥ 1, whether h' is between the differences of h around s, as convexity requires."""
     rise = np.diff(h[1:])
     slack = 1e-6 * np.abs(rise) + ROUNDING * np.abs(h[2:])
     fits = slope[1:] > 0

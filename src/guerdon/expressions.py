@@ -1,8 +1,8 @@
 """Arithmetic expressions in one variable: parsed safely, with an exact slope.
 
 An expression is text such as ``"1 + s + 0.01 * s ** 2"``: numbers, the variable, ``+ - * / **`` and parentheses.
-It is parsed into a syntax tree and walked; nothing is ever executed. The slope comes from the same walk, on dual
-numbers (value, derivative), so that it is exact and not a finite difference.
+It is parsed into a syntax tree and evaluated node by node; nothing is ever executed. The slope comes from the same
+evaluation on dual numbers (value, derivative), so it is exact and not a finite difference.
 """
 
 import ast
@@ -16,9 +16,9 @@ from typing import Any
 from guerdon.arrays import Array, namespace
 
 VARIABLE = "s"
-LONGEST = 200  # characters: far more than a cost needs, far less than the parser's recursion can bear
+LONGEST = 200  # characters: far more than a cost needs, far less than the limit of the parser's recursion
 
-# CPython 3.11 counts the depth of all trees being built in one place: threads that parse at once upset it (gh-106905).
+# CPython 3.11 counts the depth of all trees being built in one place: threads that parse at once break it (gh-106905).
 _ONE_AT_A_TIME = threading.Lock()
 
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
@@ -85,7 +85,7 @@ class Dual:
 
 
 def derivative(function: Callable[[Any], Any], point: Array) -> Array:
-    """Return the exact slope of `function`, built from arithmetic operators alone, at `point`.
+    """Return the exact slope at `point` of a `function` made only of arithmetic operators.
 
     >>> derivative(lambda s: 1 + s + s**2, 3.0)
     7.0
@@ -97,7 +97,7 @@ def derivative(function: Callable[[Any], Any], point: Array) -> Array:
 
 
 def parse(text: str) -> Callable[[Any], Any]:
-    """Return the function of `s` that `text` denotes, or raise a ValueError that says what is not understood.
+    """Return the function of `s` that `text` describes, or raise a ValueError that names the part it cannot read.
 
     >>> parse("1 + s/2")(8)
     5.0
@@ -136,7 +136,7 @@ def _check(node: ast.AST) -> None:
 
 
 def _evaluate(node: ast.AST, s: Any) -> Any:
-    """Return the value of a checked tree. Constants are floats: no power of integers can run away."""
+    """Return the value of a checked tree. Constants are floats: powers of integers cannot grow without limit."""
     match node:
         case ast.BinOp(left, op, right):
             return _OPERATORS[type(op)](_evaluate(left, s), _evaluate(right, s))

@@ -13,8 +13,8 @@ SUFFIXES = (".npy", ".npz", ".safetensors")
 def read_gradients(path: Path) -> tuple[list[str], Any]:
     """Return the agents' names and their gradients (agents, dim) from a .npy, .npz or .safetensors file.
 
-    A file with one array holds all agents, (agents, dim), named "0", "1", …; a file with several holds one array per
-    agent, of any shape as long as it is the same for all, named as the arrays are.
+    A file with one array holds all agents, (agents, dim), named "0", "1", …. A file with several arrays holds one per
+    agent, of any shape as long as all have the same; the agents are named as their arrays.
     """
     arrays = _read_arrays(path)
     if len(arrays) == 1:

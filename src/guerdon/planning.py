@@ -2,13 +2,13 @@
 
 The forecast trains a stand-in (`NoisyQuadratic`) many times with the real policies. Its five numbers are given, or
 fitted to a pilot: the unbiased σ² and ‖m‖² that every round of a saved history carries. Given the curvature L, a
-pilot's ‖m‖² follows from its first value by the recursion ‖m'‖² = ‖m‖²(1 − ηL)² + (ηL)²σ²/(nν), in which it is linear:
-so L is found by a search and the first value by least squares. The goal is where that curve was when the pilot reached
-its target. What the pilot leaves uncertain is found by a parametric bootstrap: pilots are drawn from the fitted
-stand-in, fitted again, and every repetition of the forecast uses the numbers of another one.
+pilot's ‖m‖² follows from its first value by the recursion ‖m'‖² = ‖m‖²(1 − ηL)² + (ηL)²σ²/(nν), in which it is linear.
+So a search finds L, and least squares the first value. The goal is the value of that curve when the pilot reached its
+target. A parametric bootstrap measures what the pilot leaves uncertain: pilots are drawn from the fitted stand-in and
+fitted again, and every repetition of the forecast uses the numbers of another one.
 """
 
-# JAX's transformations forget the types of what they are given.
+# JAX's transformations forget the types of their arguments.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 
 import re
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     import polars as pl
 
 SIZES = (1, 2, 4, 8, 16, 32)
-ARRIVES = 0.95  # share of trainings that must get to the goal; a pilot may leave it open how far that is
-COVERED = 0.9  # of totals lie in the interval
+ARRIVES = 0.95  # share of trainings that must reach the goal; a pilot may leave the goal uncertain
+COVERED = 0.9  # share of totals in the interval
 MOST_ROUNDS = 2048
 BOOTSTRAPS = 40
 CURVATURES = CURVATURE * np.geomspace(1e-3, 1e3, 601)
-WORTH = 0.02  # a fixed request must be so much cheaper to be preferred to the adaptive rule, which needs no forecast
-LEAST_ROUNDS = 8  # that a pilot must have
+WORTH = 0.02  # a fixed request must be this much cheaper to be preferred to the adaptive rule, which needs no forecast
+LEAST_ROUNDS = 8  # of a pilot
 SEEN = ("request", "step", "variance", "signal")
 COLUMNS = ("repetition", "round", "agent", "batch_size", "cost", "rule", "reward", *SEEN, "sent")
 
 
 @dataclass(frozen=True)
 class Pilot:
-    """A training that reached its target: per round (all repetitions one after another) what was asked and seen."""
+    """A training that reached its target: what was asked and measured in each round, one repetition after another."""
 
     start: Any  # whether a repetition begins with this round
     request: Any
@@ -64,13 +64,13 @@ class Fit(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """What a policy is expected to need: the median, and an interval that 90 % of trainings fall into."""
+    """What a policy is expected to need: the median, and an interval that contains 90 % of trainings."""
 
     policy: str
     request: int | None  # None: adaptive
     rounds: tuple[float, float, float]
     total: tuple[float, float, float]
-    reached: float  # share of trainings that got to the goal at all, within 2048 rounds
+    reached: float  # share of trainings that reached the goal within 2048 rounds
 
 
 class Plan(NamedTuple):
@@ -114,13 +114,13 @@ def forecast(
 
 
 def given(variance: float, signal: float, target: float, dim: int = 100) -> Fit:
-    """Return the stand-in with a constant σ², and ‖m‖² that is to fall from `signal` to `target`."""
+    """Return the stand-in with a constant σ², and ‖m‖² that must fall from `signal` to `target`."""
     for name, value in (("variance", variance), ("signal", signal), ("target", target)):
         check_number(name, value, minimum=0, inclusive=False)
     check_positive_integer("dim", dim)
     if target >= signal:
         raise ValueError(
-            f"`target` must be below `signal` ({signal:g}), which training is to bring down, got {target:g}"
+            f"`target` must be below `signal` ({signal:g}), the value at the start of training, got {target:g}"
         )
     return Fit(Numbers(signal, CURVATURE, variance, 0.0, target), dim)
 
@@ -132,7 +132,7 @@ def parse_goal(pilot: Path | None, target: str, variance: float | None, signal: 
             raise ValueError("`plan` needs a pilot and `--target`, or all of `--variance`, `--signal` and `--target`")
         return given(variance, signal, _number(target, "`--target` must be a number without a pilot"))
     if variance is not None or signal is not None:
-        raise ValueError("`--variance` and `--signal` must be left out with a pilot, which says them itself")
+        raise ValueError("`--variance` and `--signal` must be left out with a pilot, which gives both")
     found = re.fullmatch(r"\s*(\w+)\s*(<=|>=)\s*(\S+)\s*", target)
     if found is None:
         raise ValueError(f'`--target` must be a metric and a value, like "error <= 0.5", got {target!r}')
@@ -191,7 +191,7 @@ def fit_pilot(pilot: Pilot, seed: int = 0, bootstraps: int = BOOTSTRAPS) -> Fit:
     found = _fit(pilot)
     if found is None:
         raise ValueError(
-            "the pilot must show a gradient that shrinks, got noise alone; ask for more samples in a pilot"
+            "the pilot must show a gradient that shrinks, got only noise; ask for more samples in the pilot"
         )
     numbers, dim = found
     rng = np.random.default_rng(seed)
@@ -226,7 +226,7 @@ def _fit(pilot: Pilot, around: float | None = None) -> tuple[Numbers, int] | Non
     noise = pilot.variance / (pilot.crowd * pilot.request)
     share, rest = _recursion(pilot, noise)
     signal, best, first, misfit = np.maximum(pilot.signal, 0.0), 0, 0.0, 1.0
-    for _ in range(3):  # the weights depend on the curve that they are used to find
+    for _ in range(3):  # the weights depend on the curve that they help to find
         weight = 1 / (2 * noise**2 + 4 * signal * noise)
         starts = np.sum(weight * share * (pilot.signal - rest), axis=1) / np.sum(weight * share**2, axis=1)
         curves = starts[:, None] * share + rest
@@ -261,7 +261,7 @@ def _recursion(pilot: Pilot, noise: Any) -> tuple[Any, Any]:
 def _line(signal: Any, variance: Any) -> tuple[float, float]:
     """Return σ² = base + slope·‖m‖² by least squares of relative errors, neither below 0."""
     base, slope = float(np.mean(variance)), 0.0
-    for _ in range(5):  # weighed by the line itself: by what was seen, low values would count too much
+    for _ in range(5):  # weighed by the line itself: weighed by the measured values, low ones would count too much
         weight = 1 / (base + slope * signal) ** 2
         total, x, y = np.sum(weight), np.sum(weight * signal), np.sum(weight * variance)
         spread = np.sum(weight * signal**2) - x * x / total
@@ -296,10 +296,10 @@ def _summary(sample: Any) -> tuple[float, float, float]:
 
 
 def _recommend(outlooks: list[Outlook]) -> str:
-    """Return the cheapest policy that arrives as good as always; the adaptive one if it is nearly as cheap."""
+    """Return the cheapest policy that nearly always arrives; the adaptive one if it is nearly as cheap."""
     arriving = [o for o in outlooks if o.reached >= ARRIVES]
     if not arriving:
-        raise ValueError(f"no request reaches the target within {MOST_ROUNDS} rounds; set one that is less far away")
+        raise ValueError(f"no request reaches the target within {MOST_ROUNDS} rounds; choose an easier target")
     cheapest = min(arriving, key=lambda o: o.total[0])
     adaptive = outlooks[0]
     near = adaptive.reached >= ARRIVES and adaptive.total[0] <= (1 + WORTH) * cheapest.total[0]

@@ -29,7 +29,7 @@ def print_json(report: dict[str, Any]) -> None:
 
 
 def equilibrium_report(game: MinibatchGame, others: int, cost: str) -> dict[str, Any]:
-    """Return the game from one agent's side as JSON has it."""
+    """Return the game from one agent's side, for JSON."""
     profile = [others] * game.num_agents
     utilities = [float(u) for u in game.utilities(0, profile)]
     costs = [game.cost(size) for size in range(game.max_batch + 1)]
@@ -79,7 +79,7 @@ def print_equilibrium(report: dict[str, Any], plot: Path | None) -> None:
 
 
 def payment_rows(names: list[str], payments: Payments, reasons: list[str]) -> list[dict[str, Any]]:
-    """Return each agent's payment as JSON has it."""
+    """Return each agent's payment, for JSON."""
     return [
         {
             "agent": name,
@@ -111,7 +111,7 @@ def print_payments(rows: list[dict[str, Any]], title: str) -> None:
 
 
 def certificate_report(certificate: "Certificate") -> dict[str, Any]:
-    """Return a certificate as JSON has it."""
+    """Return a certificate, for JSON."""
     return {
         "holds": certificate.holds,
         "confidence": certificate.confidence,
@@ -150,7 +150,7 @@ def print_certificate(certificate: "Certificate", title: str) -> None:
 
 
 def print_claims(experiments: Sequence["Experiment"], out: Path) -> None:
-    """Print every claim with its verdict, where the time went, and where everything lies."""
+    """Print every claim with its verdict, the time of each experiment, and where the report is."""
     table = Table(title="What the paper says, and what was measured", title_justify="left")
     for heading, justify in (("figure", "left"), ("claim", "left"), ("expected", "left"), ("measured", "right")):
         table.add_column(heading, justify=justify)  # pyright: ignore[reportArgumentType]
@@ -171,7 +171,7 @@ def print_claims(experiments: Sequence["Experiment"], out: Path) -> None:
 
 
 def plan_report(plan: "Plan") -> dict[str, Any]:
-    """Return a forecast as JSON has it."""
+    """Return a forecast, for JSON."""
     ends = ("median", "low", "high")
     rows = [
         {"policy": o.policy, "request": o.request, "reached": o.reached,
@@ -205,7 +205,7 @@ def print_plan(plan: "Plan", title: str, figure: Path | None) -> None:
 
 
 def simulation_rows(history: "History", names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return, per sort of agent and rule, the mean reward and profit per round with standard errors."""
+    """Return, per kind of agent and rule, the mean reward and profit per round with standard errors."""
     from guerdon.experiments.claims import mean_over_repetitions
 
     rows: list[dict[str, Any]] = []
@@ -226,7 +226,7 @@ def simulation_rows(history: "History", names: Sequence[str]) -> list[dict[str, 
 
 
 def print_simulation(history: "History", rows: list[dict[str, Any]], title: str) -> None:
-    """Print what each sort of agent earned, and where training ended."""
+    """Print what each kind of agent earned, and where training ended."""
     from guerdon.experiments.claims import mean_over_repetitions
 
     table = Table(title=escape(title), title_justify="left")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def print_table(
     title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[str], empty: str
 ) -> None:
-    """Print a table, or what to say where it is empty; nothing recorded can move the terminal."""
+    """Print a table, or the text for an empty one; control characters in the cells cannot reach the terminal."""
     from guerdon.ledger.checks import UNPRINTABLE
 
     console = Console(emoji=False)
@@ -43,7 +43,7 @@ def print_verification(found: "Verification") -> None:
 
 
 def money(micro: int | None) -> str:
-    """Return an amount for people; nothing where there is none."""
+    """Return an amount for people; empty text where there is none."""
     from guerdon.ledger.money import format_amount
 
     return "" if micro is None else format_amount(micro)
@@ -57,7 +57,7 @@ def plain(micro: int) -> str:
 
 
 def json_row(row: dict[str, Any], money: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a row as JSON has it: exact decimal text for money, hexadecimal for hashes, ISO for times."""
+    """Return a row for JSON: exact decimal text for money, hexadecimal for hashes, ISO for times."""
     return {name: plain(value) if name in money else _json_value(value) for name, value in row.items()}
 
 

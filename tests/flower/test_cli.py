@@ -40,7 +40,7 @@ def test_resume_says_where_a_run_stands_and_starts_the_app(
 ) -> None:
     rewarded().start(grid, model, num_rounds=2)
     done = resume(APP, "local", "--db", ledger.where, "-c", "samples=4")
-    assert "Run 'run' goes on with round 3." in done.output
+    assert "Run 'run' continues with round 3." in done.output
     assert done.code == 7  # flwr's own
     (command,) = started
     assert command[0].endswith("flwr")

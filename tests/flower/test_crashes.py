@@ -105,7 +105,7 @@ def test_a_serverapp_killed_in_the_middle_of_a_round_goes_on_after_the_last_paid
     assert run.wait(90).startswith("finished:failed"), run.log()[-2000:]
     assert len(paid(ledger)) == 2
     said = resume(deployment, ledger, 4)
-    assert "Run 'run' goes on with round 3." in said
+    assert "Run 'run' continues with round 3." in said
     until("the end", lambda: len(paid(ledger)) == 4)
     assert paid(ledger) == [{"paid": 4}] * 4
     assert set(before) == set(NAMES)

@@ -46,7 +46,7 @@ def test_the_table(folder: Path) -> None:
     rows = {name: line for line in shown.splitlines() for name in NAMES if name in line and "│" in line}
     assert all("cleared" in rows[name] for name in NAMES[:4])
     assert all("accused" in rows[name] and "round" in rows[name] for name in NAMES[4:])
-    assert "Of 1,000 honest agents one is ever accused at most" in shown
+    assert "At most one in 1,000 honest agents is ever accused" in shown
     assert "Basel and Zürich $1$ agree more than independent samples can" in shown
 
 
@@ -64,7 +64,7 @@ def test_nobody_is_accused(folder: Path) -> None:
     plain = run("plain", "--db", "many.db", "--alpha", "0.01", cwd=folder)
     assert "not enough evidence" in plain
     assert "Nobody can be cleared" in plain
-    assert "Of 100 honest agents" in plain
+    assert "At most one in 100 honest agents" in plain
 
 
 def test_json(folder: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_figure_is_drawn(folder: Path, name: str) -> None:
         (["--alpha", "1.5"], "`alpha` must be a number above 0 and below 1"),
         (["--out", "audit.docx"], "`--out` must end in .svg, .png, .pdf"),
         (["--out", "nowhere/audit.svg"], "nowhere"),
-        (["--forfeit"], "`--forfeit` goes with `--settle`"),
+        (["--forfeit"], "`--forfeit` needs `--settle`"),
     ],
 )
 def test_wrong_input_is_told_plainly(folder: Path, arguments: list[str], complaint: str) -> None:

@@ -60,7 +60,7 @@ def test_a_signature_for_another_round_gradient_or_run_is_refused(ledger: Ledger
         signed(first._replace(request=9), "run", {"north": key}),
         signed(first, "run", {"north": ec.generate_private_key(ec.SECP384R1())}),
     ):
-        with pytest.raises(RefusedError, match="the signature of agent 'north' is not his"):
+        with pytest.raises(RefusedError, match="the signature of agent 'north' is not its own"):
             ledger.record_round("run", *first.arguments(), gradients=first.gradients, signatures=wrong)
     assert ledger.rounds("run") == []
 

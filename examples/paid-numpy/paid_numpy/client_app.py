@@ -1,4 +1,4 @@
-"""The node: sends the gradient of as many samples as it is asked for. It could also shirk or decline."""
+"""The node: sends the gradient of the samples it is asked for. Its configuration can make it shirk or decline."""
 
 import secrets
 

@@ -1,4 +1,4 @@
-"""The server: asks for as many samples as make the cheapest progress, takes one step along the mean gradient."""
+"""The server: asks for the number of samples that makes the cheapest progress, and steps along the mean gradient."""
 
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
@@ -33,6 +33,6 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
-    """Return how good the model is; the ledger remembers it with the next round."""
+    """Return how good the model is; the ledger stores it with the next round."""
     del server_round
     return MetricRecord({"accuracy": accuracy(arrays)})

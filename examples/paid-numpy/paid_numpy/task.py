@@ -22,7 +22,7 @@ def draw(samples: int, seed: int | None = None) -> tuple[Any, Any]:
 
 
 def gradient(model: ArrayRecord, samples: int) -> tuple[ArrayRecord, float]:
-    """Return the mean gradient of the loss over so many fresh samples, and the loss."""
+    """Return the mean gradient of the loss over this many fresh samples, and the loss."""
     points, labels = draw(samples)
     logits = _logits(model, points)
     residual = 1 / (1 + np.exp(-logits)) - labels

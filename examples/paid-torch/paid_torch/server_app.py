@@ -34,7 +34,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
-    """Return how good the model is; the ledger remembers it with the next round."""
+    """Return how good the model is; the ledger stores it with the next round."""
     del server_round
     model = make_model()
     model.load_state_dict(arrays.to_torch_state_dict())

@@ -23,7 +23,7 @@ def draw(samples: int, seed: int | None = None) -> tuple[Tensor, Tensor]:
 
 
 def train(model: nn.Module, samples: int, learning_rate: float) -> float:
-    """Take one step on so many fresh samples, and return the loss before it."""
+    """Take one step on this many fresh samples, and return the loss before it."""
     points, labels = draw(samples)
     optimiser = torch.optim.SGD(model.parameters(), lr=learning_rate)
     loss = nn.functional.cross_entropy(model(points), labels)

@@ -1,4 +1,4 @@
-"""The node's side: a mod that reads the request, chooses how much to do, signs what is sent, and tells of the pay.
+"""The node's side: a mod that reads the request, chooses how much to do, signs what is sent, and logs the pay.
 
 app = ClientApp(mods=[paid_work()])
 
@@ -39,7 +39,8 @@ def paid_work(agent: "Agent | Callable[[Context], Agent | None] | None" = None, 
 
     The node does what it is asked, signs what it sends if its configuration names its private key (`--node-config
     'guerdon-key="/path/to/key"'`), and logs what it was paid. For experiments, `agent` is one of `guerdon.agents` that
-    chooses and reports in its place, or a function that says which one a node has; `seed` makes its choices repeatable.
+    chooses and reports in the node's place, or a function that returns the agent of a node. `seed` makes its choices
+    repeatable.
     """
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -77,7 +78,7 @@ def decline(message: Message, reason: str = "no reason given") -> Message:
 
 
 def last_pay(message: Message) -> Pay | None:
-    """Return what the node was paid for the last round, as a message tells it, or None if it tells nothing."""
+    """Return the node's last payment if a message contains it, otherwise None."""
     return Pay.read(message.content)
 
 
@@ -94,7 +95,7 @@ def _tell(context: Context, pay: Pay) -> None:
 
 
 def _signed(reply: Message, request: Request, key: Any) -> Message:
-    """Return a reply with an answer for this round, signed if there is a key; who declines or fails signs nothing."""
+    """Return a reply with an answer for this round, signed if there is a key; leave a refusal or failure unsigned."""
     if not reply.has_content() or ANSWER in reply.content or len(reply.content.array_records) != 1:
         return reply
     signature = b""

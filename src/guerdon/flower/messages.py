@@ -1,7 +1,7 @@
-"""What travels beside the model: the request and the last pay to a node, its answer back.
+"""What travels with the model: the request and the last pay to a node, and its answer back.
 
-Flower stores and fetches every record by itself, and many small ones cost more than a few large ones. So request and
-pay share one `ConfigRecord`, and the answer goes with the reply's metrics; the server takes it out again.
+Flower stores and fetches every record separately, and many small ones cost more than a few large ones. So request and
+pay share one `ConfigRecord`, and the answer is among the reply's metrics; the server takes it out again.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 REQUEST, PAY, ANSWER = "guerdon-request", "guerdon-pay", "guerdon-answer"
 CHOSEN = "batch-size"  # what the node decided to use; written by its mod, read by its app
-TOLD = "pay-"  # what the names of the last pay begin with in a request
+TOLD = "pay-"  # prefix of the last pay's names in a request
 ROUND, SIGNATURE = "guerdon-round", "guerdon-signature"  # of an answer, among a reply's metrics
 
 GRADIENTS, MODELS = "gradients", "models"  # what nodes send
@@ -26,7 +26,7 @@ class Request(NamedTuple):
     sends: str  # GRADIENTS, or MODELS trained from the one that was sent
 
     def record(self, pay: "Pay | None" = None) -> ConfigRecord:
-        """Return it as it travels, with the last pay."""
+        """Return the record to send, with the last pay."""
         told = {} if pay is None else {TOLD + name: value for name, value in pay._asdict().items()}
         return ConfigRecord({**self._asdict(), CHOSEN: self.request, **told})
 
@@ -52,12 +52,12 @@ class Pay(NamedTuple):
     why: str
 
     def record(self) -> ConfigRecord:
-        """Return it as it travels."""
+        """Return the record to send."""
         return ConfigRecord(self._asdict())
 
     @classmethod
     def read(cls, content: RecordDict) -> Self | None:
-        """Return the pay that a message tells of, or None where it tells of none."""
+        """Return the pay in a message, or None where there is none."""
         asked = content.config_records.get(REQUEST, ConfigRecord())
         told = {name.removeprefix(TOLD): value for name, value in asked.items() if name.startswith(TOLD)}
         found = told or content.config_records.get(PAY)
@@ -77,11 +77,11 @@ class Answer(NamedTuple):
     declined: str = ""  # a reason; empty where it does not decline
 
     def record(self) -> ConfigRecord:
-        """Return it as it travels where there are no metrics to go with."""
+        """Return the record to send where there are no metrics to add it to."""
         return ConfigRecord(self._asdict())
 
     def put(self, message: Message) -> None:
-        """Add it to a reply: to its metrics, where it has one set of them."""
+        """Add it to a reply: to its metrics, if the reply has exactly one set of them."""
         if len(message.content.metric_records) != 1:
             with_records(message, {ANSWER: self.record()})
             return
@@ -115,7 +115,7 @@ class Answer(NamedTuple):
 
 
 def without_answer(content: RecordDict) -> RecordDict:
-    """Return a reply's content as its app made it: without the answer."""
+    """Return a reply's content as the app made it: without the answer."""
     kept: dict[str, Any] = {name: value for name, value in content.items() if name != ANSWER}
     for name, metrics in content.metric_records.items():
         if ROUND in metrics or SIGNATURE in metrics:
@@ -124,7 +124,7 @@ def without_answer(content: RecordDict) -> RecordDict:
 
 
 def with_records(message: Message, records: dict[str, ConfigRecord]) -> None:
-    """Give a message records of its own; strategies let all messages share one content."""
+    """Add records to one message only: strategies let all messages share one content."""
     message.content = RecordDict({**message.content, **records})
 
 

@@ -1,9 +1,9 @@
-"""Who is behind a node: only a node whose public key is enrolled in the ledger has an account.
+"""Which account a node belongs to: only a node whose public key is enrolled in the ledger has an account.
 
-A node cannot fetch a message or answer it without the private key that belongs to its public key: Flower checks that.
-Whether the SuperLink lets strangers in (`--enable-supernode-auth` or not) cannot be seen from a ServerApp: without it
-every node has a key too, one it made up, or even somebody else's, in another spelling. So the list of those who may be
-paid is the ledger's own, and of several nodes that show one key at most one is asked.
+A node cannot fetch or answer a message without the private key that belongs to its public key: Flower checks that. A
+ServerApp cannot see whether the SuperLink admits strangers (whether it runs with `--enable-supernode-auth`). Without
+that option every node has a key too: one it made up, or even another node's, in another spelling. So the ledger keeps
+its own list of members that may be paid. If several nodes show the same key, at most one is asked.
 """
 
 import logging
@@ -34,7 +34,7 @@ class Member(NamedTuple):
 
 
 def find_member(node: Any, keys: Mapping[bytes, str], allow_anonymous: bool) -> Member | None:
-    """Return who is behind a node, given the accounts of all enrolled keys, or None if nobody may be paid for it."""
+    """Return the member that a node belongs to, given the accounts of all enrolled keys; None if it may not be paid."""
     key = _key_of(node)
     if key is not None and key in keys:
         return Member(node.node_id, keys[key], key)
@@ -50,7 +50,7 @@ def _key_of(node: Any) -> bytes | None:
 
 
 def _only(nodes: list[Any]) -> int | None:
-    """Return the one node that an account has; of several that show its key, the one that spells it as Flower does."""
+    """Return an account's only node; if several show its key, the one that spells it as Flower does, or None."""
     if len(nodes) > 1:
         nodes = [node for node in nodes if _is_canonical(node.public_key)]
     return nodes[0].node_id if len(nodes) == 1 else None
@@ -62,14 +62,14 @@ def _is_canonical(key: bytes) -> bool:
 
 
 class MembersGrid(Grid):
-    """A grid on which only members can be seen: a strategy samples from them alone, and waits for them alone."""
+    """A grid that shows only members: a strategy samples and waits for members only."""
 
     def __init__(self, grid: Grid, keys: Mapping[str, bytes], *, allow_anonymous: bool, warned: set[int]) -> None:
         if not keys and not allow_anonymous:
             raise RefusedError(f"no payment without identity: no public key is enrolled in the ledger. {REMEDY}")
         self._grid, self._keys = grid, {key: name for name, key in keys.items()}
         self._allow_anonymous = allow_anonymous
-        self._strangers = warned  # of whom a warning has told already
+        self._strangers = warned  # a warning about these was logged already
         self.members: dict[int, Member] = {}
 
     def get_nodes(self) -> list[Any]:
@@ -97,7 +97,7 @@ class MembersGrid(Grid):
     # Everything else is the grid's own.
 
     def set_run(self, run: Any) -> None:
-        """Hand on to the grid."""
+        """Pass on to the grid."""
         self._grid.set_run(run)
 
     @property
@@ -108,19 +108,19 @@ class MembersGrid(Grid):
     def create_message(
         self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
     ) -> Message:
-        """Hand on to the grid."""
+        """Pass on to the grid."""
         return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Hand on to the grid."""
+        """Pass on to the grid."""
         return self._grid.push_messages(messages)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Hand on to the grid."""
+        """Pass on to the grid."""
         return self._grid.pull_messages(message_ids)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """Hand on to the grid."""
+        """Pass on to the grid."""
         return self._grid.send_and_receive(messages, timeout=timeout)
 
 

@@ -1,6 +1,6 @@
 """Experiments: an agent of `guerdon.agents` in the place of an honest node."""
 
-# JAX's transformations forget the types of what they are given.
+# JAX's transformations forget the types of their arguments.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 
 import secrets
@@ -22,18 +22,21 @@ SIZE, MEMORY, MODEL = "guerdon-size", "guerdon-memory", "guerdon-model"  # what 
 class Strategic:
     """An agent that chooses how many samples the app uses, and what is sent in place of its result.
 
-    What he remembers lives in the node's state, so it lasts as long as the SuperNode does. He does not know σ²: those
-    who fit their noise to it add none. The step between two broadcasts is not known to him either; he takes it as 1, so
-    that what he knows as the last aggregate is the whole move of the model. Under a dither (`guerdon.flower.broadcast`)
-    it is not: two broadcasts differ by 2u, or by a step and two different u's, so an echo returns the dither more than
-    the gradient. The server's prediction is not sent; he takes it as zeros.
+    The node's state holds what the agent remembers, so it lasts as long as the SuperNode does. The agent does not know
+    everything that a simulated agent knows:
+
+    - σ²: agents that fit their noise to it add none.
+    - The step between two broadcasts: the agent assumes 1, so the whole move of the model counts as the last aggregate.
+      Under a dither (`guerdon.flower.broadcast`) that is wrong: two broadcasts differ by 2u, or by a step and two
+      different u's, so an echo returns the dither more than the gradient.
+    - The server's prediction: it is not sent, and the agent assumes zeros.
     """
 
     def __init__(self, agent: Agent, seed: int | None) -> None:
         self.agent, self.seed = agent, secrets.randbits(32) if seed is None else seed
 
     def work(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """Return the reply of the agent: his app's with his own choice of samples, changed as he reports."""
+        """Return the agent's reply: the app's reply to the chosen number of samples, replaced by the agent's report."""
         from guerdon.flower.client import decline
 
         request = Request.read(message.content)
@@ -46,7 +49,7 @@ class Strategic:
         self._keep(context, view, size, sent)
         if size < 1 and not self.agent.fabricates:
             return decline(message, "not worth it")
-        # Who fabricates uses one sample, so that his reply has the form that is expected, and throws the result away.
+        # An agent that fabricates uses one sample, so that its reply has the expected form, and discards the result.
         record = ConfigRecord({**message.content.config_records[REQUEST], CHOSEN: max(size, 1)})
         with_records(message, {REQUEST: record})
         reply = call_next(message, context)
@@ -56,7 +59,7 @@ class Strategic:
         return reply
 
     def _view(self, request: Request, sent: ArrayRecord, message: Message, context: Context) -> View:
-        """Return what he knows, having learned from the pay that the message tells of."""
+        """Return what the agent knows, after it has learned from the pay in the message."""
         model = _vector(sent)
         previous = context.state.array_records.get(MODEL)
         view = View(
@@ -90,7 +93,7 @@ class Strategic:
     def _report(
         self, view: View, sent: ArrayRecord, arrays: ArrayRecord, request: Request, key: Any, *, used: bool
     ) -> ArrayRecord:
-        """Return what he sends: his report takes the place of the gradient, or of the move away from the model."""
+        """Return what the agent sends: its report replaces the gradient, or the move away from the model."""
         origin = 0.0 if request.sends == GRADIENTS else view.model
         sign = 1.0 if request.sends == GRADIENTS else -1.0
         ordered = ArrayRecord({name: arrays[name] for name in sent})

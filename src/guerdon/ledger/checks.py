@@ -1,4 +1,4 @@
-"""Checks at the door of the ledger: names, amounts, and agents' signatures."""
+"""Checks of the ledger's input: names, amounts, and agents' signatures."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from guerdon.ledger.rounds import Round, clean
 from guerdon.ledger.submissions import is_signed_by, submission
 
 LONGEST_NAME = 200
-# Control characters, and those that turn the direction of writing: they could make a page or a terminal lie.
+# Control characters, and those that change the direction of text: they could make a page or a terminal show false text.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -36,11 +36,11 @@ def check_roster(agents: Sequence[str]) -> None:
 
 
 def check_signatures(run: str, taken: Round, names: Sequence[str], keys: Sequence[bytes | None]) -> None:
-    """Raise unless every signature of a round is by the agent it belongs to, of the gradient he sent in it."""
+    """Raise unless every signature of a round is by the agent it belongs to, of the gradient sent in that round."""
     for name, key, gradient, signature in zip(names, keys, taken.gradients, taken.signatures, strict=True):
         if signature is None:
             continue
         if gradient is None or key is None:
-            raise RefusedError(f"agent {name!r} has a signature: his gradient's hash and his public key are needed")
+            raise RefusedError(f"agent {name!r} has a signature: its gradient's hash and its public key are needed")
         if not is_signed_by(key, submission(run, taken.number, taken.request, gradient), signature):
-            raise RefusedError(f"the signature of agent {name!r} is not his, or not of this round's gradient")
+            raise RefusedError(f"the signature of agent {name!r} is not its own, or not of this round's gradient")

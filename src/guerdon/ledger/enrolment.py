@@ -1,4 +1,4 @@
-"""Agents come in: accounts and keys are opened for them, and they become members of runs."""
+"""Enrolling agents: opens accounts, adds keys, and makes agents members of runs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from guerdon.ledger.errors import RefusedError
 
 
 def enrol(connection: Connection, agents: Mapping[str, bytes | None]) -> int | None:
-    """Open accounts for those who have none, and add new keys; return the record, or None if nothing was new."""
+    """Open accounts for agents that have none, and add new keys; return the record, or None if nothing was new."""
     known = {name: row.id for name, row in queries.known_agents(connection, list(agents)).items()}
     new = [name for name in agents if name not in known]
     first, account = next_number(connection, tables.agents.c.id), next_number(connection, tables.accounts.c.id)
@@ -34,7 +34,7 @@ def join(connection: Connection, run: int, roster: Sequence[str], already: int) 
     newcomers = roster[already:]
     enrol(connection, dict.fromkeys(newcomers))
     journal.append(connection, "join", {"members": members(connection, run, newcomers, start=already)})
-    return queries.roster(connection, run)  # not remembered: it is not committed yet
+    return queries.roster(connection, run)  # not cached: it is not committed yet
 
 
 def members(connection: Connection, run: int, names: Sequence[str], start: int) -> list[dict[str, Any]]:
@@ -49,7 +49,7 @@ def next_number(connection: Connection, column: Any) -> int:
 
 
 def _check_owners(known: Mapping[str, bytes], told: Mapping[str, bytes | None]) -> None:
-    """Raise if a key would belong to two agents: whoever signs with it must be one of them."""
+    """Raise if a key would belong to two agents: a signature must show which agent made it."""
     owners = {key: name for name, key in known.items()}
     for name, key in told.items():
         if key is not None and owners.setdefault(key, name) != name:
@@ -57,7 +57,7 @@ def _check_owners(known: Mapping[str, bytes], told: Mapping[str, bytes | None]) 
 
 
 def _new_keys(told: Mapping[int, bytes | None], known: Mapping[int, bytes]) -> list[dict[str, Any]]:
-    """Return the keys to be added; an agent who has one keeps it."""
+    """Return the keys to add; an agent that has one keeps it."""
     for agent, key in told.items():
         if key is not None and known.get(agent, key) != key:
             raise RefusedError("an agent is enrolled with another public key; keys are never replaced")

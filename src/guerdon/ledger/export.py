@@ -1,8 +1,8 @@
 """The whole ledger for other programs: plain-text accounting (beancount, hledger), CSV and Parquet.
 
-The accounts are seen from the operator's side, as bookkeepers do: what agents earn is an expense, what they are owed a
-liability, what they owe an asset; so every sign is the opposite of the ledger's own. The journals end with the ledger's
-balances as assertions, so that the other program recomputes them.
+The accounts are seen from the operator's side, as in bookkeeping: what agents earn is an expense, what they are owed is
+a liability, what they owe is an asset. So every sign is the opposite of the ledger's own. The journals end with the
+ledger's balances as assertions, so that the other program recomputes them.
 """
 
 import csv
@@ -44,7 +44,7 @@ class Transaction(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What it was, as people read it."""
+        """What it was, in words."""
         what = self.kind if self.run is None else f"round {self.round} of run {self.run}"
         return f"{what}: {self.memo}" if self.memo else what
 
@@ -60,12 +60,12 @@ class Account(NamedTuple):
 
     @property
     def book(self) -> str:
-        """Its name in a bookkeeper's journal: agents by number, for not every name is allowed there."""
+        """Its name in a bookkeeper's journal: agents by number, because not every name is allowed there."""
         return _BOOKS[self.kind] if self.owner is None else f"{_BOOKS[self.kind]}:A{self.owner}"
 
 
 def write_beancount(connection: Connection, out: TextIO) -> None:
-    """Write all that moved money as a beancount file."""
+    """Write all moves of money as a beancount file."""
     head, accounts = _head(connection), _accounts(connection)
     first, last = _span(connection)
     out.write(f'option "title" "Guerdon ledger {head.name}"\noption "operating_currency" "{head.unit}"\n\n')
@@ -85,7 +85,7 @@ def write_beancount(connection: Connection, out: TextIO) -> None:
 
 
 def write_hledger(connection: Connection, out: TextIO) -> None:
-    """Write all that moved money as an hledger journal."""
+    """Write all moves of money as an hledger journal."""
     head, accounts = _head(connection), _accounts(connection)
     _, last = _span(connection)
     out.write(f"; Guerdon ledger {head.name}\n\ncommodity 1.000000 {head.unit}\n\n")
@@ -102,7 +102,7 @@ def write_hledger(connection: Connection, out: TextIO) -> None:
 
 
 def journal_rows(connection: Connection) -> Iterator[dict[str, Any]]:
-    """Yield every leg of every record, signed as the ledger has it: what an account gains is positive."""
+    """Yield every leg of every record, with the ledger's own sign: what an account gains is positive."""
     accounts = _accounts(connection)
     for item in transactions(connection):
         for number, amount in item.legs:
@@ -218,7 +218,7 @@ def _quoted(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return text without what ends a line, a description or a comment."""
+    """Return text without characters that end a line, a description or a comment."""
     return re.sub(r"[\x00-\x1f\x7f\x85\u2028\u2029;|]+", " ", text).strip()
 
 
@@ -234,7 +234,7 @@ def _text(value: Any) -> Any:
 
 
 def export(connection: Connection, form: str, table: str, out: Any) -> None:
-    """Write the ledger in one of the forms, or raise if there is none of that name."""
+    """Write the ledger in one of the forms, or raise if there is no form or table of that name."""
     check_choice("form", form, (*JOURNALS, "csv", "parquet"))
     check_choice("table", table, tuple(ROWS))
     if form in JOURNALS and table != "journal":

@@ -1,13 +1,13 @@
-"""What happens to a reward: how much reaches the agent, and what becomes of a negative one.
+"""What happens to a reward: how much reaches the agent, and what happens to a negative one.
 
     carry    a negative reward waits and is netted against the agent's later rewards; nothing else is touched
     deposit  a negative reward is charged: to the balance, then to the deposit; what neither covers is cut
     floor    limited liability: a negative reward is cut at zero
 
-A payout nets what an agent carries against his balance.
+A payout nets what an agent carries against its balance.
 
-A cut is recorded with the payment. `carry` and a large enough deposit leave the expected pay what the rule makes it;
-every cut raises it.
+A cut is recorded with the payment. Under `carry`, or with a large enough deposit, the expected pay is what the rule
+makes it. Every cut raises it.
 """
 
 from typing import Any, NamedTuple
@@ -25,12 +25,12 @@ class Standing(NamedTuple):
     carried: Any
 
 
-# Which of them a liability looks at, so that nothing else need be read.
+# Which of them a liability needs, so that nothing else is read.
 LOOKED_AT = {"carry": ("carried",), "deposit": ("agent", "deposit"), "floor": ()}
 
 
 class Flows(NamedTuple):
-    """What moves for each agent, all at least 0: from the treasury to him, and from him to the treasury."""
+    """What moves for each agent, all at least 0: from the treasury to the agent, and from the agent to the treasury."""
 
     to_agent: Any
     to_escrow: Any
@@ -42,7 +42,7 @@ class Flows(NamedTuple):
 
 
 def settle(liability: str, amount: Any, held: Any, standing: Standing) -> Flows:
-    """Return what moves for rewards of `amount`, of which `held` is to go to escrow as far as there is any.
+    """Return what moves for rewards of `amount`; up to `held` of each gain goes to escrow.
 
     >>> no = np.array([0])
     >>> settle("deposit", np.array([-5]), no, Standing(np.array([3]), np.array([1]), no))._asdict()["cut"]
@@ -63,7 +63,7 @@ def settle(liability: str, amount: Any, held: Any, standing: Standing) -> Flows:
 
 
 class Accounts(NamedTuple):
-    """The numbers of the accounts that a round touches: the treasury's, and per agent his own."""
+    """The numbers of the accounts that a round touches: the treasury's, and each agent's own."""
 
     treasury: int
     agent: Any
@@ -73,7 +73,7 @@ class Accounts(NamedTuple):
 
 
 def lines(flows: Flows, accounts: Accounts) -> Any:
-    """Return the entries of a round as an array (lines, 3): source, target, amount; none of an amount of 0."""
+    """Return the entries of a round as an array (lines, 3): source, target, amount; amounts of 0 are left out."""
     own = accounts._asdict()
     moved = [("treasury", kind, getattr(flows, f"to_{kind}")) for kind in ("agent", "escrow", "carried")]
     moved += [(kind, "treasury", getattr(flows, f"from_{kind}")) for kind in ("agent", "deposit", "carried")]
@@ -100,7 +100,7 @@ def freeze(accounts: Any, balances: Any, carried_accounts: Any, carried: Any, mi
 
 
 def thaw(entries: Any, outcome: str) -> Any:
-    """Return the entries that settle a payout: all of it to the bank, or each share back to where it came from."""
+    """Return the entries that settle a payout: all of it to the bank, or each share back to its account."""
     frozen = entries[entries[:, 1] == PAYABLE]
     if outcome == "cancelled":
         return frozen[:, [1, 0, 2]]

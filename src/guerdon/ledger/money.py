@@ -1,8 +1,8 @@
 """Money: signed integers of a millionth of a unit. Here, and only here, a number becomes money.
 
 The one rounding rule: a reward is multiplied by a million in double precision and rounded half to even. No single
-amount is larger than a billion units: a greater reward is refused, a greater loss recorded as that, so that nobody can
-keep the others from being paid by sending something enormous.
+amount is larger than a billion units. A greater reward is refused, and a greater loss is recorded as a billion, so that
+an agent that sends something enormous cannot stop the others from being paid.
 """
 
 from decimal import Decimal
@@ -17,7 +17,7 @@ LARGEST = 10**15  # micro-units of one amount: thousands of them still add up wi
 
 
 def to_micro(values: Any) -> Any:
-    """Return rewards as micro-units (int64), rounded half to even; a loss is a billion units at the most.
+    """Return rewards as micro-units (int64), rounded half to even; a loss is at most a billion units.
 
     >>> to_micro([9.0, -0.0000005, 1.0000015, -1e300])
     array([         9000000,                0,          1000002, -1000000000000000])
@@ -27,14 +27,14 @@ def to_micro(values: Any) -> Any:
     if not np.all(scaled <= LARGEST):  # NaN is not
         raise RefusedError(
             f"an amount must be a number of at most {LARGEST // MICRO:,} units, got "
-            f"{np.asarray(values)[~(scaled <= LARGEST)][0]:g}; check the cost, or gather again without whoever sent "
-            "something enormous"
+            f"{np.asarray(values)[~(scaled <= LARGEST)][0]:g}; check the cost, or gather again without the agent that "
+            "sent something enormous"
         )
     return scaled.astype(np.int64)
 
 
 def parse_amount(text: str) -> int:
-    """Return a person's positive amount, such as "12.50", as micro-units; nothing is rounded away.
+    """Return a positive amount that a person typed, such as "12.50", as micro-units, without rounding.
 
     >>> parse_amount("12.50")
     12500000
@@ -52,7 +52,7 @@ def parse_amount(text: str) -> int:
 
 
 def format_amount(micro: int) -> str:
-    """Return micro-units as a decimal number, exact, with at least two decimals and thousands apart.
+    """Return micro-units as an exact decimal number, with at least two decimals and commas between thousands.
 
     >>> format_amount(-1234500001), format_amount(9000000)
     ('-1,234.500001', '9.00')
@@ -63,7 +63,7 @@ def format_amount(micro: int) -> str:
 
 
 def plain_amount(micro: int) -> str:
-    """Return micro-units as programs read them: all six decimals, no separators.
+    """Return micro-units for programs: all six decimals, no separators.
 
     >>> plain_amount(-1234500001)
     '-1234.500001'

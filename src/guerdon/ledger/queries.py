@@ -1,4 +1,4 @@
-"""What is read from a ledger, for those who write to it and for those who look at it."""
+"""Everything that is read from a ledger, by code that writes to it and by code that only shows it."""
 
 import json
 from collections import Counter
@@ -86,7 +86,7 @@ def find_run(connection: Connection, name: str) -> AnyRow | None:
 
 
 def need_run(connection: Connection, name: str) -> AnyRow:
-    """Return the row of a run, or say which ones there are."""
+    """Return the row of a run, or raise with a list of the runs."""
     found = find_run(connection, name)
     if found is None:
         known = connection.execute(select(runs_.c.name).order_by(runs_.c.id).limit(10)).scalars().all()
@@ -95,7 +95,7 @@ def need_run(connection: Connection, name: str) -> AnyRow:
 
 
 def first_members(connection: Connection, run: AnyRow) -> list[str]:
-    """Return the names of the agents with whom a run began, in their order."""
+    """Return the names of the agents that a run began with, in their order."""
     member = tables.members.c
     query = select(agents.c.name).join(tables.members, member.agent == agents.c.id)
     began = (member.run == run.id) & (member.record == run.record)
@@ -103,7 +103,7 @@ def first_members(connection: Connection, run: AnyRow) -> list[str]:
 
 
 def check_same_run(connection: Connection, run: AnyRow, told: tuple[str, str, str, list[str]]) -> None:
-    """Raise unless a run has the rule, the cost and the liability told, and (at first, or by now) the agents told."""
+    """Raise unless a run has the given rule, cost and liability, and had (at first) or has (now) the given agents."""
     first, now = first_members(connection, run), roster(connection, run.id).names
     kept = (run.rule, run.cost, run.liability, now if told[3] == now else first)
     for what, new, old in zip(("rule", "cost", "liability", "agents"), told, kept, strict=True):
@@ -125,7 +125,7 @@ def roster(connection: Connection, run: int) -> Roster:
 
 
 def public_keys(connection: Connection, people: Sequence[int]) -> dict[int, bytes]:
-    """Return the public keys of those agents who have one."""
+    """Return the public keys of those agents that have one."""
     key, found = tables.keys, dict[int, bytes]()
     for start in range(0, len(people), MANY):
         query = select(key.c.agent, key.c.public_key).where(key.c.agent.in_(people[start : start + MANY]))
@@ -134,14 +134,14 @@ def public_keys(connection: Connection, people: Sequence[int]) -> dict[int, byte
 
 
 def keys(connection: Connection) -> dict[str, bytes]:
-    """Return the public keys (DER) of all agents who have one, by name."""
+    """Return the public keys (DER) of all agents that have one, by name."""
     key = tables.keys.c
     query = select(agents.c.name, key.public_key).where(key.agent == agents.c.id).order_by(agents.c.id)
     return {name: bytes(public_key) for name, public_key in connection.execute(query)}
 
 
 def standing(connection: Connection, run: AnyRow, num_agents: int) -> Standing:
-    """Return what the accounts of a run's agents hold, in their order: those that its liability looks at."""
+    """Return what the accounts of a run's agents hold, in their order: only the accounts that its liability needs."""
     kinds = LOOKED_AT[run.liability]
     columns = _per_member(connection, run.id, [], "balance", kinds) if kinds else []
     unread = Standing(*(np.zeros((3, num_agents), dtype=np.int64)))
@@ -167,7 +167,7 @@ def last_round(connection: Connection, run: int) -> AnyRow | None:
 
 
 def names_in_round(connection: Connection, run: int, number: int) -> list[str]:
-    """Return the agents of a recorded round in their order; none where it is not recorded."""
+    """Return the agents of a recorded round in their order; empty if it is not recorded."""
     query = select(agents.c.name).select_from(
         payments.join(rounds_, payments.c.record == rounds_.c.record).join(agents, payments.c.agent == agents.c.id)
     )
@@ -197,7 +197,7 @@ def check_same(connection: Connection, run: AnyRow, taken: Round, roster: Sequen
 
 
 def known_agents(connection: Connection, names: Sequence[str]) -> dict[str, AnyRow]:
-    """Return those of the named agents who are enrolled."""
+    """Return those of the named agents that are enrolled."""
     found: dict[str, AnyRow] = {}
     for start in range(0, len(names), MANY):
         query = select(agents).where(agents.c.name.in_(names[start : start + MANY]))
@@ -206,7 +206,7 @@ def known_agents(connection: Connection, names: Sequence[str]) -> dict[str, AnyR
 
 
 def find_agent(connection: Connection, name: str) -> AnyRow:
-    """Return the agent of that name, or the only one whose name begins so."""
+    """Return the agent with that name, or the only agent whose name begins with it."""
     name = clean(name)
     exact = connection.execute(select(agents).where(agents.c.name == name)).one_or_none()
     if exact is not None:
@@ -222,15 +222,15 @@ def find_agent(connection: Connection, name: str) -> AnyRow:
 
 
 def accounts_of(connection: Connection, name: str) -> dict[str, AnyRow]:
-    """Return an agent's accounts by kind; where money moves, only his whole name will do."""
+    """Return an agent's accounts by kind; needs the whole name, because money will move."""
     owner = find_agent(connection, name)
     if owner.name != name:
-        raise RefusedError(f"there is no agent {_short(name)!r}; is {owner.name!r} meant?")
+        raise RefusedError(f"there is no agent {_short(name)!r}; do you mean {owner.name!r}?")
     return {row.kind: row for row in connection.execute(select(accounts).where(accounts.c.owner == owner.id))}
 
 
 def common_accounts(connection: Connection) -> dict[str, AnyRow]:
-    """Return the accounts that there is one of, by kind."""
+    """Return the common accounts by kind; there is one of each."""
     return {row.kind: row for row in connection.execute(select(accounts).where(accounts.c.owner.is_(None)))}
 
 
@@ -297,7 +297,7 @@ def payouts(connection: Connection) -> list[Payout]:
 
 
 def owed(connection: Connection) -> tuple[Any, Any, Any, Any]:
-    """Return, for each agent, his account, its balance, his account of losses carried, and its balance."""
+    """Return four columns, per agent: its account, the balance, its account of losses carried, and that balance."""
     own, losses = accounts.alias("own"), accounts.alias("losses")
     query = select(own.c.id, own.c.balance, losses.c.id, losses.c.balance).select_from(
         own.join(losses, (losses.c.owner == own.c.owner) & (losses.c.kind == "carried"))

@@ -1,4 +1,4 @@
-"""Signing the head of the chain: a receipt that, kept elsewhere, shows any later change of what came before it."""
+"""Signing the head of the chain: a receipt, kept elsewhere, shows any later change of earlier records."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ class Receipt(NamedTuple):
             raise RefusedError(f"a receipt must be a file that `guerdon ledger sign` wrote: {error!r}") from error
 
     def is_genuine(self) -> bool:
-        """Tell whether the key it names signed it."""
+        """Return whether the key it names signed it."""
         return is_head_signed(self.public_key, self.ledger, self.record, self.hash, self.signature)
 
 
@@ -56,7 +56,7 @@ def sign_head(key: object, ledger: str, record: int, sealed: bytes) -> Receipt:
 
 
 def is_head_signed(public_key: bytes, ledger: str, record: int, sealed: bytes, signature: bytes) -> bool:
-    """Tell whether the owner of a raw Ed25519 public key signed this head."""
+    """Return whether the owner of a raw Ed25519 public key signed this head."""
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature, _message(ledger, record, sealed))
     except (InvalidSignature, ValueError):

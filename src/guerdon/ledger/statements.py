@@ -1,4 +1,4 @@
-"""An agent's statement: what was asked, what he earned and why, and where the money is, line by line."""
+"""An agent's statement: what was asked, what the agent earned and why, and where the money is, line by line."""
 
 import math
 from collections import defaultdict
@@ -30,7 +30,7 @@ _MOVED = {
 
 
 class Line(NamedTuple):
-    """One thing that happened; amounts in micro-units, the last four what the accounts held afterwards."""
+    """One event; amounts are in micro-units, and the last four are what the accounts held afterwards."""
 
     record: int
     at: datetime
@@ -70,7 +70,7 @@ class Statement(NamedTuple):
 
 
 class Payslip(NamedTuple):
-    """What an agent was paid for the last round of a run and why, and what he has now; amounts in micro-units."""
+    """What an agent was paid for the last round of a run and why, and what it has now; amounts in micro-units."""
 
     agent: str
     round: int
@@ -82,7 +82,7 @@ class Payslip(NamedTuple):
 
 
 def payslips(connection: Connection, run: AnyRow) -> list[Payslip]:
-    """Return what each agent of a run was paid for its last round, in their order; none if no round is paid yet."""
+    """Return what each agent of a run was paid for the last round, in order; empty if no round is paid yet."""
     last = last_round(connection, run.id)
     if last is None:
         return []
@@ -109,7 +109,7 @@ def payslips(connection: Connection, run: AnyRow) -> list[Payslip]:
 
 
 def statement(connection: Connection, name: str) -> Statement:
-    """Return the statement of the agent of that name, or of the only one whose name begins so."""
+    """Return the statement of the agent with that name, or of the only agent whose name begins with it."""
     agent = find_agent(connection, name)
     lines, _ = read_lines(connection, agent.id)
     head = connection.execute(select(tables.ledger)).one()
@@ -119,9 +119,9 @@ def statement(connection: Connection, name: str) -> Statement:
 def read_lines(
     connection: Connection, agent: int, skipped: int = 0, count: int | None = None
 ) -> tuple[list[Line], int]:
-    """Return an agent's lines in order, and how many there are; with a `count` only so many before the last `skipped`.
+    """Return an agent's lines in order, and how many there are; with a `count`, that many before the last `skipped`.
 
-    What the accounts held is added up from the beginning, but only the lines that are wanted are made.
+    What the accounts held is added up from the beginning, but only the wanted lines are made.
     """
     moves, settled = _moves(connection, agent), _settlements(connection, agent)
     paid_in = select(tables.payments.c.record).where(tables.payments.c.agent == agent)
@@ -167,7 +167,7 @@ def _line(
 
 
 def _why(paid: AnyRow, moved: dict[str, int]) -> str:
-    """Return why a round changed his accounts as it did, in plain words."""
+    """Return why a round changed the agent's accounts as it did, in plain words."""
     seen = [math.nan if x is None else x for x in (paid.distance, paid.expected_distance, paid.variance)]
     payment = Payments(*([number] for number in (paid.amount / MICRO, *seen)), status=[STATUS_CODES[paid.status]])
     words = [explain(payment, ExpressionCost(paid.cost), paid.request, looks_at(paid.rule))[0]]
@@ -218,14 +218,14 @@ def _paid() -> Select[Any]:
 
 
 def _settlements(connection: Connection, agent: int) -> dict[int, str]:
-    """Return what became of the payouts that hold money of the agent, by record of the settlement."""
+    """Return what happened to the payouts that hold money of the agent, by record of the settlement."""
     settled, batch, entry, account = tables.settlements, tables.payouts, tables.entries, tables.accounts
     query = select(settled.c.record, settled.c.outcome, batch.c.number).select_from(
         settled.join(batch, settled.c.payout == batch.c.record)
         .join(entry, entry.c.record == batch.c.record)
         .join(account, account.c.id == entry.c.source)
     )
-    mine = query.where(account.c.owner == agent, entry.c.source != tables.TREASURY)  # which the index leaves out
+    mine = query.where(account.c.owner == agent, entry.c.source != tables.TREASURY)  # the index leaves out the treasury
     rows = connection.execute(mine)
     return {row.record: f"payout {row.number} {row.outcome}" for row in rows}
 

@@ -1,4 +1,4 @@
-"""What an agent sends, as a hash, and his signature under it: nobody can say later that it was something else."""
+"""The hash of what an agent sends, and its signature of it: nobody can later claim that something else was sent."""
 
 import hashlib
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ def gradient_hash(layers: Iterable[Any]) -> bytes:
 
 
 def submission(run: str, number: int, request: int, gradient: bytes) -> bytes:
-    """Return the bytes that an agent signs: his gradient's hash, for this round and no other."""
+    """Return the bytes that an agent signs: its gradient's hash, for this round and no other."""
     return canonical(["guerdon submission 1", run, int(number), int(request), gradient.hex()]).encode()
 
 
@@ -47,7 +47,7 @@ def sign_submission(key: Ed25519PrivateKey | ec.EllipticCurvePrivateKey, message
 
 
 def is_signed_by(public_key: bytes, message: bytes, signature: bytes) -> bool:
-    """Tell whether the owner of a public key (DER) signed `message`."""
+    """Return whether the owner of a public key (DER) signed `message`."""
     key = load_public_key(public_key)
     try:
         if isinstance(key, Ed25519PublicKey):
@@ -76,7 +76,7 @@ def public_key_der(text: bytes) -> bytes:
     """Return a public key given as PEM or in OpenSSH's form as DER, or raise."""
     try:
         key = (load_pem_public_key if text.lstrip().startswith(b"-----") else load_ssh_public_key)(text)
-    except Exception as error:  # the parsers stumble in many ways over what a stranger may show as his key
+    except Exception as error:  # the parsers fail in many ways on what a stranger may send as a key
         raise RefusedError(f"must hold a public key (PEM or OpenSSH): {error}") from error
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     load_public_key(der)

@@ -1,7 +1,7 @@
 """Checking a whole ledger: the chain, every sum, every balance, and every reward recomputed from its evidence.
 
-Records are read in blocks and checked with array arithmetic; where a block does not hold, it is checked again record by
-record, so that the first bad row can be named.
+Records are read in blocks and checked with array arithmetic. If a block fails, it is checked again record by record, to
+name the first bad row.
 """
 
 import copy
@@ -25,7 +25,7 @@ from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.walk import Book, MismatchError, Walk, check_record, payment_named
 
 BLOCK = 50_000  # payments checked at a time
-UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, DBAPIError)  # what no writer writes
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, DBAPIError)  # bad data raise these
 
 
 class Verification(NamedTuple):
@@ -75,7 +75,7 @@ def verify(
 
 @contextmanager
 def _no_collection() -> Generator[None]:
-    """Keep the garbage collector from walking, again and again, over rows that hold no cycles: a third of the time."""
+    """Stop the garbage collector from repeatedly scanning rows that hold no cycles: it saves a third of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -124,7 +124,7 @@ def _check_hashes(book: Book, block: Block) -> None:
 
 
 def _check_rewards(book: Book, block: Block, bounds: Any, first: int) -> None:
-    """Recompute the rewards of all rounds whose rule remembers nothing, those of one rule and size together."""
+    """Recompute the rewards of all rounds whose rule has no memory, together for each rule and size."""
     groups: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
     for index, (start, stop) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
         for row in book.details.get(first + index, {}).get("rounds", ()):
@@ -194,7 +194,7 @@ def _check_receipt(connection: Connection, book: Book, receipt: Receipt) -> None
 
 
 def _check_storage(connection: Connection) -> None:
-    """Let the database check its own pages, indices and constraints; and that its version is one row."""
+    """Let the database check its own pages, indices and constraints; check that its version is one row."""
     if connection.dialect.name == "sqlite":
         found = connection.execute(text("PRAGMA integrity_check(1)")).scalar()
         if found != "ok":

@@ -1,4 +1,4 @@
-"""Checking one record after the other: what each must contain, given all that came before it."""
+"""Checking one record after another: what each must contain, given all records before it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class MismatchError(Exception):
 
 @dataclass(frozen=True)
 class Book:
-    """What can be looked up: the small tables, and which account is whose."""
+    """What can be looked up: the small tables, and the owner of each account."""
 
     name: str
     details: Mapping[int, Rows]  # by record
@@ -38,7 +38,7 @@ class Book:
     common: Mapping[str, int]
 
     def account(self, number: int) -> str:
-        """Return the name of an account as people read it."""
+        """Return the name of an account, for people."""
         account = self.accounts.get(int(number))
         if account is None:
             return f"account {number}"
@@ -47,7 +47,7 @@ class Book:
 
 @dataclass
 class Walk:
-    """Where the check stands: what the records so far amount to."""
+    """The state of the check after the records so far."""
 
     seq: int = 0
     sealed: bytes = chain.START
@@ -85,7 +85,7 @@ def check_record(book: Book, walk: Walk, row: AnyRow, block: Block, here: slice,
 
 
 def _check_limits(book: Book, walk: Walk, row: AnyRow, entries: Any) -> None:
-    """Check that no account that a record touches is overdrawn by it (those of a round cannot be)."""
+    """Check that a record overdraws none of its accounts (a round cannot)."""
     if row.kind == "round":
         return
     for number in set(entries[:, 2:4].ravel().tolist()):
@@ -95,7 +95,7 @@ def _check_limits(book: Book, walk: Walk, row: AnyRow, entries: Any) -> None:
 
 
 def _broken_link(walk: Walk, row: AnyRow, contents: bytes) -> str | None:
-    """Return what is wrong with a record's place in the chain, with braces for its name, or None."""
+    """Return what is wrong with a record's place in the chain (with braces for the record's name), or None."""
     if contents != row.digest:
         return "records: the contents of {} are not what was recorded"
     if row.previous != walk.sealed or row.created_at < walk.time:
@@ -133,7 +133,7 @@ def _expected_of_round(book: Book, walk: Walk, played: Mapping[str, Any], block:
 
 
 def _settled(book: Book, walk: Walk, run: Any, numbers: Any, block: Block, here: slice) -> Any:
-    """Return the entries that follow from a round's rewards, the liability of the run and what everybody had."""
+    """Return the entries that follow from a round's rewards, the liability of the run and what each agent had."""
     own = {kind: book.owned[kind][numbers["agent"]] for kind in tables.PERSONAL}
     standing = Standing(*(walk.balances[own[kind]] for kind in ("agent", "deposit", "carried")))
     flows = settle(run.liability, numbers["amount"], numbers["held"], standing)
@@ -174,7 +174,7 @@ def _of_move(book: Book, row: AnyRow, entries: Any) -> Any:
 
 
 def _of_payout(book: Book, walk: Walk, row: AnyRow, entries: Any) -> Any:
-    """Return what a batch must hold: whole balances, losses netted; whose, its minimum decided."""
+    """Return what a batch must hold: whole balances with losses netted, of the agents that its minimum selected."""
     sources = np.unique(entries[entries[:, 1] == book.common["payable"], 0])
     owners = [book.accounts[source].owner for source in sources.tolist() if book.accounts[source].kind == "agent"]
     accounts, losses = (book.owned[kind][np.array(owners, dtype=np.int64)] for kind in ("agent", "carried"))
@@ -216,7 +216,7 @@ def _check_signatures(book: Book, run: Any, played: Mapping[str, Any], block: Bl
 
 
 def _record_named(book: Book, row: AnyRow, rows: Rows) -> str:
-    """Return which record this is, as people read it."""
+    """Return which record this is, in words."""
     for played in rows.get("rounds", ()):
         if played["run"] in book.runs:
             return f"record {row.seq} (round {played['number']} of run {book.runs[played['run']].name!r})"
@@ -224,7 +224,7 @@ def _record_named(book: Book, row: AnyRow, rows: Rows) -> str:
 
 
 def payment_named(book: Book, block: Block, index: int) -> str:
-    """Return which payment this is, as people read it."""
+    """Return which payment this is, in words."""
     numbers = block.numbers[index]
     agent = book.agents.get(int(numbers["agent"]))
     who = f"agent {agent.name!r}" if agent is not None else f"agent {numbers['agent']}"

@@ -22,7 +22,7 @@ __all__ = [
 
 
 class Problem(Protocol):
-    """A model θ (one flat vector), and where stochastic gradients of its loss come from.
+    """A model θ (one flat vector), and the source of stochastic gradients of its loss.
 
     Every problem is a JAX pytree: its arrays are data, everything else is part of its type.
     """
@@ -41,7 +41,7 @@ class Problem(Protocol):
         ...
 
     def population_gradient(self, model: Array) -> Array:
-        """Return m, the gradient of the population loss: what the samples' gradients have as their mean."""
+        """Return m, the gradient of the population loss: the mean of the samples' gradients."""
         ...
 
     def variance(self, model: Array) -> Array:
@@ -49,5 +49,5 @@ class Problem(Protocol):
         ...
 
     def metrics(self, model: Array) -> dict[str, Array]:
-        """Return what tells how good a model is, by name."""
+        """Return measures of how good a model is, by name."""
         ...

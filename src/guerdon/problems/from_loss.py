@@ -1,6 +1,6 @@
 """Any JAX model: a loss of one example, data in memory, and parameters in any pytree."""
 
-# JAX's transformations forget the types of what they are given.
+# JAX's transformations forget the types of their arguments.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
 
 from collections.abc import Callable

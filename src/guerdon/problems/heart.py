@@ -1,8 +1,8 @@
-"""The CDC heart-disease survey of the paper's second experiment, and the synthetic one that stands in for it.
+"""The CDC heart-disease survey of the paper's second experiment, and the synthetic one that replaces it.
 
-The real file is not part of the package. `load_survey` reads it where it is given, knows it by its SHA-256, and draws a
-synthetic survey where it is not; `prepare` makes either ready for logistic regression. Both carry a `label` that says
-which of the two they are: put it into every table and figure.
+The real file is not part of the package. `load_survey` reads it if you have it, and checks its SHA-256; otherwise it
+draws a synthetic survey. `prepare` makes either ready for logistic regression. Both carry a `label` that says which of
+the two they are: put it into every table and figure.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ WHERE = (
 )
 SOURCE_LABELS = {"real": "CDC survey 2020", "synthetic": "synthetic survey (not the CDC data)"}
 TRAINING_SHARE = 0.8
-# The most common answer to each question is the one left out when answers become columns; where none is named, "No" is.
+# The most common answer to each question is left out when answers become columns; where none is named, it is "No".
 COMMON_ANSWERS = {
     "Sex": "Female",
     "AgeCategory": "65-69",
@@ -51,7 +51,7 @@ class Survey:
 
     @property
     def label(self) -> str:
-        """Say in words whose data these are, for tables and figures."""
+        """Return in words where the data come from, for tables and figures."""
         return SOURCE_LABELS[self.source]
 
 
@@ -68,12 +68,12 @@ class HeartData:
 
     @property
     def label(self) -> str:
-        """Say in words whose data these are, for tables and figures."""
+        """Return in words where the data come from, for tables and figures."""
         return SOURCE_LABELS[self.source]
 
 
 def load_survey(path: Path | str | None = None) -> Survey:
-    """Return the real survey from `path`, else from where GUERDON_HEART_DATA says, else a synthetic one.
+    """Return the real survey from `path`, else from the file that GUERDON_HEART_DATA names, else a synthetic one.
 
     The file may be the CSV or a zip that holds it. Any other content is refused: results from another version of the
     survey would not be comparable. The synthetic survey is the same every time.
@@ -89,9 +89,9 @@ def load_survey(path: Path | str | None = None) -> Survey:
 def prepare(survey: Survey, seed: int = 0) -> HeartData:
     """Return the survey ready for logistic regression, split 80/20 into training and validation rows at random.
 
-    As many people without heart disease are kept, at random, as there are with it. Categories are one-hot with the
-    most common answer left out. All 37 columns so far are standardised with the mean and standard deviation of the
-    training rows, and an intercept comes first: 38 in all.
+    All people with heart disease are kept, and equally many without it, at random. Categories are one-hot with the
+    most common answer left out. These 37 columns are standardised with the mean and standard deviation of the training
+    rows, and an intercept comes first: 38 in all.
 
     The paper does not say how it prepared the survey. With its 10 agents and step 0.1, and ν = 1…16, 75.5 % is reached
     in 126…46 rounds [measured]. If only the four numbers were standardised, every ν would take 600 to 700; if the
@@ -126,12 +126,12 @@ def _read_csv(name: str, path: Path) -> bytes:
 
 
 def _unzip(name: str, path: Path, content: bytes) -> bytes:
-    """Return the CSV from the content of a zip file, in whichever folder it lies there."""
+    """Return the CSV from the content of a zip file, in any folder."""
     try:
         with ZipFile(BytesIO(content)) as archive:
             members = archive.namelist()
             found = [archive.read(member) for member in members if PurePosixPath(member).name == CSV_NAME]
-    # What zipfile raises depends on where the file is damaged; RuntimeError stands for a password.
+    # What zipfile raises depends on where the file is damaged; RuntimeError means a password.
     except (BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError) as error:
         raise ValueError(f"`{name}` must name a whole zip file, got '{path}' ({error}); {WHERE}") from error
     if not found:

@@ -1,14 +1,14 @@
-"""A synthetic survey that stands in for the CDC heart-disease survey where that file is absent.
+"""A synthetic survey that replaces the CDC heart-disease survey where that file is absent.
 
-It is drawn from figures fitted on the real one and kept beside this module in `heart_figures.json`: how many rows carry
-each label, and for each label how often every answer was given and how the answers go together. Given the label, a row
-is a Gaussian copula: 17 correlated standard normals, one per column, each cut into answers (or bent into a number) so
-that the column has its fitted distribution. No row of the real survey is kept.
+It is drawn from figures fitted on the real one and kept next to this module in `heart_figures.json`: how many rows
+carry each label, and for each label how often every answer was given and how the answers correlate. Given the label, a
+row is a Gaussian copula: 17 correlated standard normals, one per column. Each is cut into answers (or mapped to a
+number) so that the column has its fitted distribution. No row of the real survey is kept.
 
 Everything is fitted per label. One copula for all, with a logistic model of the label, reaches about 0.755 at best
-where the survey allows 0.764, too little to show the paper's Fig. 5.
+where the survey allows 0.764: too little to show the paper's Fig. 5.
 
-`tools/fit_heart.py` makes the figures anew.
+`tools/fit_heart.py` makes the figures again.
 """
 
 import json
@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 LABEL = "HeartDisease"
 # Fixed, so that everybody without the file has the same synthetic survey. The best validation accuracy varies by 0.004
-# from split to split, in both surveys alike; of the seeds 0…39 this one has on the default split what the real one has
-# there, 0.7647.
+# from split to split, in both surveys. Of the seeds 0…39, this one gives on the default split what the real survey
+# gives there, 0.7647.
 SEED = 34
-# Normals beyond this share of the distribution are not told apart: fewer than one row in the survey lies there.
+# Normals beyond this share of the distribution are treated alike: fewer than one row in the survey is there.
 SMALLEST_SHARE = 1e-6
 
 

@@ -3,12 +3,12 @@
 Everything is known in closed form (THEORY §5). With δ = θ − θ* and x = ‖δ‖²: m = 2δ, σ² = 4((d + 1)x + d), and one
 step with mean over K agents of batch size S takes E[x] to x(1 − 2η)² + 4η²((d + 1)x + d)/(K·S), exactly.
 
-Beyond the paper the features may have unequal variances λ_i, with mean 1: then the loss is curved unequally, by 2λ_i.
-In the coordinates √λ_i·θ_i it is the paper's problem again, which is how gradients are drawn; x is the excess loss
+Beyond the paper, the features may have unequal variances λ_i, with mean 1. Then the loss is curved unequally, by 2λ_i.
+In the coordinates √λ_i·θ_i it is the paper's problem again, and gradients are drawn there; x is the excess loss
 Σ λ_i·δ_i².
 """
 
-# JAX's transformations forget the types of what they are given.
+# JAX's transformations forget the types of their arguments.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
 
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ import numpy as np
 from guerdon.arrays import Array, check_number, check_positive_integer
 from guerdon.trees import register
 
-FEW = 32  # up to so many samples it is quicker to add them up than to draw their sums
+FEW = 32  # up to this many samples it is quicker to add them up than to draw their sums
 
 
 @register
@@ -87,7 +87,7 @@ def linear_regression(
 
 
 def expected_errors(dim: int, num_agents: int, batch_size: int, step: float, start: float, rounds: int) -> list[float]:
-    """Return E‖θ_t − θ*‖² for t = 0…rounds when everybody uses `batch_size`: the exact recursion.
+    """Return E‖θ_t − θ*‖² for t = 0…rounds when all agents use `batch_size`: the exact recursion.
 
     >>> [round(x, 1) for x in expected_errors(100, 10, 8, optimal_step(100, 10, 8), 100.0, 3)]
     [100.0, 56.0, 31.5, 17.8]

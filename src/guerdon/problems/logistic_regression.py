@@ -1,6 +1,6 @@
 """Logistic regression on a data set held in memory; minibatches are drawn from it with replacement."""
 
-# JAX's transformations forget the types of what they are given.
+# JAX's transformations forget the types of their arguments.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
 
 from dataclasses import dataclass, field

@@ -1,12 +1,12 @@
 """A loss that is equally curved in all directions, with noise: what remains of a training when only ‖m‖² and σ² count.
 
-With curvature L the gradient at θ is m = L·θ, and a single sample's has variance σ² = base + slope·‖m‖², normal and
-equal in all directions. The paper's linear regression is nearly of this kind (L = 2, slope d + 1, base 4d), and it is
-the model with which a training is forecast. Where its numbers are uncertain, every repetition has others, drawn from
+With curvature L the gradient at θ is m = L·θ. A single sample's gradient has variance σ² = base + slope·‖m‖², normal
+and equal in all directions. The paper's linear regression is nearly of this kind (L = 2, slope d + 1, base 4d).
+Forecasts of a training use this model. Where its numbers are uncertain, every repetition has others, drawn from
 `draws`.
 """
 
-# JAX's transformations forget the types of what they are given.
+# JAX's transformations forget the types of their arguments.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from guerdon.trees import register
 
 
 class Numbers(NamedTuple):
-    """What there is to know: ‖m‖² before training, L, σ² at the minimum and its growth, and ‖m‖² at the goal."""
+    """The five numbers: ‖m‖² before training, L, σ² at the minimum and its growth, and ‖m‖² at the goal."""
 
     signal: Any
     curvature: Any
