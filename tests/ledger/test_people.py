@@ -222,7 +222,7 @@ def test_a_payout_nets_what_is_carried_and_a_loss_can_be_repaid_or_waived(ledger
         if owing:
             break
     name, has, owes = owing[0].agent, owing[0].balance, -owing[0].carried
-    with pytest.raises(RefusedError, match="he carries"):
+    with pytest.raises(RefusedError, match="it carries"):
         ledger.move("repay", name, owes + 1)
     ledger.move("repay", name, 1)
     ledger.move("waive", name, 2)
