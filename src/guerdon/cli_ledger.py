@@ -229,6 +229,13 @@ def move(
     agent: Annotated[str, typer.Argument(help="The agent's whole name.")],
     amount: AmountArgument,
     db: DbOption = DEFAULT,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            help="For release and forfeit: the run that holds it. By default first what was held by hand, then the "
+            "runs in the order in which they began."
+        ),
+    ] = None,
     memo: MemoOption = "",
 ) -> None:
     """Record a deposit or its withdrawal; hold, release or forfeit money in escrow; repay or waive a carried loss."""
@@ -237,7 +244,7 @@ def move(
 
     micro = parse_amount(amount)
     with open_ledger(db, write=True) as ledger:
-        recorded = ledger.move(kind.value, agent, micro, memo)
+        recorded = ledger.move(kind.value, agent, micro, memo, run=run)
     typer.echo(f"{kind.value} of {money(micro)} for {agent} recorded as record {recorded.record}")
 
 
@@ -295,7 +302,7 @@ def export(
 def upgrade(db: DbOption = DEFAULT) -> None:
     """Bring the tables of an older ledger to this version; make a backup first."""
     _need_ledger()
-    from guerdon.ledger.database import upgrade_ledger
+    from guerdon.ledger.upgrading import upgrade_ledger
 
     before, after = upgrade_ledger(db)
     typer.echo(f"version {before} upgraded to {after}" if before != after else f"version {after} already")

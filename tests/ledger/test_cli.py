@@ -58,6 +58,9 @@ def test_a_day_of_an_operator(tmp_path: Path) -> None:
         ledger.start_run("run", NAMES, RULE)
         record(ledger, "run", play(3))
     run("move", "hold", "north", "1.5", cwd=tmp_path)
+    refused = run("move", "release", "north", "1", "--run", "run", cwd=tmp_path, code=2)
+    assert "cannot release 1.00 for 'north' in run 'run': 0.00 is held there, 1.50 in all" in " ".join(refused.split())
+    assert "release of 1.00 for north recorded" in run("move", "release", "north", "1", cwd=tmp_path)
     assert "Balances in EUR" in run("balances", cwd=tmp_path)
     assert "Payout 1" in run("payout", "create", "--minimum", "0.01", cwd=tmp_path)
     assert "payout 1 is paid" in run("payout", "paid", "1", "--memo", "SEPA 7", cwd=tmp_path)
@@ -66,7 +69,7 @@ def test_a_day_of_an_operator(tmp_path: Path) -> None:
     run("sign", "--key", "operator.pem", "--out", "head.json", cwd=tmp_path)
     assert "✓ holds" in run("verify", "--receipt", "head.json", "--signed-by", public, cwd=tmp_path)
     assert "`--signed-by` must be" in run("verify", "--receipt", "head.json", "--signed-by", "00", cwd=tmp_path, code=2)
-    assert "version 0001 already" in run("upgrade", cwd=tmp_path)
+    assert "version 0002 already" in run("upgrade", cwd=tmp_path)
 
 
 def test_files_are_written(folder: Path) -> None:

@@ -1,9 +1,11 @@
 """Escrow: held until cleared, released once, forfeited only when asked, and never lost."""
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import text
 
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.escrow import odds
@@ -70,13 +72,85 @@ def test_nothing_is_forfeited_unless_asked(ledger: Ledger) -> None:
     assert total(ledger) == 0
 
 
+def held_in(ledger: Ledger, run: str, agent: str, last: int) -> int:
+    """Return what the rounds of a run held of an agent, up to one of them."""
+    query = text(
+        "SELECT SUM(entries.amount) FROM entries JOIN rounds ON rounds.record = entries.record JOIN runs ON runs.id = "
+        "rounds.run JOIN accounts ON accounts.id = target JOIN agents ON agents.id = owner "
+        "WHERE accounts.kind = 'escrow' AND runs.name = :run AND agents.name = :agent AND number <= :last"
+    )
+    with ledger.reading() as connection:
+        return int(connection.execute(query, {"run": run, "agent": agent, "last": last}).scalar_one())
+
+
 def test_what_the_operator_moved_by_hand_is_not_moved_again(ledger: Ledger) -> None:
-    record_training(ledger, RUN, NAMES, 40)
-    held = escrow(ledger)["Basel"]
-    ledger.move("release", "Basel", held - 5, "by hand")
-    (move,) = (move for move in ledger.settle_escrow(RUN) if move.agent == "Basel")
-    assert move.amount == 5
+    """What was held first goes first: what is left is of rounds that are not cleared yet."""
+    training = record_training(ledger, RUN, NAMES, 40)
+    ledger.move("release", "Basel", 5, "by hand")
+    everything = escrow(ledger)["Lyon"]
+    ledger.move("release", "Lyon", everything, "by hand")
+    moves = {move.agent: move for move in ledger.settle_escrow(RUN)}
+    assert moves["Basel"].round == 33
+    assert moves["Basel"].amount == held_in(ledger, RUN, "Basel", 33) - 5
+    assert "Lyon" not in moves
     assert ledger.settle_escrow(RUN) == []
+    record_more(ledger, RUN, NAMES, training, 1)  # which is not cleared
+    assert escrow(ledger)["Lyon"] > 0
+    assert ledger.settle_escrow(RUN) == []
+    assert ledger.verify().holds
+
+
+@pytest.mark.parametrize("kind", ["release", "forfeit"])
+def test_a_remark_typed_by_hand_settles_nothing(ledger: Ledger, kind: str) -> None:
+    record_training(ledger, RUN, NAMES, 40)
+    ledger.move(kind, "Basel", 1, f"audit of run {json.dumps(RUN)}, rounds to 40: typed by hand")
+    ledger.move(kind, "Lyon", 1, f"audit of run {RUN!r}, rounds to 40: typed by hand")
+    moves = {move.agent: move.amount for move in ledger.settle_escrow(RUN)}
+    assert moves["Basel"] == held_in(ledger, RUN, "Basel", 33) - 1
+    assert moves["Lyon"] == held_in(ledger, RUN, "Lyon", 33) - 1
+    assert ledger.verify().holds
+
+
+@pytest.mark.parametrize("cheats", [{}, {4: works_first}], ids=["cleared", "accused"])
+def test_a_settlement_takes_nothing_of_another_run(ledger: Ledger, cheats: Any) -> None:
+    """Also where a hand has released what the settled run held, without saying of which run."""
+    record_training(ledger, "A", NAMES, 40, cheats)
+    first = escrow(ledger)
+    record_training(ledger, "B", NAMES, 3, seed=1)
+    second = {agent: amount - first[agent] for agent, amount in escrow(ledger).items()}
+    assert any(second.values())
+    for agent, amount in first.items():
+        ledger.move("release", agent, amount, "by hand")
+    assert ledger.settle_escrow("A", forfeit_accused=True) == []
+    assert ledger.settle_escrow("B", forfeit_accused=True) == []
+    assert escrow(ledger) == second
+    assert ledger.audit("A").held == [0] * 5
+    assert ledger.audit("B").held == [second[name] for name in NAMES]
+    assert ledger.verify().holds
+
+
+def test_a_hand_names_a_run_or_takes_what_was_held_first(ledger: Ledger) -> None:
+    for run in ("A", "B"):
+        record_training(ledger, run, NAMES, 3, seed=1)
+    held = ledger.audit("A").held[0], ledger.audit("B").held[0]
+    assert min(held) > 1_000_000
+    ledger.move("hold", "Basel", 500_000)
+    ledger.move("release", "Basel", 100, run="B")
+    ledger.move("forfeit", "Basel", 500_000 + 200)  # what a hand held, then A's
+    assert (ledger.audit("A").held[0], ledger.audit("B").held[0]) == (held[0] - 200, held[1] - 100)
+    before = escrow(ledger)
+    with pytest.raises(RefusedError, match=r"cannot release .* for 'Basel' in run 'B': .* is held there, .* in all"):
+        ledger.move("release", "Basel", held[1], run="B")
+    with pytest.raises(RefusedError, match=r"cannot release .* for 'Basel': its escrow account holds"):
+        ledger.move("release", "Basel", before["Basel"] + 1)
+    with pytest.raises(RefusedError, match="there is no run 'C'"):
+        ledger.move("release", "Basel", 1, run="C")
+    with pytest.raises(ValueError, match="`run` must be left out of a hold, got 'A'"):
+        ledger.move("hold", "Basel", 1, run="A")
+    assert escrow(ledger) == before
+    ledger.move("release", "Basel", before["Basel"])  # the rest of both
+    assert (ledger.audit("A").held[0], ledger.audit("B").held[0]) == (0, 0)
+    assert ledger.verify().holds
 
 
 def test_runs_are_settled_apart(ledger: Ledger) -> None:

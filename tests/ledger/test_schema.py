@@ -13,13 +13,13 @@ from sqlalchemy.exc import DBAPIError
 
 from guerdon.ledger import Ledger, RefusedError, UnavailableError
 from guerdon.ledger import tables as t
-from guerdon.ledger.database import upgrade_ledger
+from guerdon.ledger.upgrading import upgrade_ledger
 from tests.support.ledger_scenes import NAMES, RULE, busy_ledger, play, record
 
 # The only columns that may be empty, each because there may be nothing to say.
 NULLABLE = {
     "accounts.owner", "rounds.checkpoint", "payments.distance", "payments.expected_distance",
-    "payments.variance", "payments.gradient", "payments.signature",
+    "payments.variance", "payments.gradient", "payments.signature", "escrow.round",
 }  # fmt: skip
 
 
@@ -43,9 +43,10 @@ def test_nothing_is_empty_that_must_not_be(ledger: Ledger) -> None:
     assert nullable == NULLABLE
     assert checks == {
         "ledger": 5, "records": 5, "agents": 2, "keys": 0, "accounts": 4, "runs": 3, "members": 1, "rounds": 4,
-        "payments": 10, "entries": 3, "payouts": 1, "settlements": 1, "signatures": 2, "checkpoints": 1,
+        "payments": 10, "entries": 3, "versions": 1, "escrow": 3, "payouts": 1, "settlements": 1, "signatures": 2,
+        "checkpoints": 1,
     }  # fmt: skip
-    assert len(keys) == 22
+    assert len(keys) == 26
 
 
 def test_tables_keep_to_their_types_on_sqlite_too(tmp_path: Any) -> None:
@@ -74,7 +75,7 @@ def test_what_is_recorded_cannot_be_changed(ledger: Ledger) -> None:
                 ledger._database.engine.begin() as connection,
             ):
                 connection.execute(text(statement))
-    assert tried == 22
+    assert tried == 26
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM accounts", "UPDATE accounts SET id = id", "DELETE FROM ledger"])
@@ -104,6 +105,11 @@ BAD: list[tuple[Any, dict[str, Any]]] = [
     (t.rounds, ROUND | {"request": 0}),
     (t.rounds, ROUND | {"checkpoint": b"x"}),
     (t.rounds, ROUND | {"payload": b"x"}),
+    (t.escrow, {"move": 1, "run": 1, "record": 1, "amount": 0}),
+    (t.escrow, {"move": 1, "run": 1, "record": 1, "amount": 1, "round": -1}),
+    (t.escrow, {"move": 1, "run": 99, "record": 1, "amount": 1}),
+    (t.escrow, {"move": 2, "run": 1, "record": 1, "amount": 1}),
+    (t.versions, {"record": 2, "version": "9", "schema": b"x"}),
     (t.signatures, {"record": 1, "public_key": b"x", "signature": b"x" * 64}),
     (t.ledger, {"id": 2, "name": "x" * 32, "unit": "EUR", "schema": bytes(32), "head": 1, "hash": bytes(32)}),
     (t.records, {"seq": 0, "kind": "open", "created_at": datetime.now(UTC), "memo": "", "digest": bytes(32),

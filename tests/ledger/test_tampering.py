@@ -3,7 +3,7 @@
 import random
 import shutil
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from guerdon.ledger import Ledger, RefusedError, UnavailableError, sign_submission, submission
 from guerdon.ledger.database import parse_url, schema_digest
+from guerdon.ledger.journal import DETAILS, detail
 from guerdon.ledger.tables import KINDS, LIABILITIES, OUTCOMES, metadata
 from guerdon.ledger.verify import Verification, verify
 from guerdon.mechanisms import Status
@@ -28,8 +29,8 @@ CHOICES = {"kind": KINDS, "status": [status.label for status in Status], "liabil
 
 
 @contextmanager
-def attacker(where: str) -> Generator[Connection]:
-    """A connection on which nothing is protected; what he does is undone at the end."""
+def attacker(where: str, *, keeps: bool = False) -> Generator[Connection]:
+    """A connection on which nothing is protected; what it does is undone at the end, unless it `keeps` it."""
     url = parse_url(where)
     engine = create_engine(url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
@@ -42,7 +43,7 @@ def attacker(where: str) -> Generator[Connection]:
         try:
             yield connection
         finally:
-            connection.execute(text("ROLLBACK"))
+            connection.execute(text("COMMIT" if keeps else "ROLLBACK"))
     engine.dispose()
 
 
@@ -90,10 +91,9 @@ def flipped(data: bytes, bit: int) -> bytes:
     return bytes(changed)
 
 
-def reseal(connection: Connection) -> None:
-    """Recompute all hashes as a patient attacker would, so that only the recomputation of money can find him."""
+def reseal(connection: Connection, details: Iterable[str] = DETAILS) -> None:
+    """Recompute all hashes as a patient attacker would, so that only the recomputation of money can find it."""
     from guerdon.ledger import chain, tables
-    from guerdon.ledger.journal import DETAILS, detail
     from guerdon.ledger.replay import read_payments
 
     sealed = chain.START
@@ -105,7 +105,7 @@ def reseal(connection: Connection) -> None:
             one = (paid.c.record == row.seq) & (paid.c.position == place)
             connection.execute(paid.update().where(one).values(hash=value))
         content: dict[str, list[dict[str, Any]]] = {}
-        for name in DETAILS:
+        for name in details:
             table = metadata.tables[name]
             query = select(table).where(table.c.record == row.seq).order_by(*table.primary_key.columns)
             content[name] = [dict(one) for one in connection.execute(query).mappings()]
@@ -129,7 +129,7 @@ def unprotect(where: str) -> None:
         if connection.dialect.name == "sqlite":
             for (name,) in connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).all():
                 connection.execute(text(f"DROP TRIGGER {name}"))
-            connection.execute(metadata.tables["ledger"].update().values(schema=schema_digest(connection)))
+            connection.execute(metadata.tables["versions"].update().values(schema=schema_digest(connection)))
             reseal(connection)
     engine.dispose()
 
@@ -269,7 +269,7 @@ def test_every_swap_of_neighbours_is_found(busy: str, name: str, each: int) -> N
         ("UPDATE ledger SET head = 3", "ledger: the head is not record"),
         ("UPDATE agents SET name = 'norht' WHERE id = 1", "records: the contents of record 2 (enrol)"),
         ("DELETE FROM checkpoints WHERE run = 1", "checkpoints: the checkpoint of run 'heart'"),
-        ("UPDATE alembic_version SET version_num = '9'", "alembic_version: must be 0001 once, is 9"),
+        ("UPDATE alembic_version SET version_num = '9'", "alembic_version: must be 0002 once, is 9"),
     ],
 )  # fmt: skip
 def test_the_first_bad_row_is_named(busy: str, change: str, message: str) -> None:
@@ -383,6 +383,44 @@ def test_what_no_writer_would_write_is_found_even_where_all_hashes_fit(
     assert message in str(found.problem), found.problem
 
 
+def fill_escrow(where: str) -> None:
+    """Two runs that hold escrow of the same agents, of which some was held and some released by hand."""
+    with Ledger(where) as ledger:
+        for run in ("first", "second"):
+            ledger.start_run(run, NAMES, RULE)
+            record(ledger, run, play(3), held=[1.0] * 4)
+        ledger.move("hold", "north", 1_000_000)
+        ledger.move("release", "north", 2_000_000)
+        ledger.move("forfeit", "south", 1_000_000, run="second")
+    unprotect(where)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("UPDATE escrow SET run = 1 WHERE run = 2", None),  # a hand may have named either
+        ("UPDATE escrow SET run = 7 WHERE run = 2", "takes more than is held there"),
+        ("UPDATE escrow SET amount = 2500000 WHERE run = 1", "do not add up to what it takes"),
+        ("UPDATE escrow SET amount = 500000 WHERE run = 1", "do not add up to what it takes"),
+        ("DELETE FROM escrow WHERE run = 2", "do not add up to what it takes"),
+        ("UPDATE escrow SET round = 2 WHERE run = 2", "in run 'second' does not settle its rounds to 2"),
+        ("UPDATE escrow SET round = 1 WHERE run = 2", None),  # all that round 1 held
+        ("UPDATE escrow SET round = 9 WHERE run = 2", "in run 'second' does not settle its rounds to 9"),
+        ("UPDATE escrow SET move = move - 1 WHERE run = 2", "cannot say what record"),
+        ("UPDATE escrow SET move = 2, record = 2 WHERE run = 2", "record 2 (enrol) cannot say what record 2 takes"),
+        ("INSERT INTO versions SELECT 2, version, schema FROM versions", "versions: record 2 (enrol) must have one if"),
+    ],
+    ids=["hand", "no run", "more", "less", "none", "round", "settled", "no round", "move", "record", "version"],
+)  # fmt: skip
+def test_escrow_is_recomputed_even_where_all_hashes_fit(where: str, change: str, message: str | None) -> None:
+    prepare(where, fill_escrow)
+    with attacker(where) as connection:
+        connection.execute(text(change))
+        reseal(connection)
+        found = verify(connection)
+    assert found.holds if message is None else message in str(found.problem), found.problem
+
+
 def test_a_payout_settled_twice_is_found(where: str) -> None:
     prepare(where, fill_to_forge)
     records, settlements = metadata.tables["records"], metadata.tables["settlements"]
@@ -395,9 +433,8 @@ def test_a_payout_settled_twice_is_found(where: str) -> None:
         connection.execute(records.insert().values(dict(kept[-1]) | fresh))
         again = dict(rows(connection, settlements)[0]) | {"record": fresh["seq"]}
         connection.execute(settlements.insert().values(again))
-        connection.execute(
-            metadata.tables["ledger"].update().values(schema=schema_digest(connection), head=fresh["seq"])
-        )
+        connection.execute(metadata.tables["ledger"].update().values(head=fresh["seq"]))
+        connection.execute(metadata.tables["versions"].update().values(schema=schema_digest(connection)))
         reseal(connection)
         found = verify(connection)
     assert "which is no open payout" in str(found.problem)

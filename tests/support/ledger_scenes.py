@@ -68,6 +68,8 @@ def busy_ledger(ledger: Ledger) -> None:
     ledger.move("release", "north", 500_000)
     ledger.start_run("harsh", NAMES, HARSH, liability="deposit")
     record(ledger, "harsh", play(4, HARSH, seed=1), held=[0.5] * 4)
+    ledger.move("release", "south", 250_000)
+    ledger.move("forfeit", "east", 100_000, run="harsh")
     ledger.payout()
     ledger.settle_payout(1, "paid", "bank 17")
     record(ledger, "heart", play(6)[4:])

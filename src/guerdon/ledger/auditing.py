@@ -7,14 +7,14 @@ import numpy as np
 from sqlalchemy import Connection, select
 
 from guerdon.information import InformationPay
-from guerdon.ledger import queries, tables
+from guerdon.ledger import holdings, queries, tables
 from guerdon.ledger.replay import read_payments, restored
 from guerdon.ledger.tables import AnyRow
 from guerdon.verdicts import Finding, Played, Trail, follow, judge
 
 
 class RunAudit(NamedTuple):
-    """What was found of a run's agents, in their order; `held` is what is in escrow now, of each in micro-units."""
+    """What was found of a run's agents, in their order; `held` is what the run holds now of each, in micro-units."""
 
     run: str
     alpha: float
@@ -36,11 +36,11 @@ def audit_run(connection: Connection, run: str, alpha: float) -> RunAudit:
     table = tables.rounds
     rows = connection.execute(select(table).where(table.c.run == found.id).order_by(table.c.number)).all()
     trail = follow(_played(connection, rows), alpha)
-    names = queries.roster(connection, found.id).names
-    escrow = {balance.agent: balance.escrow for balance in queries.balances(connection)}
+    people, held = queries.roster(connection, found.id), holdings.held(connection, run=found.id)
+    own = [held[found.id, account] for account in people.accounts["escrow"].tolist()]
     return RunAudit(
-        run, alpha, names, np.array([row.number for row in rows], dtype=np.int64), judge(trail, alpha), trail,
-        [escrow[name] for name in names], any(_predicted(row) for row in rows),
+        run, alpha, people.names, np.array([row.number for row in rows], dtype=np.int64), judge(trail, alpha), trail,
+        own, any(_predicted(row) for row in rows),
     )  # fmt: skip
 
 

@@ -97,15 +97,15 @@ class Database:
             )
         return revision is not None
 
-    def upgrade(self, connection: Connection) -> None:
-        """Create the tables, or bring them to the newest version, within the caller's transaction."""
+    def upgrade(self, connection: Connection, version: str = "head") -> None:
+        """Create the tables, or bring them to a version (the newest), within the caller's transaction."""
         from alembic import command
         from alembic.config import Config
 
         config = Config()
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        command.upgrade(config, version)
 
     def _exclusive(self) -> Any:
         return self.engine.execution_options(guerdon_writes=True).begin()
@@ -158,21 +158,6 @@ def _make_private(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:
         raise UnavailableError(f"ledger {path}: the file cannot be opened for writing ({error.strerror})") from error
-
-
-def upgrade_ledger(where: str | os.PathLike[str]) -> tuple[str, str]:
-    """Bring the tables of an existing ledger to the newest version; return the versions before and after."""
-    Database(where, read_only=True, patience=0.0)  # says so where there is no file
-    database = Database(where, read_only=False, patience=30.0)
-    try:
-        with database.creating() as connection:
-            before = database.revision(connection)
-            if before is None:
-                raise RefusedError(f"there is no ledger at {database.where} to upgrade")
-            database.upgrade(connection)
-    finally:
-        database.engine.dispose()
-    return before, tables.REVISION
 
 
 def parse_url(where: str | os.PathLike[str]) -> URL:

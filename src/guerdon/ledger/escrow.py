@@ -1,22 +1,17 @@
-"""What is held until the audit knows more: released to agents who are cleared, forfeited only when that is asked for.
+"""What is held until the audit knows more: released to agents that are cleared, forfeited only when that is asked for.
 
-The remark on each move says of which run it is, up to which round it settles, and why. What is settled already is read
-from these remarks, which are part of the chain: so the same settlement again moves nothing.
+A settlement leaves nothing of what a run held for an agent up to a round. The rows of `escrow` say what it took from
+which run, so the same settlement again moves nothing. The remark on each move is for people.
 """
 
-import json
 import math
-import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
-from guerdon.ledger import queries, tables
+from guerdon.ledger import holdings, queries
 from guerdon.ledger.auditing import RunAudit, audit_run
-from guerdon.ledger.moves import move
-
-# The run's name as JSON writes it: whatever is in a name, the remark can be read again.
-REMARK = re.compile(r'audit of run ("(?:[^"\\]|\\.)*"), rounds to (\d+): ')
+from guerdon.ledger.moves import write_move
 
 
 class EscrowMove(NamedTuple):
@@ -41,11 +36,10 @@ def settle_escrow(connection: Connection, run: str, alpha: float, *, forfeit_acc
             continue
         (kind, last, why), name = due, audit.agents[agent]
         account = queries.accounts_of(connection, name)["escrow"]
-        since = _settled_to(connection, run, account.id)
-        amount = min(_held(connection, number, account.id, since, last), account.balance)
+        amount = holdings.due(connection, number, account.id, last)
         if amount > 0:
-            remark = f"audit of run {json.dumps(run, ensure_ascii=False)}, rounds to {last}: {why}"
-            record = move(connection, kind, name, amount, remark)
+            remark = f"audit of run {run!r}, rounds to {last}: {why}"
+            record = write_move(connection, kind, name, amount, remark, {number: amount}, last)
             moves.append(EscrowMove(name, kind, amount, last, record, why))
     return moves
 
@@ -75,22 +69,4 @@ def _due(audit: RunAudit, agent: int, *, forfeit_accused: bool) -> tuple[str, in
     if last is None:
         return None
     beyond = odds(float(audit.trail.informed[finding.cleared_to, agent]))
-    return "release", last, f"his reports add information, evidence {beyond} (alpha {audit.alpha:g})"
-
-
-def _settled_to(connection: Connection, run: str, account: int) -> int:
-    """Return the last round of a run for which the escrow of an agent is settled; -1: none."""
-    entry, record = tables.entries.c, tables.records.c
-    query = select(record.memo).join(tables.entries, entry.record == record.seq)
-    memos = connection.execute(query.where(entry.source == account, entry.source != tables.TREASURY)).scalars()
-    found = [REMARK.match(memo) for memo in memos]
-    return max((int(match[2]) for match in found if match and json.loads(match[1]) == run), default=-1)
-
-
-def _held(connection: Connection, run: int, account: int, after: int, last: int) -> int:
-    """Return what went to an escrow account in the rounds of a run after one and up to another."""
-    entry, played = tables.entries.c, tables.rounds.c
-    query = select(entry.amount).join(tables.rounds, played.record == entry.record)
-    within = (played.run == run) & (played.number > after) & (played.number <= last) & (entry.target == account)
-    amounts: Any = connection.execute(query.where(within)).scalars()
-    return sum(int(amount) for amount in amounts)
+    return "release", last, f"its reports add information, evidence {beyond} (alpha {audit.alpha:g})"

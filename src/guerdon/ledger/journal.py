@@ -14,7 +14,10 @@ from guerdon.ledger.errors import RefusedError
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
 
 # Tables whose rows are hashed as JSON with the record they name, in an order that respects their references.
-DETAILS = ("agents", "keys", "accounts", "runs", "members", "rounds", "payouts", "settlements", "signatures")
+DETAILS = (
+    "versions", "agents", "keys", "accounts", "runs", "members", "rounds", "escrow", "payouts", "settlements",
+    "signatures",
+)  # fmt: skip
 NO_ENTRIES = np.empty((0, 3), dtype=np.int64)
 
 
@@ -58,12 +61,13 @@ def next_seq(connection: Connection) -> int:
 
 def open_ledger(connection: Connection, name: str, unit: str, schema: bytes) -> None:
     """Write the first record of a new ledger, and the accounts that there is one of."""
-    head = {"name": name, "unit": unit, "schema": schema}
+    head, version = {"name": name, "unit": unit, "schema": schema}, {"version": tables.REVISION, "schema": schema}
     accounts = [
         {"id": index + 1, "kind": kind, "owner": None, "balance": 0} for index, kind in enumerate(tables.COMMON)
     ]
-    contents = chain.digest(detail({"ledger": [head], "accounts": accounts}), [], NO_ENTRIES)
+    contents = chain.digest(detail({"ledger": [head], "versions": [version], "accounts": accounts}), [], NO_ENTRIES)
     sealed = _seal(connection, 1, "open", datetime.now(UTC), "", contents, chain.START)
+    connection.execute(insert(tables.versions), version | {"record": 1})
     connection.execute(insert(tables.accounts), [{**row, "record": 1} for row in accounts])
     connection.execute(insert(tables.ledger), head | {"id": 1, "head": 1, "hash": sealed})
 

@@ -195,21 +195,21 @@ class Ledger:
             self._states[found.id] = (record, state)
         return Recorded(record, new=True)
 
-    def move(self, kind: str, agent: str, amount: int, memo: str = "") -> Recorded:
+    def move(self, kind: str, agent: str, amount: int, memo: str = "", *, run: str | None = None) -> Recorded:
         """Move `amount` micro-units for an agent: deposit, withdraw, hold, release, forfeit, repay or waive.
 
-        A deposit comes in from the bank and is withdrawn to it; what is held moves from his balance to escrow, from
-        which it is released to him or forfeited to the treasury. A loss that he carries is repaid through the bank, or
-        waived.
+        A deposit comes in from the bank and is withdrawn to it. What is held moves from the balance to escrow, from
+        which it is released to the agent or forfeited to the treasury: of `run`; without it first what was held by
+        hand, then of the runs in the order in which they began. A carried loss is repaid through the bank, or waived.
         """
         check_choice("kind", kind, tuple(tables.MOVES))
         with self._database.writing() as connection:
-            return Recorded(move(connection, kind, agent, amount, clean(memo)), new=True)
+            return Recorded(move(connection, kind, agent, amount, clean(memo), run), new=True)
 
     def settle_escrow(self, run: str, alpha: float = 0.001, *, forfeit_accused: bool = False) -> list[EscrowMove]:
-        """Release what was held of a run's agents for the rounds that the audit has cleared them for; return the moves.
+        """Release what a run held of its agents for the rounds that the audit has cleared them for; return the moves.
 
-        Nothing is forfeited unless asked: then all that is held of the accused. Done again, it moves only what is new.
+        Nothing is forfeited unless asked: then all that it holds of the accused. Done again, it moves only what is new.
         """
         with self._database.writing() as connection:
             return settle_escrow(connection, run, alpha, forfeit_accused=forfeit_accused)

@@ -33,7 +33,7 @@ from sqlalchemy import (
 
 from guerdon.mechanisms import Status
 
-REVISION = "0001"  # the newest migration
+REVISION = "0002"  # the newest migration
 
 # Where each kind of move takes money from and puts it, between an agent's accounts and the common ones.
 MOVES = {
@@ -112,7 +112,7 @@ ledger = Table(
     Column("id", Whole, primary_key=True, autoincrement=False),
     Column("name", Text, nullable=False),  # random: no record fits into another ledger's chain
     Column("unit", Text, nullable=False),
-    Column("schema", LargeBinary, nullable=False),  # hash of the tables' own definitions, when they were made
+    Column("schema", LargeBinary, nullable=False),  # hash of the tables' own definitions, when the ledger was made
     Column("head", Whole, ForeignKey("records.seq"), nullable=False),
     Column("hash", LargeBinary, nullable=False),
     CheckConstraint("id = 1", name="single"),
@@ -120,6 +120,16 @@ ledger = Table(
     CheckConstraint("length(unit) BETWEEN 2 AND 12", name="unit"),
     CheckConstraint("length(schema) = 32", name="schema"),
     CheckConstraint("length(hash) = 32", name="hash"),
+    sqlite_strict=True,
+)
+
+versions = Table(  # by which tables the ledger is kept from a record on: that which opened it, or an upgrade
+    "versions",
+    metadata,
+    _record(),
+    Column("version", Text, nullable=False),
+    Column("schema", LargeBinary, nullable=False),  # hash of the tables' own definitions
+    CheckConstraint("length(schema) = 32", name="schema"),
     sqlite_strict=True,
 )
 
@@ -292,6 +302,21 @@ entries = Table(
     CheckConstraint("source <> target", name="accounts"),
     # Nobody looks up what the treasury paid: half of all entries, and they would all lie in one place.
     Index("ix_entries_source", "source", sqlite_where=text("source <> 1"), postgresql_where=text("source <> 1")),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+
+escrow = Table(  # which run a release or forfeit takes how much from; what no row claims was held by hand, for no run
+    "escrow",
+    metadata,
+    Column("move", Whole, ForeignKey("records.seq"), primary_key=True, autoincrement=False),
+    Column("run", Whole, ForeignKey("runs.id"), primary_key=True, autoincrement=False),
+    _record(primary_key=False),  # that of the move itself, or of the upgrade that looked at an old move
+    Column("amount", Whole, nullable=False),
+    Column("round", Whole),  # where it leaves nothing that was held up to this round, because of the audit
+    CheckConstraint("move <= record", name="move"),
+    CheckConstraint("amount > 0", name="amount"),
+    CheckConstraint("round >= 0", name="round"),
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )

@@ -16,6 +16,8 @@ from sqlalchemy.exc import DBAPIError
 
 from guerdon.ledger import chain, tables
 from guerdon.ledger.database import schema_digest
+from guerdon.ledger.escrow_check import check_escrow
+from guerdon.ledger.holdings import flows
 from guerdon.ledger.journal import DETAILS, fingerprint, load_checkpoint
 from guerdon.ledger.money import format_amount
 from guerdon.ledger.replay import Block, first_difference, read_payments, restored
@@ -162,6 +164,7 @@ def _check_end(connection: Connection, book: Book, walk: Walk) -> None:
                 f"sum to {format_amount(walk.balances[number])}"
             )
     _check_checkpoints(connection, book, walk)
+    check_escrow(book, flows(connection))
 
 
 def _check_checkpoints(connection: Connection, book: Book, walk: Walk) -> None:
@@ -199,8 +202,8 @@ def _check_storage(connection: Connection) -> None:
         found = connection.execute(text("PRAGMA integrity_check(1)")).scalar()
         if found != "ok":
             raise MismatchError(f"the database file is damaged: {found}")
-    recorded = connection.execute(select(tables.ledger.c.schema)).scalars().first()
-    if recorded != schema_digest(connection):
+    newest = select(tables.versions.c.schema).order_by(tables.versions.c.record.desc())
+    if connection.execute(newest).scalars().first() != schema_digest(connection):
         raise MismatchError("the tables, constraints or triggers are not those with which the ledger was made")
     versions = connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all()
     if list(versions) != [tables.REVISION]:

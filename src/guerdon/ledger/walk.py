@@ -147,6 +147,7 @@ def _settled(book: Book, walk: Walk, run: Any, numbers: Any, block: Block, here:
 
 def _expected_entries(book: Book, walk: Walk, row: AnyRow, rows: Rows, entries: Any) -> Any:
     """Return the entries that a record other than a round must have."""
+    _check_detail(row, rows)
     for member in rows.get("members", ()):
         walk.members.setdefault(member["run"], []).append(member["agent"])
     if row.kind in tables.MOVES:
@@ -160,6 +161,16 @@ def _expected_entries(book: Book, walk: Walk, row: AnyRow, rows: Rows, entries: 
         if not is_head_signed(signed["public_key"], book.name, walk.seq, walk.sealed, signed["signature"]):
             raise MismatchError(f"signatures: the signature in record {row.seq} is not of the record before it")
     return NO_ENTRIES
+
+
+def _check_detail(row: AnyRow, rows: Rows) -> None:
+    """Check that only an upgrade brings new tables, and that only it says something of the escrow of earlier moves."""
+    if row.seq > 1 and (row.kind == "open") != bool(rows.get("versions")):  # version 0.1.0 began without
+        raise MismatchError(f"versions: record {row.seq} ({row.kind}) must have one if it is an upgrade, and only then")
+    for part in rows.get("escrow", ()):
+        earlier = row.kind == "open" and part["move"] < row.seq
+        if not earlier and (row.kind not in ("release", "forfeit") or part["move"] != row.seq):
+            raise MismatchError(f"escrow: record {row.seq} ({row.kind}) cannot say what record {part['move']} takes")
 
 
 def _of_move(book: Book, row: AnyRow, entries: Any) -> Any:
