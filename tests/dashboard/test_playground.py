@@ -143,7 +143,7 @@ def events(answer: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 def test_one_simulation_at_a_time_and_it_ends_with_its_reader(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
 
-    def slow(settings: playground.Settings, announce: Callable[[str], None]) -> dict[str, Any]:
+    def slow(settings: playground.GameSettings, announce: Callable[[str], None]) -> dict[str, Any]:
         for step in range(100):
             announce(f"step {step}")
             heard.append(f"{settings.agents}")
@@ -165,7 +165,7 @@ def test_one_simulation_at_a_time_and_it_ends_with_its_reader(served: Served, mo
 
 
 def test_a_simulation_that_fails_says_why(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(settings: playground.Settings, announce: Callable[[str], None]) -> dict[str, Any]:
+    def failing(settings: playground.GameSettings, announce: Callable[[str], None]) -> dict[str, Any]:
         announce("begin")
         raise ValueError(f"{settings.agents} agents are one too many")
 

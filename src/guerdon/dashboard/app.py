@@ -18,11 +18,11 @@ from starlette.exceptions import HTTPException
 
 import guerdon
 from guerdon.dashboard import api, pages
-from guerdon.dashboard.monitor import Monitor
-from guerdon.dashboard.playground import Desk
+from guerdon.dashboard.monitor import LedgerMonitor
+from guerdon.dashboard.playground import SimulationQueue
 from guerdon.dashboard.queries import UnknownError
 from guerdon.dashboard.security import TITLES, Access, Guard, problem
-from guerdon.dashboard.source import Source
+from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger.errors import RefusedError, UnavailableError
 
 HERE = Path(str(files("guerdon.dashboard")))
@@ -34,8 +34,8 @@ FRESH = "no-cache"
 
 def create_app(where: str, report: Path = Path("results/report.html"), access: Access | None = None) -> FastAPI:
     """Return the dashboard of the ledger at `where`; it starts to watch when it is served."""
-    source = Source(where)
-    monitor = Monitor(source)
+    source = LedgerSource(where)
+    monitor = LedgerMonitor(source)
 
     @asynccontextmanager
     async def watched(_: FastAPI) -> AsyncGenerator[None]:
@@ -53,7 +53,7 @@ def create_app(where: str, report: Path = Path("results/report.html"), access: A
     )  # fmt: skip
     state = app.state
     state.source, state.monitor, state.report = source, monitor, report
-    state.access, state.desk = access or Access(), Desk(lambda: monitor.closing)
+    state.access, state.simulations = access or Access(), SimulationQueue(lambda: monitor.closing)
     state.version, state.plotly = guerdon.__version__, f"/static/plotly-{PLOTLY_VERSION}.min.js"
     state.plotly_styles = _styles_of_plotly()
     state.templates = _templates()
