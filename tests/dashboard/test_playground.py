@@ -157,7 +157,7 @@ def test_one_simulation_at_a_time_and_it_ends_with_its_reader(served: Served, mo
     assert next(events(waiting))[0] == "queued"
     assert set(heard) == {"3"}
     stream.close()
-    first.close()  # whoever asked goes away
+    first.close()  # the reader goes away
     assert next(name for name, _ in events(waiting) if name != "queued") == "progress"
     assert len([one for one in heard if one == "3"]) < 100, "the first was cancelled"
     waiting.close()

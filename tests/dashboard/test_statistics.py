@@ -20,12 +20,12 @@ NOW = datetime(2026, 11, 15, tzinfo=UTC)
 
 
 def played(mechanism: Mechanism, rounds: int, used: Any, scales: Any, seed: int = 0, request: int = 8) -> RunData:
-    """Return a run of agents who use `used` samples, with noise of unequal `scales` in each direction."""
-    rng, crowd, everybody = np.random.default_rng(seed), len(used), np.ones(len(used), dtype=bool)
+    """Return a run of agents that use `used` samples, with noise of unequal `scales` in each direction."""
+    rng, crowd, present = np.random.default_rng(seed), len(used), np.ones(len(used), dtype=bool)
     rows: list[Any] = []
     for _ in range(rounds):
         gradients = 1 + rng.normal(size=(crowd, len(scales))) * scales / np.sqrt(used)[:, None]
-        payments, _ = mechanism.pay(mechanism.init(crowd), gather(gradients, everybody), everybody, request)
+        payments, _ = mechanism.pay(mechanism.init(crowd), gather(gradients, present), present, request)
         rows.append(payments)
     rule, _ = rules.describe(mechanism)
     joined = [

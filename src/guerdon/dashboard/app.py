@@ -67,7 +67,7 @@ def create_app(where: str, report: Path = Path("results/report.html"), access: A
 
 @cache
 def _plotly() -> bytes:
-    """Return Plotly's script: five megabytes that are quicker sent at once than in pieces from the disk."""
+    """Return Plotly's script: it is quicker to send five megabytes at once than in pieces from the disk."""
     return PLOTLY.read_bytes()
 
 
@@ -75,7 +75,7 @@ def _styles_of_plotly() -> list[str]:
     """Return the ids under which Plotly's bundle would put style elements into a page.
 
     It holds parts of other libraries (maps) that add theirs unless an element of that id is there; the policy does not
-    allow any, and no page here needs them.
+    allow any, and no page needs them.
     """
     return re.findall(r'getElementById\("([0-9a-f]{64})"\)', _plotly().decode())
 
@@ -100,7 +100,7 @@ def _static(request: Request, name: str) -> Response:
 
 
 def _answer_errors(app: FastAPI) -> None:
-    """Let every error be told in words: to programs as JSON, to people as a page."""
+    """Answer every error in words: to programs as JSON, to people as a page."""
 
     def told(code: int) -> Any:
         def answer(request: Request, error: Exception) -> Response:

@@ -10,7 +10,7 @@ from guerdon.ledger.rules import looks_at
 from guerdon.ledger.tables import AnyRow
 
 QUIET = 120.0  # seconds without a round after which a run may count as quiet
-GAPS = 3.0  # or so many times the usual time between rounds, if that is longer
+GAPS = 3.0  # or this many times the usual time between rounds, if that is longer
 
 RunState = Literal["waiting", "active", "quiet"]
 

@@ -15,7 +15,7 @@ from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger.errors import RefusedError, UnavailableError
 
 QUIET = 1.0  # seconds without a request before verification takes the processor
-LONGEST_WAIT = 15.0  # seconds that it waits for them at most
+LONGEST_WAIT = 15.0  # the most seconds that it waits for requests
 INTERVAL = 0.5  # seconds between two looks at the ledger
 REST = 10.0  # times as long as the last verification took
 AGAIN = 60.0  # seconds after which an unchanged ledger is verified again: rows can be edited too
@@ -178,6 +178,6 @@ class LedgerMonitor:
 
 
 def _summarised(status: LedgerStatus, check: LedgerCheck) -> LedgerStatus:
-    """Return a status with another check, whose summary is that of both."""
+    """Return a status with another check, and the summary of both in it."""
     joined = replace(status, verification=check)
     return replace(joined, verification=replace(check, summary=summary(joined)))

@@ -76,7 +76,7 @@ def report_of(request: Request) -> Path:
 
 
 def number_in(text: str, what: str) -> int:
-    """Return a number from an address, or raise: what is no number names nothing."""
+    """Return a number from an address, or raise."""
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise queries.UnknownError(f"there is no {what} {text[:40]!r}; a {what} has a number")
     return int(text)
@@ -191,7 +191,7 @@ def report(request: Request) -> HTMLResponse:
 
 @router.get("/report/file")
 def report_file(request: Request) -> Response:
-    """Return the report as it is, in a sandbox: it was made by a program, but it is a file."""
+    """Return the report as it is, in a sandbox: a program made it, but anybody may have changed the file."""
     file = report_of(request)
     if not file.is_file():
         raise queries.UnknownError(f"there is no report at {file}; `guerdon reproduce` writes one")

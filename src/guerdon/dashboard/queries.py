@@ -23,7 +23,7 @@ from guerdon.ledger.tables import AnyRow
 agents, members, payments = tables.agents, tables.members, tables.payments
 records, rounds, runs = tables.records, tables.rounds, tables.runs
 MOST_NOTES = 1000
-FEW = 5  # agents whose payments are found sooner one by one
+FEW = 5  # so many agents are found sooner one by one, by the index
 
 # A payment as it is read.
 PAYMENT = np.dtype([(name, np.int64) for name in ("record", "position", "status", "amount")] + [("distance", np.float64), ("expected", np.float64)])  # noqa: E501  # fmt: skip
@@ -161,7 +161,7 @@ def usual_gap(times: Sequence[datetime]) -> float:
 
 
 def list_agents(connection: Connection, start: int, count: int, search: str = "") -> AgentList:
-    """Return a page of the agents by name: those whose name contains `search`."""
+    """Return a page of the agents by name: those with `search` in their name."""
     chosen = select(agents.c.id, agents.c.name)
     if search:
         chosen = chosen.where(func.lower(agents.c.name).contains(search.lower(), autoescape=True))
@@ -313,7 +313,7 @@ def _extend(known: RunData, played: Sequence[AnyRow], paid: Any) -> RunData:
 
 
 def _costs(played: Sequence[AnyRow]) -> list[float]:
-    """Return what the work asked for in each round costs, each formula evaluated once for each request."""
+    """Return the cost of the requested work of each round; each formula is evaluated once for each request."""
     asked = {(row.cost, row.request) for row in played}
     costs = {(text, request): float(ExpressionCost(text)(request)) for text, request in asked}
     return [costs[row.cost, row.request] for row in played]

@@ -1,9 +1,8 @@
-"""What agents could make of a request that adapts: in the round itself, and by steering later requests.
+"""What an agent can gain from a request that adapts: in the round itself, and by steering later requests.
 
 The request of a round follows from earlier rounds alone, so within the round the game is that of a fixed request. But
-what an agent sends now moves what is asked later. How much that is worth is the difference between what a deviation
-gains under the adaptive request and what the same deviation gains when requests and steps are frozen at those of an
-honest training.
+what an agent sends now changes later requests. The value of that is the difference between what a deviation gains under
+the adaptive request and what it gains when requests and steps are frozen at those of an honest training.
 """
 
 # JAX's transformations forget the types of what they are given.
@@ -28,7 +27,7 @@ from guerdon.trees import register
 ROUNDS = 30
 ONCE = 6  # the round of a single deviation
 LARGEST = 128
-CHEAP = AffineCost(1, 0.8)  # an agent whose samples cost a fifth less than the server believes
+CHEAP = AffineCost(1, 0.8)  # of an agent with samples a fifth cheaper than the server assumes
 
 DEVIATIONS: dict[str, Agent] = {
     "use half": Portion(0.5),
@@ -41,7 +40,7 @@ DEVIATIONS: dict[str, Agent] = {
 
 
 class Gain(NamedTuple):
-    """What a deviation gains per round, adapting and frozen, what that makes steering worth, and what is then asked."""
+    """What a deviation gains per round, adapting and frozen, what steering is worth, and the mean requests."""
 
     deviation: str
     cost: str
@@ -55,27 +54,27 @@ class Gain(NamedTuple):
 @register
 @dataclass(frozen=True)
 class Once(Agent):
-    """Cooperates but for one round, in which he uses `share` times what is asked."""
+    """Cooperates except in one round, in which it uses `share` times the request."""
 
     round: int
     share: float
 
     def choose(self, view: View, key: Array) -> Array:
-        """Return the request, or his share of it in that round."""
+        """Return the request, or its share of it in that round."""
         del key
         share = jnp.where(view.round == self.round, self.share, 1.0)
         return jnp.asarray(jnp.round(share * view.request), jnp.int32)
 
 
 def play(agent: Agent, requests: Requests, cost: Cost, repetitions: int, seed: int) -> History:
-    """Train with one agent of this kind and nine who cooperate."""
+    """Train with one agent of this kind and nine that cooperate."""
     problem = linear_regression(DIM, START, LARGEST)
     agents, costs = [agent, *[Cooperative()] * (AGENTS - 1)], [cost, *[COST] * (AGENTS - 1)]
     return simulate(problem, agents, BALANCED, requests, ROUNDS, repetitions, seed, costs=costs)
 
 
 def steering(repetitions: int, seed: int) -> list[Gain]:
-    """Return what each deviation gains, for an agent with the cost that the server believes, and for a cheaper one."""
+    """Return what each deviation gains, for an agent with the cost that the server assumes, and for a cheaper one."""
     adaptive = noise_scale_request(COST, LARGEST // 2)
     honest = play(Once(0, 1.0), adaptive, COST, repetitions, seed)
     sizes = [int(nu) for nu in np.median(honest.request, axis=0)]
