@@ -1,8 +1,8 @@
-"""Strategic agents: how many samples an agent uses, and what he then sends.
+"""Strategic agents: how many samples an agent uses, and what it then sends.
 
-An agent knows only what he could know: his `View`. `choose` gives the batch size he secretly uses (0: none), `report`
-what he sends in place of the gradient he computed, `learn` what he remembers of the round. An agent who uses no samples
-declines, unless he `fabricates`: then he sends something all the same, at no cost.
+An agent knows only its `View`. `choose` gives the batch size that it secretly uses (0: none), `report` what it sends in
+place of the gradient that it computed, `learn` what it remembers of the round. An agent that uses no samples declines,
+unless it `fabricates`: then it sends a report without samples, at no cost.
 
 Agents are JAX pytrees: their numbers are data, so that a run with another batch size needs no new compilation.
 """
@@ -23,46 +23,46 @@ from guerdon.trees import register
 
 
 class View(NamedTuple):
-    """What an agent knows when his turn comes."""
+    """What an agent knows when it chooses its batch size."""
 
     round: Array  # 0 for the first
-    request: Array  # the batch size that the server asks for
+    request: Array  # the batch size that the server requests
     model: Array  # the model just broadcast
-    aggregate: Array  # the last mean gradient, which can be read from two broadcasts; zeros in the first round
-    origin: Array  # the model that it was the mean gradient at
-    prediction: Array  # the server's public prediction of the gradient; zeros where she makes none
-    variance: Array  # σ² as the last round had it: more than most agents know, for cheats who fit their noise to it
-    memory: Any  # what he made of his own past batch sizes and rewards
+    aggregate: Array  # the last mean gradient, computed from two broadcasts; zeros in the first round
+    origin: Array  # the model at which that gradient was taken
+    prediction: Array  # the server's public prediction of the gradient; zeros where it makes none
+    variance: Array  # σ² of the last round: more than most agents know; cheats fit their noise to it
+    memory: Any  # what `learn` returned: drawn from its own past batch sizes and rewards
 
 
 class Agent(Protocol):
-    """A participant. What is defined here is an agent who sends what he computed and remembers nothing."""
+    """A participant. By default it sends what it computed and remembers nothing."""
 
     @property
     def fabricates(self) -> bool:
-        """Whether he sends something even without samples."""
+        """Whether it sends a report even without samples."""
         return False
 
     @property
     def leader(self) -> int:
-        """Whose samples he draws, by position: colluders share them. −1: his own."""
+        """The position of the agent that draws its samples: colluders share them. −1: itself."""
         return -1
 
     def init(self) -> Any:
-        """Return what he remembers before the first round."""
+        """Return what it remembers before the first round."""
         return ()
 
     def choose(self, view: View, key: Array) -> Array:
-        """Return the batch size he uses."""
+        """Return the batch size that it uses."""
         ...
 
     def report(self, view: View, gradient: Array, key: Array) -> Array:
-        """Return what he sends, given the gradient he computed (zeros where he used no samples)."""
+        """Return what it sends, given the gradient that it computed (zeros where it used no samples)."""
         del view, key
         return gradient
 
     def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
-        """Return what he remembers after the round, having been paid `reward`."""
+        """Return what it remembers after the round, paid with `reward`."""
         del batch_size, reward
         return view.memory
 
@@ -70,7 +70,7 @@ class Agent(Protocol):
 @register
 @dataclass(frozen=True)
 class Cooperative(Agent):
-    """Does what is asked."""
+    """Uses the requested batch size."""
 
     def choose(self, view: View, key: Array) -> Array:
         """Return the request."""
@@ -81,12 +81,12 @@ class Cooperative(Agent):
 @register
 @dataclass(frozen=True)
 class Fixed(Agent):
-    """Uses `size` samples whatever is asked; 0 declines."""
+    """Uses `size` samples, whatever the request; 0 declines."""
 
     size: int
 
     def choose(self, view: View, key: Array) -> Array:
-        """Return his size."""
+        """Return its size."""
         del view, key
         return jnp.asarray(self.size)
 
@@ -94,12 +94,12 @@ class Fixed(Agent):
 @register
 @dataclass(frozen=True)
 class Portion(Agent):
-    """Uses `share` times what is asked, rounded to whole samples: 0.5 does half the work, 2 twice as much, 0 none."""
+    """Uses `share` times the request, rounded to whole samples: 0.5 does half the work, 2 twice as much, 0 none."""
 
     share: float
 
     def choose(self, view: View, key: Array) -> Array:
-        """Return his share of the request."""
+        """Return its share of the request."""
         del key
         return jnp.asarray(jnp.round(self.share * view.request), jnp.int32)
 
@@ -107,7 +107,7 @@ class Portion(Agent):
 @register
 @dataclass(frozen=True)
 class Declining(Agent):
-    """Declines with a probability, independently each round; otherwise does what is asked."""
+    """Declines with a probability, independently each round; otherwise uses the requested batch size."""
 
     probability: float
 
@@ -119,9 +119,9 @@ class Declining(Agent):
 @register
 @dataclass(frozen=True)
 class BestResponding(Agent):
-    """Plays the best response of the game in closed form, believing that the others follow the request.
+    """Plays the best response of the game in closed form, assuming that the others follow the request.
 
-    `table[ν]` is his best batch size for request ν; `best_responding` computes it.
+    `table[ν]` is its best batch size for request ν; `best_responding` computes it.
     """
 
     table: Array
@@ -135,7 +135,7 @@ class BestResponding(Agent):
 def best_responding(
     cost: Cost, num_agents: int, max_batch: int, rule: Rule = "known", others: int | None = None
 ) -> BestResponding:
-    """Return an agent with this cost who knows the payment rule, and believes the others at `others` (the request).
+    """Return an agent with this cost that knows the payment rule and assumes the others at `others` (the request).
 
     >>> from guerdon import AffineCost
     >>> best_responding(AffineCost(1, 1), num_agents=10, max_batch=16, rule="estimated", others=2).table[8]
@@ -151,10 +151,10 @@ def best_responding(
 @register
 @dataclass(frozen=True)
 class Learning(Agent):
-    """Knows nothing of the rule: tries the batch sizes in `sizes` and learns from his own pay which one is best.
+    """Knows nothing of the rule: tries the batch sizes in `sizes` and learns from its own pay which one is best.
 
-    A bandit: each round he uses the size with the highest mean profit so far plus a bonus for being little tried
-    (UCB1), `exploration` being how far a single round's pay strays. `costs` are those of the sizes.
+    A bandit: each round it uses the size with the highest mean profit so far, plus a bonus for sizes tried little
+    (UCB1). `exploration` is how far the pay of a single round varies. `costs` are those of the sizes.
     """
 
     sizes: Array
@@ -180,7 +180,7 @@ class Learning(Agent):
 
 
 def learning(sizes: tuple[int, ...], cost: Cost, exploration: float = 6.0) -> Learning:
-    """Return a learning agent with this cost who tries these batch sizes (0 among them: declining)."""
+    """Return a learning agent with this cost that tries these batch sizes (0 among them: declining)."""
     check_number("exploration", exploration, minimum=0)
     if not sizes or any(isinstance(size, bool) or int(size) != size or size < 0 for size in sizes):
         raise ValueError(f"`sizes` must be whole numbers of at least 0, at least one, got {sizes!r}")
@@ -190,14 +190,14 @@ def learning(sizes: tuple[int, ...], cost: Cost, exploration: float = 6.0) -> Le
 @register
 @dataclass(frozen=True)
 class Reporting(Agent):
-    """Chooses as `chooser` does, but sends something else than the gradient X that he computed:
+    """Chooses as `chooser` does, but instead of the gradient X that it computed it sends
 
         gradient · X  +  echo · (last aggregate)  +  prediction · (the server's prediction)
             +  noise of total variance  honest_noise · σ²/ν  +  noise² · d
 
-    The last aggregate is public: it can be read from two broadcasts. σ²/ν is the noise that honest work would have.
-    `fabricates` says that he sends it even where he used no samples. Everything is a number, so that all such agents
-    run in one compiled simulation, and the most profitable one can be searched for. With a `leader` X is his: the
+    The last aggregate is public: it follows from two broadcasts. σ²/ν is the noise that honest work would have.
+    `fabricates`: it sends this even where it used no samples. Everything is a number, so that all such agents run in
+    one compiled simulation, and a search can find the most profitable one. With a `leader`, X is the leader's: the
     gradient of the very same samples.
     """
 
@@ -211,11 +211,11 @@ class Reporting(Agent):
     leader: int = -1  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def init(self) -> Any:
-        """Return what his chooser remembers."""
+        """Return what its chooser remembers."""
         return self.chooser.init()
 
     def choose(self, view: View, key: Array) -> Array:
-        """Return what his chooser chooses."""
+        """Return what its chooser chooses."""
         return self.chooser.choose(view, key)
 
     def report(self, view: View, gradient: Array, key: Array) -> Array:
@@ -226,20 +226,20 @@ class Reporting(Agent):
         return self.gradient * gradient + public + noise
 
     def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
-        """Return what his chooser learns."""
+        """Return what its chooser learns."""
         return self.chooser.learn(view, batch_size, reward)
 
 
 @register
 @dataclass(frozen=True)
 class Foreseeing(Agent):
-    """Reports as `base` does, plus what he expects of the gradient from everything he has read so far:
+    """Reports as `base` does, plus a forecast of the gradient from all broadcasts so far:
 
         forecast · ( M + curvature · (θ − Θ) )
 
     M is the mean of all past mean gradients, each weighing `memory` times the next, Θ that of the models they were
-    taken at, and θ the model just broadcast: with the right curvature he extrapolates. With a `period` he does so in
-    every other stretch of so many rounds only; in between he works, and sends `lift` times his gradient.
+    taken at, and θ the model just broadcast: with the right curvature it extrapolates. With a `period` it does so in
+    every other stretch of that many rounds only; in between it works, and sends `lift` times its gradient.
     """
 
     base: Reporting
@@ -252,25 +252,25 @@ class Foreseeing(Agent):
 
     @property
     def fabricates(self) -> bool:
-        """Whether he sends something even without samples."""
+        """Whether it sends a report even without samples."""
         return self.base.fabricates
 
     @property
     def leader(self) -> int:
-        """Whose samples he draws."""
+        """The position of the agent that draws its samples."""
         return self.base.leader
 
     def init(self) -> Any:
-        """Return what his base remembers, and nothing read yet: the sums behind M and Θ."""
+        """Return what its base remembers, and the sums behind M and Θ: nothing read yet."""
         return self.base.init(), jnp.zeros(self.dim), jnp.zeros(self.dim), jnp.zeros(())
 
     def choose(self, view: View, key: Array) -> Array:
-        """Return what his base chooses, or the request while he works."""
+        """Return what its base chooses, or the request while it works."""
         chosen = self.base.choose(view._replace(memory=view.memory[0]), key)
         return jnp.where(self._works(view), view.request, chosen)
 
     def report(self, view: View, gradient: Array, key: Array) -> Array:
-        """Return his base's report and the forecast, or his gradient while he works."""
+        """Return its base's report and the forecast, or its gradient while it works."""
         gradients, models, weight = self._read(view)
         weight = jnp.where(weight > 0, weight, 1.0)
         expected = gradients / weight + self.curvature * (view.model - models / weight)
@@ -278,7 +278,7 @@ class Foreseeing(Agent):
         return jnp.where(self._works(view), self.lift * gradient, made)
 
     def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
-        """Return what his base learns, and what he has read."""
+        """Return what its base learns, and what it has read."""
         return self.base.learn(view._replace(memory=view.memory[0]), batch_size, reward), *self._read(view)
 
     def _read(self, view: View) -> tuple[Array, Array, Array]:
@@ -294,12 +294,12 @@ class Foreseeing(Agent):
 
 
 def zero() -> Reporting:
-    """Return an agent who does nothing and sends the zero vector."""
+    """Return an agent that does nothing and sends the zero vector."""
     return Reporting(Portion(0.0), gradient=0.0, fabricates=True)
 
 
 def echo() -> Reporting:
-    """Return an agent who does nothing and sends the last aggregate."""
+    """Return an agent that does nothing and sends the last aggregate."""
     return Reporting(Portion(0.0), gradient=0.0, echo=1.0, fabricates=True)
 
 
@@ -310,7 +310,7 @@ def noisy_echo(strength: float = 1.0) -> Reporting:
 
 
 def shrink(factor: float = 0.5, chooser: Agent | None = None) -> Reporting:
-    """Return an agent who works but sends his gradient shrunk towards zero by `factor`, at most 1."""
+    """Return an agent that works but sends its gradient shrunk towards zero by `factor`, at most 1."""
     check_number("factor", factor, minimum=0)
     if factor > 1:
         raise ValueError(f"`factor` must be at most 1, got {factor!r}; `scale` makes a gradient longer")
@@ -318,17 +318,17 @@ def shrink(factor: float = 0.5, chooser: Agent | None = None) -> Reporting:
 
 
 def scale(factor: float = 2.0, chooser: Agent | None = None) -> Reporting:
-    """Return an agent who works but sends `factor` times his gradient."""
+    """Return an agent that works but sends `factor` times its gradient."""
     check_number("factor", factor, minimum=0)
     return Reporting(chooser or Portion(1.0), gradient=factor)
 
 
 def sign_flip(chooser: Agent | None = None) -> Reporting:
-    """Return an agent who works but sends the negative of his gradient."""
+    """Return an agent that works but sends the negative of its gradient."""
     return Reporting(chooser or Portion(1.0), gradient=-1.0)
 
 
 def garbage(size: float = 1e3) -> Reporting:
-    """Return an agent who does nothing and sends normal noise of standard deviation `size` in every component."""
+    """Return an agent that does nothing and sends normal noise of standard deviation `size` in every component."""
     check_number("size", size, minimum=0)
     return Reporting(Portion(0.0), gradient=0.0, noise=size, fabricates=True)

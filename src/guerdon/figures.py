@@ -1,4 +1,4 @@
-"""Figures in one visual language: colours that colour-blind readers can tell apart, no clutter, honest axes."""
+"""Figures in one visual language: colours that colour-blind readers can tell apart, few lines, honest axes."""
 
 import io
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ STYLE: dict[Any, Any] = {
 
 
 def utility_figure(game: MinibatchGame, others: int, cost_text: str) -> "Figure":
-    """Draw one agent's expected reward, cost and utility over his batch size, all others at `others`."""
+    """Draw one agent's expected reward, cost and utility over its batch size, with all others at `others`."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -52,7 +52,7 @@ def utility_figure(game: MinibatchGame, others: int, cost_text: str) -> "Figure"
         axes.plot(sizes, utility, color=GREEN, linewidth=2.2, label="utility = reward − cost")
         axes.axvline(game.request, color=GREY, linewidth=0.8, linestyle=":")
         _mark_best(axes, best, float(utility[best - 1]) if best else 0.0)
-        # Tiny batches are punished without measure; cut there, so that the choice itself can be seen.
+        # The loss at tiny batches has no limit: cut it, so that the choice itself can be seen.
         low, high = _window(utility, utility + cost, others)
         axes.set_ylim(low, high)
         axes.set_xlim(0, game.max_batch)
@@ -128,9 +128,9 @@ def plan_figure(report: dict[str, Any], title: str) -> "Figure":
 def audit_figure(
     rounds: Any, evidence: Any, names: Sequence[str], accused: Sequence[int | None], alpha: float, title: str
 ) -> "Figure":
-    """Draw the evidence against each agent over the rounds, as odds, and the line beyond which he is accused.
+    """Draw the evidence against each agent over the rounds, as odds, and the line beyond which it is accused.
 
-    `evidence` (rounds, agents) is a logarithm; `accused` are indices of rounds, None for who is not accused.
+    `evidence` (rounds, agents) is a logarithm; `accused` holds for each agent the index of a round, or None.
     """
     import numpy as np
     from matplotlib.ticker import MaxNLocator
@@ -164,7 +164,7 @@ def _as_odds(power: float, _: int) -> str:
 
 
 def _name_ends(axes: Any, rounds: Any, heights: Any, labels: Sequence[tuple[int, str]]) -> None:
-    """Write names at the right ends of curves, apart from each other where the curves are not."""
+    """Write names at the right ends of curves, moved apart where the curves are close."""
     room = 0.055 * max(float(heights.max()), 1.0)
     below = -float("inf")
     for index, label in sorted(labels, key=lambda one: float(heights[-1, one[0]])):
@@ -175,7 +175,7 @@ def _name_ends(axes: Any, rounds: Any, heights: Any, labels: Sequence[tuple[int,
 
 
 def _no_math(text: str) -> str:
-    """Return text that matplotlib prints as it is: names may hold dollars, long ones are cut."""
+    """Return text that matplotlib prints as it is: names may contain dollar signs, and long ones are cut."""
     return (text if len(text) <= 60 else text[:59] + "…").replace("$", r"\$")
 
 
@@ -186,7 +186,7 @@ def _mark_best(axes: Any, best: int, utility: float) -> None:
 
 
 def _window(utility: Any, reward: Any, others: int) -> tuple[float, float]:
-    """Return y-limits around the part of the curves where the agent would look for his best choice."""
+    """Return y-limits around the part of the curves where the agent would look for its best choice."""
     top = float(max(reward.max(), utility.max()))
     bottom = float(min(utility[max(others // 3, 1) - 1 :].min(), -0.25 * top))
     margin = 0.08 * (top - bottom)

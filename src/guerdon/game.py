@@ -1,7 +1,7 @@
 """The game in closed form: expected rewards, utilities, best responses and equilibria.
 
-A profile gives every agent's batch size S_k, 0 for one who declines. With n participants, o = n − 1 others, and q_k
-the mean of 1/S_i over the other participants, output agreement pays participant k in expectation
+A profile gives every agent's batch size S_k, 0 for an agent that declines. With n participants, o = n − 1 others, and
+q_k the mean of 1/S_i over the other participants, output agreement pays participant k in expectation
 
     known variance        h(ν) + h'(ν) · ( ν·c/(c−1) − ν² · (1/S_k + q_k/o) )
     estimated variance    h(ν) + h'(ν) · ν · ( c/(c−1) − (1/(S_k·q_k) + 1/o) · b )
@@ -10,7 +10,7 @@ the mean of 1/S_i over the other participants, output agreement pays participant
 with c the crowd, n ("present") or all agents ("enrolled"), and r the mean of 1/S_i over all participants; σ² cancels.
 The first is exact for any distribution of the gradients. The other two divide by an estimate, and hold where that is
 sharp: in many dimensions, the default. For Gaussian gradients in `dimension` equally noisy directions the estimated
-rule is exact too when the others use one batch size, with b = f/(f − 2), f = (o − 1)·dimension. With everybody present
+rule is exact too when the others use one batch size, with b = f/(f − 2), f = (o − 1)·dimension. With all agents present
 the balanced rule is just h(ν) + h'(ν)·ν·(q_k − 1/S_k)/r; where all do the same it pays h(ν) exactly, in any dimension.
 A participant without enough others (one; two where the variance is estimated) is paid nothing.
 """
@@ -71,7 +71,7 @@ class MinibatchGame:
         check_cost(self.cost, self.max_batch)
 
     def expected_reward(self, sizes: Any) -> Array:
-        """Return what each agent is paid in expectation when everybody plays `sizes`."""
+        """Return what each agent is paid in expectation when the agents play `sizes`."""
         profile = self._profile(sizes)
         xp = namespace(profile)
         working = profile > 0
@@ -80,11 +80,11 @@ class MinibatchGame:
         return self._reward(profile, xp.sum(count) - count, xp.sum(inverse) - inverse)
 
     def utility(self, sizes: Any) -> Array:
-        """Return each agent's expected reward less his cost."""
+        """Return each agent's expected reward less its cost."""
         return self.expected_reward(sizes) - self.cost(self._profile(sizes))
 
     def utilities(self, agent: Any, sizes: Any) -> Array:
-        """Return `agent`'s utility for each batch size 0…max_batch he might choose while the others play `sizes`."""
+        """Return `agent`'s utility for each batch size 0…max_batch it might choose while the others play `sizes`."""
         if not is_traced(agent) and not (int(agent) == agent and 0 <= agent < self.num_agents):
             raise ValueError(f"`agent` must be a whole number from 0 to {self.num_agents - 1}, got {agent!r}")
         profile = self._profile(sizes)
@@ -98,8 +98,8 @@ class MinibatchGame:
     def best_response(self, agent: Any, sizes: Any) -> Any:
         """Return the batch size that is best for `agent` while the others play `sizes`.
 
-        Of several equally good ones (see `tolerance`) it is the one nearest to the request: an agent who gains nothing
-        by it does not refuse. Of two equally near it is the smaller.
+        Of several equally good ones (see `tolerance`) it is the one nearest to the request: an agent that gains nothing
+        by refusing does not refuse. Of two equally near it is the smaller.
         """
         utilities = self.utilities(agent, sizes)
         xp = namespace(utilities)
@@ -109,10 +109,10 @@ class MinibatchGame:
         return choice if is_traced(choice) else int(choice)
 
     def is_equilibrium(self, sizes: Any) -> bool:
-        """Tell whether no agent can gain (more than rounding, see `tolerance`) by changing his batch size alone."""
+        """Tell whether no agent can gain (more than rounding, see `tolerance`) by changing its batch size alone."""
         profile = self._profile(sizes)
         current = self.utility(profile)
-        # Agents with the same batch size face the same choice: it is enough to ask one of each kind.
+        # Agents with the same batch size face the same choice: one of each kind is enough.
         kinds = {float(size): agent for agent, size in enumerate(profile)}
         gains = ((agent, self.utilities(agent, profile)) for agent in kinds.values())
         return all(
@@ -120,13 +120,13 @@ class MinibatchGame:
         )
 
     def symmetric_equilibria(self) -> list[int]:
-        """Return every batch size s for which everybody playing s is an equilibrium, 0 (nobody takes part) included."""
+        """Return every batch size s for which all agents playing s is an equilibrium, 0 (none takes part) included."""
         return [s for s in range(self.max_batch + 1) if self.is_equilibrium([s] * self.num_agents)]
 
     def best_response_path(self, start: Sequence[int], max_steps: int = 1000) -> list[tuple[int, ...]]:
-        """Return the profiles that follow when everybody answers the profile before, until one would come again.
+        """Return the profiles that follow when all agents answer the profile before, until one would come again.
 
-        If the last profile is an equilibrium, the path has arrived; otherwise it has begun to go in circles, or
+        If the last profile is an equilibrium, the path has arrived; otherwise it goes in circles, or
         `max_steps` were not enough.
         """
         path = [tuple(int(size) for size in self._profile(start))]
@@ -152,8 +152,8 @@ class MinibatchGame:
         if self.rule == "known":
             surplus = nu * constant - nu**2 * (own_inverse + mean_inverse / others)
         elif self.rule == "balanced":
-            everybody = (others * mean_inverse + own_inverse) / (others + 1)
-            surplus = nu * (mean_inverse * (constant - 1 / others) - own_inverse) / everybody
+            mean_of_all = (others * mean_inverse + own_inverse) / (others + 1)
+            surplus = nu * (mean_inverse * (constant - 1 / others) - own_inverse) / mean_of_all
         else:
             surplus = nu * constant - nu * (own_inverse / mean_inverse + 1 / others) * self._bias(others)
         return xp.where(paid, self.cost(self.request) + self.cost.slope(self.request) * surplus, 0.0)

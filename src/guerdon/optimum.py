@@ -1,4 +1,4 @@
-"""The exact optimum for the paper's linear regression: the cheapest sequence of requests, as a yardstick."""
+"""The exact optimum for the paper's linear regression: the cheapest sequence of requests, to compare others with."""
 
 # NumPy's functions of arrays lose track of what the arrays hold.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
@@ -15,7 +15,7 @@ STABLE = 1e-3  # the optimum is known to this relative accuracy
 
 
 class Optimum(NamedTuple):
-    """The least total reward that reaches a target, how many rounds it takes, and the requests it asks for."""
+    """The least total reward that reaches a target, the requests that it takes, and the expected errors."""
 
     total: float
     accuracy: float  # relative: the true optimum lies within total·(1 − accuracy)…total
@@ -37,8 +37,8 @@ def optimal_requests(
     """Return the sequence of requests that takes the paper's linear regression from `start` to `target` most cheaply.
 
     Dynamic programming on the exact expected error: one round at ν with the best step takes x to x/(1 + K·ν/B(x)), with
-    B(x) = d + 1 + d/x, and costs K·h(ν). The error is put on a grid; rounding it up gives a plan that is possible,
-    rounding it down a bound that no plan beats, and the grid is refined until the two agree to 0.1 %.
+    B(x) = d + 1 + d/x, and costs K·h(ν). The error is put on a grid. Rounding it up gives a plan that is possible,
+    rounding it down a bound that no plan beats. The grid is refined until the two agree to 0.1 %.
 
     >>> from guerdon import AffineCost
     >>> optimal_requests(dim=100, num_agents=10, cost=AffineCost(1, 1), start=100.0, target=1.0).total
@@ -63,7 +63,7 @@ def optimal_requests(
 
 
 def next_error(error: NDArray[np.float64], dim: int, samples: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the expected error after a round with so many samples in all and the best step."""
+    """Return the expected error after a round with `samples` samples in all and the best step."""
     return error / (1 + samples / (dim + 1 + dim / error))
 
 

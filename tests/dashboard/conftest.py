@@ -119,7 +119,7 @@ def chromium() -> Iterator[Any]:
 
 
 class Visitor:
-    """Somebody who looks at pages; what must never happen is noted, and `forgive` is what a test expects."""
+    """A person with a browser: what must never happen is noted in `troubles`, every address in `asked`."""
 
     def __init__(self, browser: Any, **settings: Any) -> None:
         self.context = browser.new_context(**({"viewport": {"width": 1280, "height": 800}} | settings))
@@ -167,7 +167,7 @@ class Visitor:
 
 @pytest.fixture
 def visitor(chromium: Any) -> Iterator[Visitor]:
-    """Somebody who looks; the test ends with `leave`."""
+    """A person with a browser; the test ends with `leave`."""
     one = Visitor(chromium)
     yield one
     one.context.close()

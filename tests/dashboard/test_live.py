@@ -75,7 +75,7 @@ def next_status(answer: Any) -> dict[str, Any]:
 
 
 def tamper(path: Path) -> None:
-    """Give Vigo a million more, as somebody would who can write to the file."""
+    """Give Vigo a million more, as a person with write access to the file could."""
     with closing(sqlite3.connect(path)) as connection:
         triggers = [sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'")]
         names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]

@@ -45,7 +45,7 @@ def test_what_to_do_where_there_is_nothing(shown: tuple[str, Served], visitor: V
         assert "record_round" in text
     elif kind == "empty":
         assert "No run has begun yet" in text
-        assert "Nobody is enrolled yet" in visitor.visit(f"{served.address}/agents").locator("main").inner_text()
+        assert "No agent is enrolled yet" in visitor.visit(f"{served.address}/agents").locator("main").inner_text()
         assert "Nothing was paid out yet" in visitor.visit(f"{served.address}/payouts").locator("main").inner_text()
     else:
         assert page.locator("tbody tr").count() == {"small": 3, "large": 1}[kind]
@@ -63,7 +63,7 @@ def test_a_run_with_all_its_charts(shown: tuple[str, Served], visitor: Visitor) 
         assert len(page.locator(f"#{chart} .plot").get_attribute("aria-label") or "") > 20
     if kind == "large":
         assert "1,000 agents" in page.locator(".tiles").inner_text().replace("\n", " ")
-        assert "the 40 agents who missed most rounds" in page.locator("#matrix .remark").inner_text()
+        assert "the 40 agents that missed most rounds" in page.locator("#matrix .remark").inner_text()
     page.wait_for_selector("#verification[data-state=verified]")
     assert re.fullmatch(r"verified up to record \d+ at \d\d:\d\d UTC", page.locator("#verification").inner_text())
     visitor.leave(served.address)
@@ -207,7 +207,7 @@ def test_finding_an_agent(chromium: Any, small_served: Served) -> None:
     page.keyboard.press("Enter")
     page.wait_for_url("**search=ber*")
     assert page.locator("tbody th").all_inner_texts() == ["Berlin Charité"]
-    assert "Nobody is called so" in visitor.visit(f"{small_served.address}/agents?search=xyz").inner_text("main")
+    assert "No agent has this name" in visitor.visit(f"{small_served.address}/agents?search=xyz").inner_text("main")
     visitor.leave(small_served.address)
 
 

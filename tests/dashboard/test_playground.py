@@ -143,7 +143,7 @@ def events(answer: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 def test_one_simulation_at_a_time_and_it_ends_with_its_reader(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
 
-    def slow(settings: playground.Settings, announce: Callable[[str], None]) -> dict[str, Any]:
+    def slow(settings: playground.GameSettings, announce: Callable[[str], None]) -> dict[str, Any]:
         for step in range(100):
             announce(f"step {step}")
             heard.append(f"{settings.agents}")
@@ -157,7 +157,7 @@ def test_one_simulation_at_a_time_and_it_ends_with_its_reader(served: Served, mo
     assert next(events(waiting))[0] == "queued"
     assert set(heard) == {"3"}
     stream.close()
-    first.close()  # whoever asked goes away
+    first.close()  # the reader goes away
     assert next(name for name, _ in events(waiting) if name != "queued") == "progress"
     assert len([one for one in heard if one == "3"]) < 100, "the first was cancelled"
     waiting.close()
@@ -165,7 +165,7 @@ def test_one_simulation_at_a_time_and_it_ends_with_its_reader(served: Served, mo
 
 
 def test_a_simulation_that_fails_says_why(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(settings: playground.Settings, announce: Callable[[str], None]) -> dict[str, Any]:
+    def failing(settings: playground.GameSettings, announce: Callable[[str], None]) -> dict[str, Any]:
         announce("begin")
         raise ValueError(f"{settings.agents} agents are one too many")
 

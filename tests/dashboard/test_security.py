@@ -150,12 +150,12 @@ def test_without_the_token_nothing_is_shown(locked: Served) -> None:
 def test_who_is_not_let_in_learns_nothing(small: Path, serve: Callable[..., Served]) -> None:
     tamper(small)
     served = serve(small, access=Access(TOKEN, loopback=False))
-    while served.app.state.monitor.snapshot.check.state != "failed":
+    while served.app.state.monitor.status.verification.state != "failed":
         time.sleep(0.05)
     pages = [ask(served, path).text for path in ("/login", "/static/nothing", "/static/%2e%2e%2fapp.py")]
     pages.append(ask(served, "/login", "POST", b"token=wrong").text)
     told = ask(served, "/payouts", Authorization=f"Bearer {TOKEN}").text
-    secrets = ["Vigo", "EUR", "verification failed", str(served.app.state.monitor.snapshot.head.hash)]
+    secrets = ["Vigo", "EUR", "verification failed", str(served.app.state.monitor.status.head)]
     for secret in secrets:
         assert secret in told, "or this test shows nothing"
         assert not [page for page in pages if secret in page]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, BalancedVariance, EstimatedVariance, KnownVariance, OutputAgreement, gather
-from guerdon.dashboard import series, statistics, views
-from guerdon.dashboard.queries import RunData, read_run
-from guerdon.dashboard.source import Source
+from guerdon.dashboard import explanations, series, statistics
+from guerdon.dashboard.queries import RunData, RunMember, read_run
+from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger import Ledger, rules
 from guerdon.mechanisms import Mechanism, Status
 from tests.support.dashboard_scenes import NAMES, SHIRKER, Training
@@ -20,21 +20,21 @@ NOW = datetime(2026, 11, 15, tzinfo=UTC)
 
 
 def played(mechanism: Mechanism, rounds: int, used: Any, scales: Any, seed: int = 0, request: int = 8) -> RunData:
-    """Return a run of agents who use `used` samples, with noise of unequal `scales` in each direction."""
-    rng, crowd, everybody = np.random.default_rng(seed), len(used), np.ones(len(used), dtype=bool)
+    """Return a run of agents that use `used` samples, with noise of unequal `scales` in each direction."""
+    rng, crowd, present = np.random.default_rng(seed), len(used), np.ones(len(used), dtype=bool)
     rows: list[Any] = []
     for _ in range(rounds):
         gradients = 1 + rng.normal(size=(crowd, len(scales))) * scales / np.sqrt(used)[:, None]
-        payments, _ = mechanism.pay(mechanism.init(crowd), gather(gradients, everybody), everybody, request)
+        payments, _ = mechanism.pay(mechanism.init(crowd), gather(gradients, present), present, request)
         rows.append(payments)
     rule, _ = rules.describe(mechanism)
     joined = [
         np.concatenate([getattr(row, name) for row in rows]) for name in ("reward", "distance", "expected_distance")
     ]
-    agents = [(index + 1, f"agent {index}") for index in range(crowd)]
+    agents = [RunMember(index + 1, f"agent {index}") for index in range(crowd)]
     whole = np.arange(rounds)
     return RunData(
-        1, "run", rule, agents, whole, whole + 1, np.full(rounds, request),
+        1, "run", "EUR", rule, agents, whole, whole + 1, np.full(rounds, request),
         np.full(rounds, float(AffineCost(1, 1)(request))), [{} for _ in whole], np.repeat(whole, crowd),
         np.tile(np.arange(crowd), rounds), np.zeros(rounds * crowd, dtype=np.int64),
         np.rint(joined[0] * 1e6).astype(int),
@@ -116,13 +116,13 @@ def test_a_cheat_stands_out() -> None:
     )
 
 
-def test_the_band_of_an_agents_course() -> None:
+def test_the_band_of_an_agents_series() -> None:
     inside, runs = 0, 60
     for seed in range(runs):
         data = played(OutputAgreement(AffineCost(1, 1)), 30, HONEST, EQUAL, seed=seed)
         for agent in range(1, 11):
-            course = series.agent_course(data, agent)
-            inside += (course.low[-1] or 0) <= course.paid[-1] <= (course.high[-1] or 0)
+            own = series.agent_series(data, agent)
+            inside += (own.low[-1] or 0) <= own.paid[-1] <= (own.high[-1] or 0)
     assert inside / (10 * runs) == pytest.approx(0.95, abs=0.035)
 
 
@@ -136,9 +136,9 @@ def test_points_are_means_and_totals_are_exact() -> None:
         coarse.cumulative_paid[-1] == pytest.approx(whole.cumulative_paid[-1]) == pytest.approx(data.reward.sum() / 1e6)
     )
     assert whole.work == [90.0] * 23
-    course = series.agent_course(data, 3, 4)
-    assert course.round == [6, 12, 18, 23]
-    assert course.paid[-1] == pytest.approx(data.reward[data.position == 2].sum() / 1e6)
+    own = series.agent_series(data, 3, 4)
+    assert own.round == [6, 12, 18, 23]
+    assert own.paid[-1] == pytest.approx(data.reward[data.position == 2].sum() / 1e6)
     empty = series.round_series(data._replace(record=data.record[:0], number=data.number[:0], request=data.request[:0], work=data.work[:0], metrics=[], round=data.round[:0], position=data.position[:0], status=data.status[:0], reward=data.reward[:0]))  # noqa: E501  # fmt: skip
     assert empty.round == []
 
@@ -148,23 +148,23 @@ def test_the_matrix_shows_who_missed_most() -> None:
     data = played(OutputAgreement(AffineCost(1, 1)), rounds, np.full(agents, 8), np.ones(2))
     status = data.status.copy()
     status[(data.position == agents - 1) & (data.round > 3)] = Status.DECLINED.value
-    matrix = series.status_matrix(data._replace(status=status))
-    assert (matrix.first, matrix.last, matrix.hidden) == (11, rounds, 5)
-    assert matrix.agents[-1] == (agents, f"agent {agents - 1}")
+    matrix = series.participation(data._replace(status=status))
+    assert (matrix.first, matrix.last, matrix.newest, matrix.hidden) == (11, rounds, rounds, 5)
+    assert matrix.agents[-1] == RunMember(agents, f"agent {agents - 1}")
     assert matrix.statuses[-1] == [Status.DECLINED.value] * series.MOST_COLUMNS
-    earlier = series.status_matrix(data._replace(status=status), last=10)
-    assert (earlier.first, earlier.last) == (1, 10)
+    earlier = series.participation(data._replace(status=status), last=10)
+    assert (earlier.first, earlier.last, earlier.newest) == (1, 10, rounds)
     assert earlier.statuses[-1][:4] == [Status.PAID.value] * 4
 
 
 def test_a_run_read_bit_by_bit_is_the_run_read_at_once(tmp_path: Path) -> None:
-    source = Source(str(tmp_path / "run.db"))
+    source = LedgerSource(str(tmp_path / "run.db"))
     with Ledger(tmp_path / "run.db") as ledger:
         training = Training(ledger, "run", NAMES)
         for rounds in (0, 1, 3, 2):
             training.play(rounds)
             with source.reading() as connection:
-                grown, fresh = source.run(connection, 1), read_run(connection, 1)
+                grown, fresh = source.run(1), read_run(connection, 1)
             for name in RunData._fields:
                 np.testing.assert_array_equal(getattr(grown, name), getattr(fresh, name), name)
         assert len(grown.record) == 6
@@ -173,14 +173,15 @@ def test_a_run_read_bit_by_bit_is_the_run_read_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("silence", "gap", "state"), [(10, 1, "active"), (119, 1, "active"), (121, 1, "quiet"), (500, 200, "active"), (700, 200, "quiet")])  # noqa: E501  # fmt: skip
 def test_when_a_run_is_quiet(silence: float, gap: float, state: str) -> None:
-    assert views.run_state(5, NOW, gap, NOW + timedelta(seconds=silence)) == state
-    assert views.run_state(0, NOW, 0.0, NOW + timedelta(seconds=silence)) == "waiting"
+    assert explanations.run_state(5, NOW, gap, NOW + timedelta(seconds=silence)) == state
+    assert explanations.run_state(0, NOW, 0.0, NOW + timedelta(seconds=silence)) == "waiting"
 
 
 def test_rules_in_words() -> None:
     cost = AffineCost(1, 1)
     words = [
-        views.rule_words(rules.describe(OutputAgreement(cost, rule))[0]) for rule in (*RULES, BalancedVariance(0.8))
+        explanations.rule_words(rules.describe(OutputAgreement(cost, rule))[0])
+        for rule in (*RULES, BalancedVariance(0.8))
     ]
     assert words[0] == "output agreement, known variance"
     assert words[3] == "output agreement, balanced variance, decay 0.8"

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, ExpressionCost, InformationPay, Payments, Status, explain
-from guerdon.dashboard import statistics, views
-from guerdon.dashboard.explanations import formula
-from guerdon.dashboard.queries import evidence_of, read_run
+from guerdon.dashboard import statistics
+from guerdon.dashboard.explanations import formula, rule_words
+from guerdon.dashboard.queries import read_run
 from guerdon.information import Knowledge
 from guerdon.ledger import Ledger, RefusedError, rules
+from guerdon.ledger.statements import payments_of
 from guerdon.mechanisms import padded
 from tests.support.audit_scenes import COST, REQUEST, RULE, Training, record_more, record_training, send_prediction
 from tests.support.ledger_scenes import REMEMBERING, play
@@ -151,13 +152,13 @@ def test_the_dashboard_shows_scores_and_no_band_of_distances(ledger: Ledger) -> 
     record_training(ledger, "heart", NAMES, 20, present=0.8)
     with ledger.reading() as connection:
         data = read_run(connection, 1)
-        rows = evidence_of(connection, 2, [int(number) for number in data.record])
+        rows = payments_of(connection, 2, int(data.record[0]), int(data.record[-1]))
     assert np.nanmin(data.distance) < 0
     assert np.isnan(data.distance).any(), "who was absent has none"
     assert statistics.honest_band(data) is None
     assert statistics.histogram(data, None) is None
     assert all(row.median_distance is None for row in statistics.pay_against_cost(data))
-    assert views.rule_words(data.rule) == "information pay, decay 0.7"
+    assert rule_words(data.rule) == "information pay, decay 0.7"
     filled: Any = [formula(row) for row in rows.values() if row.status == "paid"]
     assert all(one.rule.endswith("(I − J)") for one in filled)
     for one, row in zip(filled, (row for row in rows.values() if row.status == "paid"), strict=True):

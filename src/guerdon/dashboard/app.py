@@ -18,11 +18,11 @@ from starlette.exceptions import HTTPException
 
 import guerdon
 from guerdon.dashboard import api, pages
-from guerdon.dashboard.monitor import Monitor
-from guerdon.dashboard.playground import Desk
+from guerdon.dashboard.monitor import LedgerMonitor
+from guerdon.dashboard.playground import SimulationQueue
 from guerdon.dashboard.queries import UnknownError
 from guerdon.dashboard.security import TITLES, Access, Guard, problem
-from guerdon.dashboard.source import Source
+from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger.errors import RefusedError, UnavailableError
 
 HERE = Path(str(files("guerdon.dashboard")))
@@ -34,8 +34,8 @@ FRESH = "no-cache"
 
 def create_app(where: str, report: Path = Path("results/report.html"), access: Access | None = None) -> FastAPI:
     """Return the dashboard of the ledger at `where`; it starts to watch when it is served."""
-    source = Source(where)
-    monitor = Monitor(source)
+    source = LedgerSource(where)
+    monitor = LedgerMonitor(source)
 
     @asynccontextmanager
     async def watched(_: FastAPI) -> AsyncGenerator[None]:
@@ -53,7 +53,7 @@ def create_app(where: str, report: Path = Path("results/report.html"), access: A
     )  # fmt: skip
     state = app.state
     state.source, state.monitor, state.report = source, monitor, report
-    state.access, state.desk = access or Access(), Desk(lambda: monitor.closing)
+    state.access, state.simulations = access or Access(), SimulationQueue(lambda: monitor.closing)
     state.version, state.plotly = guerdon.__version__, f"/static/plotly-{PLOTLY_VERSION}.min.js"
     state.plotly_styles = _styles_of_plotly()
     state.templates = _templates()
@@ -67,7 +67,7 @@ def create_app(where: str, report: Path = Path("results/report.html"), access: A
 
 @cache
 def _plotly() -> bytes:
-    """Return Plotly's script: five megabytes that are quicker sent at once than in pieces from the disk."""
+    """Return Plotly's script: it is quicker to send five megabytes at once than in pieces from the disk."""
     return PLOTLY.read_bytes()
 
 
@@ -75,7 +75,7 @@ def _styles_of_plotly() -> list[str]:
     """Return the ids under which Plotly's bundle would put style elements into a page.
 
     It holds parts of other libraries (maps) that add theirs unless an element of that id is there; the policy does not
-    allow any, and no page here needs them.
+    allow any, and no page needs them.
     """
     return re.findall(r'getElementById\("([0-9a-f]{64})"\)', _plotly().decode())
 
@@ -100,7 +100,7 @@ def _static(request: Request, name: str) -> Response:
 
 
 def _answer_errors(app: FastAPI) -> None:
-    """Let every error be told in words: to programs as JSON, to people as a page."""
+    """Answer every error in words: to programs as JSON, to people as a page."""
 
     def told(code: int) -> Any:
         def answer(request: Request, error: Exception) -> Response:

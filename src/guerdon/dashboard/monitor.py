@@ -1,7 +1,7 @@
 """Watching the ledger in the background: where it stands, whether it is there, and whether it holds.
 
-Verification recomputes everything, so it runs beside the pages and not before them, gives way while somebody asks for
-one, and rests in between long enough to take at most a tenth of one core.
+Verification recomputes everything. So it runs beside the pages, waits while a page is requested, and rests in between
+long enough to take at most a tenth of one core.
 """
 
 import threading
@@ -10,58 +10,78 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from guerdon.dashboard.source import Head, Source
+from guerdon.dashboard.queries import read_head
+from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger.errors import RefusedError, UnavailableError
 
 QUIET = 1.0  # seconds without a request before verification takes the processor
-LONGEST_WAIT = 15.0  # seconds that it waits for them at most
+LONGEST_WAIT = 15.0  # the most seconds that it waits for requests
 INTERVAL = 0.5  # seconds between two looks at the ledger
 REST = 10.0  # times as long as the last verification took
-AGAIN = 60.0  # seconds after which a ledger without news is verified again: rows can be edited too
-
-Verdict = Literal["waiting", "checking", "verified", "failed"]
+AGAIN = 60.0  # seconds after which an unchanged ledger is verified again: rows can be edited too
 
 
 @dataclass(frozen=True)
-class Check:
-    """What is known of the ledger's soundness: everything up to `record` was recomputed at `at`."""
+class LedgerCheck:
+    """Whether everything up to `record` was recomputed and found right, and when."""
 
-    state: Verdict = "waiting"
+    state: Literal["waiting", "checking", "verified", "failed"] = "waiting"
     progress: float = 0.0
     record: int | None = None
     payments: int = 0
     at: datetime | None = None
     problem: str | None = None
+    summary: str = "no ledger"
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """What the dashboard knows at this moment; `reason` says why there is no ledger, where there is none."""
+class LedgerStatus:
+    """Whether there is a ledger (`reason`: why not), its last record, and whether it was found right."""
 
-    head: Head | None = None
+    available: bool = False
     reason: str | None = None
-    check: Check = Check()
+    ledger: str | None = None
+    unit: str | None = None
+    record: int | None = None
+    head: str | None = None
+    at: datetime | None = None
+    verification: LedgerCheck = LedgerCheck()
+
+
+def summary(status: LedgerStatus) -> str:
+    """Return in a few words whether the ledger was found right."""
+    check = status.verification
+    if status.record is None:
+        return "no ledger"
+    if check.record is None or check.at is None:
+        return f"checking, {100 * check.progress:.0f} %" if check.state == "checking" else "not checked yet"
+    if check.state == "failed":
+        return "verification failed"
+    newer = status.record - check.record
+    return f"verified up to record {check.record:,} at {check.at:%H:%M} UTC" + (
+        f", {newer:,} newer" if newer > 0 else ""
+    )
 
 
 class _StoppedError(Exception):
     """Verification was interrupted: the dashboard closes."""
 
 
-class Monitor:
-    """Two threads, one that looks and one that verifies; `snapshot` is what they know."""
+class LedgerMonitor:
+    """Two threads, one that looks and one that verifies; `status` is what they know."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: LedgerSource) -> None:
         self._source = source
         self._asked = 0.0
-        self._snapshot = Snapshot()
+        self._status = LedgerStatus()
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
 
     @property
-    def snapshot(self) -> Snapshot:
+    def status(self) -> LedgerStatus:
         """What is known now."""
-        return self._snapshot
+        return self._status
 
     @property
     def closing(self) -> bool:
@@ -77,7 +97,7 @@ class Monitor:
             self._threads.append(thread)
 
     def asked(self) -> None:
-        """Hear that a page is wanted: verification gives way to it."""
+        """Note that a page is requested: verification waits for it."""
         self._asked = time.monotonic()
 
     def close(self) -> None:
@@ -91,30 +111,33 @@ class Monitor:
             thread.join(timeout=10)
 
     def look(self) -> None:
-        """Look where the ledger stands; one that is missing is news like any other."""
+        """Read the last record; a ledger that is missing is news too."""
         try:
-            self._update(head=self._source.head(), reason=None)
+            with self._source.reading() as connection:
+                row = read_head(connection)
+            now = LedgerStatus(True, None, row.name, row.unit, row.head, row.hash.hex(), row.created_at)
         except (UnavailableError, RefusedError) as error:
-            self._update(head=None, reason=str(error))
+            now = LedgerStatus(reason=str(error))
+        with self._lock:
+            self._status = _summarised(now, self._status.verification)
 
     def verify(self) -> None:
-        """Recompute the whole ledger and keep what was found."""
-        before = self._snapshot.check
-        # What was found before stands until this is finished: a failure is not hidden while it is looked at again.
-        state = "checking" if before.state == "waiting" else before.state
-        self._update(check=replace(before, state=state, progress=0.0))
+        """Recompute the whole ledger and keep the result."""
+        before = self._status.verification
+        # The last result stands until this is finished: a failure is not hidden while it is checked again.
+        self._update(replace(before, state="checking" if before.state == "waiting" else before.state, progress=0.0))
         try:
             found = self._source.open().verify(progress=self._advance)
         except (UnavailableError, RefusedError):
-            self._update(check=Check())
+            self._update(LedgerCheck())
             return
         if not found.holds:
             self._source.forget()  # it may have been edited since it was read
         state = "verified" if found.holds else "failed"
-        self._update(check=Check(state, 1.0, found.records, found.payments, datetime.now(UTC), found.problem))
+        self._update(LedgerCheck(state, 1.0, found.records, found.payments, datetime.now(UTC), found.problem))
 
     def _give_way(self) -> None:
-        """Wait until nobody has asked for anything for a moment."""
+        """Wait until no page was requested for a moment."""
         end = time.monotonic() + LONGEST_WAIT
         while time.monotonic() < min(end, self._asked + QUIET) and not self.closing:
             self._closing.wait(0.05)
@@ -123,21 +146,21 @@ class Monitor:
 
     def _advance(self, done: float) -> None:
         self._give_way()
-        self._update(check=replace(self._snapshot.check, progress=done))
+        self._update(replace(self._status.verification, progress=round(done, 2)))
 
-    def _update(self, **changes: object) -> None:
+    def _update(self, check: LedgerCheck) -> None:
         with self._lock:
-            self._snapshot = replace(self._snapshot, **changes)  # pyright: ignore[reportArgumentType]
+            self._status = _summarised(self._status, check)
 
     def _watch(self) -> None:
         while not self._closing.wait(INTERVAL):
             self.look()
 
     def _verify_forever(self) -> None:
-        seen: Head | None = None
+        seen: str | None = None
         since, rest = 0.0, 0.0
         while not self.closing:
-            head, now = self._snapshot.head, time.monotonic()
+            head, now = self._status.head, time.monotonic()
             stale = head != seen or now - since > max(AGAIN, 2 * rest)
             if head is not None and stale and now - since >= rest:
                 try:
@@ -149,6 +172,12 @@ class Monitor:
                 seen, since = head, time.monotonic()
                 rest = REST * (since - now)
             if head is None and seen is not None:
-                self._update(check=Check())
+                self._update(LedgerCheck())
                 seen, since, rest = None, 0.0, 0.0
             self._closing.wait(INTERVAL)
+
+
+def _summarised(status: LedgerStatus, check: LedgerCheck) -> LedgerStatus:
+    """Return a status with another check, and the summary of both in it."""
+    joined = replace(status, verification=check)
+    return replace(joined, verification=replace(check, summary=summary(joined)))

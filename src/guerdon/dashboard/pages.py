@@ -8,18 +8,15 @@ from urllib.parse import parse_qs, urlencode
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from guerdon.dashboard import queries, views
+from guerdon.dashboard import queries
 from guerdon.dashboard.api import monitor_of, source_of
-from guerdon.dashboard.live import status
-from guerdon.dashboard.monitor import Snapshot
+from guerdon.dashboard.monitor import LedgerStatus
 from guerdon.dashboard.playground import LARGEST_BATCH, MOST_AGENTS, can_simulate
 from guerdon.dashboard.security import COOKIE, SANDBOX, SESSION, Access, safe_next
-from guerdon.dashboard.source import read_head
 from guerdon.ledger import render
 from guerdon.ledger.errors import UnavailableError
 from guerdon.ledger.money import format_amount
-from guerdon.ledger.queries import common_accounts, find_payout
-from guerdon.ledger.rules import looks_at
+from guerdon.ledger.queries import common_accounts, find_payout, owed
 from guerdon.ledger.statements import statement as whole_statement
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -29,8 +26,8 @@ FORMS = {"html": render.statement_html, "csv": render.statement_csv, "json": ren
 TYPES = {"html": "text/html", "csv": "text/csv", "json": "application/json"}
 
 
-class Pager(NamedTuple):
-    """Where one is in a list."""
+class ListPage(NamedTuple):
+    """Which page of a list is shown."""
 
     page: int
     size: int
@@ -49,14 +46,14 @@ class Pager(NamedTuple):
 
 
 def show(request: Request, template: str, status_code: int = 200, **content: Any) -> HTMLResponse:
-    """Return a page made from a template; to whom the token is not known it tells nothing of the ledger."""
+    """Return a page made from a template; without the token it says nothing about the ledger."""
     state = request.app.state
     admitted = state.access.admits(dict(request.headers))
-    snapshot = status(monitor_of(request).snapshot if admitted else Snapshot())
+    status = monitor_of(request).status if admitted else LedgerStatus()
     common = {
         "path": request.url.path,
-        "status": snapshot,
-        "unit": snapshot["unit"] or "",
+        "status": status,
+        "unit": status.unit or "",
         "has_report": admitted and state.report.is_file(),
         "admitted": admitted,
         "guarded": state.access.token is not None and admitted,
@@ -68,23 +65,28 @@ def show(request: Request, template: str, status_code: int = 200, **content: Any
     return HTMLResponse(html, status_code)
 
 
+def show_list(request: Request, template: str, pager: ListPage, found: Any, **more: Any) -> HTMLResponse:
+    """Return a page of a list as `queries` found it."""
+    return show(request, template, pager=pager._replace(total=found.total), **vars(found), **more)
+
+
 def report_of(request: Request) -> Path:
-    """Return where the reproduction report lies, if it is there."""
+    """Return where the reproduction report is, if there is one."""
     return request.app.state.report
 
 
 def number_in(text: str, what: str) -> int:
-    """Return a number from an address, or raise: what is no number names nothing."""
+    """Return a number from an address, or raise."""
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise queries.UnknownError(f"there is no {what} {text[:40]!r}; a {what} has a number")
     return int(text)
 
 
-def page_of(request: Request, length: int, **also: str) -> Pager:
-    """Return which page of a list is asked for; nonsense is the first."""
+def page_of(request: Request, length: int, **also: str) -> ListPage:
+    """Return which page of a list is requested; nonsense is the first."""
     text = request.query_params.get("page", "1")
     page = int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 7 else 1
-    return Pager(max(page, 1), length, 0, urlencode({name: value for name, value in also.items() if value}))
+    return ListPage(max(page, 1), length, 0, urlencode({name: value for name, value in also.items() if value}))
 
 
 @router.get("/")
@@ -99,22 +101,19 @@ def runs(request: Request) -> HTMLResponse:
     pager = page_of(request, 100)
     try:
         with source_of(request).reading() as connection:
-            rows, total = queries.list_runs(connection, pager.start, pager.size)
-            unit = read_head(connection).unit
-            shown = [(row, views.state_of(row), views.rule_words(row.rule)) for row in rows]
+            found = queries.list_runs(connection, pager.start, pager.size)
     except UnavailableError as error:
         return show(request, "runs.html", missing=str(error), runs=[], pager=pager)
-    return show(request, "runs.html", runs=shown, pager=pager._replace(total=total), unit=unit)
+    return show_list(request, "runs.html", pager, found)
 
 
 @router.get("/runs/{number}")
 def run(request: Request, number: str) -> HTMLResponse:
     """Show a run."""
     with source_of(request).reading() as connection:
-        row = queries.need_run(connection, number_in(number, "run"))
-        rule, unit = views.rule_words(row.rule), read_head(connection).unit
-    state, looks = views.state_of(row), looks_at(row.rule)
-    return show(request, "run.html", run=row, state=state, unit=unit, rule=rule, looks_at=looks)
+        found = queries.need_run(connection, number_in(number, "run"))
+        unit = queries.read_head(connection).unit
+    return show(request, "run.html", run=found, unit=unit)
 
 
 @router.get("/agents")
@@ -123,28 +122,22 @@ def agents(request: Request) -> HTMLResponse:
     search = request.query_params.get("search", "")[:200]
     pager = page_of(request, 100, search=search)
     with source_of(request).reading() as connection:
-        rows, total = queries.list_agents(connection, pager.start, pager.size, search)
-        unit = read_head(connection).unit
-    return show(request, "agents.html", agents=rows, pager=pager._replace(total=total), search=search, unit=unit)
+        found = queries.list_agents(connection, pager.start, pager.size, search)
+    return show_list(request, "agents.html", pager, found, search=search)
 
 
 @router.get("/agents/{number}")
 def agent(request: Request, number: str) -> HTMLResponse:
-    """Show an agent's money and his statement."""
+    """Show an agent's money and its statement."""
     wanted = request.query_params.get("size", "")
     size = next((size for size in STATEMENT_SIZES if str(size) == wanted), STATEMENT_SIZES[0])
     pager = page_of(request, size, size=str(size) if wanted else "")
     with source_of(request).reading() as connection:
         row = queries.need_agent(connection, number_in(number, "agent"))
-        lines = views.statement_page(connection, row, pager.start, pager.size)
-        joined = queries.runs_of_agent(connection, row.id)
-    shown: dict[str, Any] = {
-        "agent": row,
-        "lines": lines.lines,
-        "unit": lines.unit,
-        "runs": joined,
-    }
-    return show(request, "agent.html", pager=pager._replace(total=lines.total), sizes=STATEMENT_SIZES, **shown)
+        lines, total = queries.statement_lines(connection, row.id, pager.start, pager.size)
+        joined, unit = queries.runs_of_agent(connection, row.id), queries.read_head(connection).unit
+    pager, shown = pager._replace(total=total), {"agent": row, "lines": lines, "runs": joined, "unit": unit}
+    return show(request, "agent.html", 200, pager=pager, sizes=STATEMENT_SIZES, **shown)
 
 
 @router.get("/agents/{number}/statement.{form}")
@@ -166,12 +159,10 @@ def payouts(request: Request) -> HTMLResponse:
     """List the payout batches, and what is owed now."""
     pager = page_of(request, 50)
     with source_of(request).reading() as connection:
-        rows, total = queries.list_payouts(connection, pager.start, pager.size)
+        found = queries.list_payouts(connection, pager.start, pager.size)
         common = {kind: account.balance for kind, account in common_accounts(connection).items()}
-        owed = queries.owed_now(connection)
-        unit = read_head(connection).unit
-    shown: dict[str, Any] = {"payouts": rows, "common": common, "owed": owed, "unit": unit}
-    return show(request, "payouts.html", pager=pager._replace(total=total), **shown)
+        _, amounts, _, _ = owed(connection)
+    return show_list(request, "payouts.html", pager, found, common=common, owed=(len(amounts), int(amounts.sum())))
 
 
 @router.get("/payouts/{number}")
@@ -179,7 +170,7 @@ def payout(request: Request, number: str) -> HTMLResponse:
     """Show one payout batch."""
     with source_of(request).reading() as connection:
         batch = find_payout(connection, number_in(number, "payout"))
-        unit = read_head(connection).unit
+        unit = queries.read_head(connection).unit
     return show(request, "payout.html", payout=batch, unit=unit)
 
 
@@ -200,7 +191,7 @@ def report(request: Request) -> HTMLResponse:
 
 @router.get("/report/file")
 def report_file(request: Request) -> Response:
-    """Return the report as it is, in a sandbox: it was made by a program, but it is a file."""
+    """Return the report as it is, in a sandbox: a program made it, but anybody may have changed the file."""
     file = report_of(request)
     if not file.is_file():
         raise queries.UnknownError(f"there is no report at {file}; `guerdon reproduce` writes one")

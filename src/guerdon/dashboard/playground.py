@@ -1,12 +1,13 @@
-"""The playground: the game in closed form, and a small certificate simulated beside it, one at a time."""
+"""The playground: the game in closed form, and beside it a small simulated certificate, one at a time."""
 
 import asyncio
 import math
 import threading
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, Field
 
 from guerdon.costs import ExpressionCost
 from guerdon.dashboard.live import TICK, event
@@ -25,16 +26,18 @@ REPETITIONS = 500
 NEEDED = ("jax", "polars")
 
 
-@dataclass(frozen=True)
-class Settings:
+BatchSize = Annotated[int, Field(ge=1, le=LARGEST_BATCH)]
+
+
+class GameSettings(BaseModel):
     """What the sliders say."""
 
-    agents: int
-    request: int
-    cost: str
-    rule: Rule
-    others: int
-    max_batch: int
+    agents: int = Field(10, ge=1, le=MOST_AGENTS, description="Number of agents.")
+    request: BatchSize = Field(8, description="Batch size that the server requests.")
+    cost: str = Field("1 + s", max_length=200, description="Cost of s samples: numbers, s, + - * / **.")
+    rule: Rule = Field("known", description="Variance rule.")
+    others: int = Field(8, ge=0, le=LARGEST_BATCH, description="Batch size of all others.")
+    max_batch: BatchSize = Field(32, description="Largest possible batch size.")
 
     def game(self) -> MinibatchGame:
         """Return the game, or raise a ValueError that says which setting is wrong."""
@@ -43,20 +46,35 @@ class Settings:
         return MinibatchGame(self.agents, self.request, ExpressionCost(self.cost), self.max_batch, rule=self.rule)
 
 
-def play(settings: Settings) -> dict[str, Any]:
+class BatchSizePay(BaseModel):
+    """What one batch size earns."""
+
+    batch_size: int
+    expected_reward: float
+    cost: float
+    utility: float
+
+
+class GameAnswer(GameSettings):
+    """The game from one agent's side, computed by `guerdon.game`."""
+
+    best_response: int
+    symmetric_equilibria: list[int]
+    others_in_equilibrium: bool
+    path: list[int]  # the batch sizes if all agents, from that of the others on, answer each other's last one
+    table: list[BatchSizePay]
+
+
+def play(settings: GameSettings) -> GameAnswer:
     """Return curve, best response and equilibria, as `guerdon equilibrium --json` gives them."""
     game = settings.game()
     report = equilibrium_report(game, settings.others, settings.cost)
     numbers = [value for row in report["table"] for value in row.values()]
     if not all(math.isfinite(number) for number in numbers):
         raise ValueError(f"`cost` must be a number that can be drawn for every s up to {settings.max_batch}")
-    profile = [settings.others] * settings.agents
-    return report | {"others_in_equilibrium": settings.others in report["symmetric_equilibria"], "path": _path(game, profile)}  # noqa: E501  # fmt: skip
-
-
-def _path(game: MinibatchGame, profile: list[int]) -> list[int]:
-    """Return where everybody ends up who answers everybody else's last batch size, starting from the others'."""
-    return [sizes[0] for sizes in game.best_response_path(profile, max_steps=30)]
+    path = [sizes[0] for sizes in game.best_response_path([settings.others] * settings.agents, max_steps=30)]
+    stable = settings.others in report["symmetric_equilibria"]
+    return GameAnswer.model_validate(report | {"others_in_equilibrium": stable, "path": path})
 
 
 def can_simulate() -> bool:
@@ -64,21 +82,21 @@ def can_simulate() -> bool:
     return all(find_spec(package) is not None for package in NEEDED)
 
 
-def sizes_to_try(settings: Settings) -> list[int]:
-    """Return the batch sizes that are simulated: the request apart, about eight around it and the others'."""
+def sizes_to_try(settings: GameSettings) -> list[int]:
+    """Return the batch sizes to simulate beside the request: about eight, around it and that of the others."""
     request, others = settings.request, settings.others
     wanted = {1, request // 2, (3 * request) // 4, request - 1, request + 1, (3 * request) // 2, 2 * request, others}
     return sorted(size for size in wanted - {request} if 1 <= size <= settings.max_batch)
 
 
-class Cancelled(Exception):  # noqa: N818 - nothing went wrong
-    """Whoever asked has gone."""
+class SimulationCancelled(Exception):  # noqa: N818 - nothing went wrong
+    """The reader has gone."""
 
 
-class Job:
-    """A certificate being computed in a thread; `state` is what it has come to."""
+class SimulationJob:
+    """A certificate that a thread computes; `state` is its last event."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: GameSettings) -> None:
         self.state: tuple[str, dict[str, Any]] = ("progress", {"done": 0.0, "what": "starting"})
         self._settings = settings
         self._cancelled = threading.Event()
@@ -89,59 +107,59 @@ class Job:
         self._cancelled.set()
 
     def run(self) -> None:
-        """Compute; every outcome ends up in `state`."""
+        """Compute; every outcome is kept in `state`."""
         total = len(sizes_to_try(self._settings)) + 2
 
         def announce(name: str) -> None:
             if self._cancelled.is_set():
-                raise Cancelled
+                raise SimulationCancelled
             self.state = ("progress", {"done": self._tried / total, "what": name})
             self._tried += 1
 
         try:
             self.state = ("result", simulate(self._settings, announce))
-        except Cancelled:
+        except SimulationCancelled:
             self.state = ("failed", {"detail": "cancelled"})
         except (ValueError, ArithmeticError, MemoryError, RuntimeError) as error:
             self.state = ("failed", {"detail": str(error)})
 
 
-class Desk:
-    """Where simulations are asked for: one runs at a time, and it ends when whoever asked goes away."""
+class SimulationQueue:
+    """Simulations one at a time; each ends when its reader goes away."""
 
     def __init__(self, closing: Callable[[], bool]) -> None:
         self._busy = threading.Lock()
         self._closing = closing
 
-    async def follow(self, settings: Settings) -> AsyncGenerator[str]:
-        """Yield events of a simulation: queued, progress, and at last result or failed."""
+    async def follow(self, settings: GameSettings) -> AsyncGenerator[str]:
+        """Yield the events of a simulation: queued, progress, and last result or failed."""
         while not self._busy.acquire(blocking=False):
             if self._closing():
                 return
             yield event("queued", {"detail": "another simulation is running; waiting for it"})
             await asyncio.sleep(5 * TICK)
-        job = Job(settings)
+        job = SimulationJob(settings)
         threading.Thread(target=self._work, args=(job,), name="guerdon-simulation", daemon=True).start()
         try:
-            told = None
-            while told is None or told[0] == "progress":
-                if job.state != told:
-                    told = job.state
-                    yield event(*told)
+            sent = None
+            while sent is None or sent[0] == "progress":
+                if job.state != sent:
+                    sent = job.state
+                    yield event(*sent)
                 elif self._closing():
                     return
                 await asyncio.sleep(TICK)
         finally:
             job.cancel()
 
-    def _work(self, job: Job) -> None:
+    def _work(self, job: SimulationJob) -> None:
         try:
             job.run()
         finally:
             self._busy.release()
 
 
-def simulate(settings: Settings, announce: Callable[[str], None]) -> dict[str, Any]:
+def simulate(settings: GameSettings, announce: Callable[[str], None]) -> dict[str, Any]:
     """Return what each batch size earned in simulation: normal gradients in 100 dimensions, paired with honest work."""
     settings.game()
     announce("loading the simulator")
@@ -160,7 +178,7 @@ def simulate(settings: Settings, announce: Callable[[str], None]) -> dict[str, A
     return _report(settings, found)
 
 
-def _report(settings: Settings, found: "Certificate") -> dict[str, Any]:
+def _report(settings: GameSettings, found: "Certificate") -> dict[str, Any]:
     # A utility is that of honest work plus the gain, so its bar is no longer than both bars together.
     quantile = student_quantile(1 - (1 - found.confidence) / (2 * len(found.findings)), found.repetitions - 1)
     tried = [(size, finding.gain, finding.standard_error, finding.verdict) for size, finding in zip(sizes_to_try(settings), found.findings, strict=True)]  # noqa: E501  # fmt: skip

@@ -2,25 +2,28 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import Connection, Table, case, func, select
 
 from guerdon.costs import ExpressionCost
+from guerdon.dashboard.explanations import Formula, RunState, formula, rule_words, run_state
+from guerdon.dashboard.models import Amount, PayoutList
 from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
+from guerdon.ledger.queries import LARGEST_ID, balances, last_round, payout_summaries, roster, run_summary
+from guerdon.ledger.rules import looks_at
+from guerdon.ledger.statements import Line, payments_of, read_lines
 from guerdon.ledger.tables import AnyRow
 
-accounts, agents, entries, members = tables.accounts, tables.agents, tables.entries, tables.members
-payments, records, rounds, runs = tables.payments, tables.records, tables.rounds, tables.runs
+agents, members, payments = tables.agents, tables.members, tables.payments
+records, rounds, runs = tables.records, tables.rounds, tables.runs
 MOST_NOTES = 1000
-FEW = 5  # agents whose payments are found sooner one by one
-NO_RUN = "there is no run {}; the page of runs lists them all"
-LARGEST_ID = 2**62  # what fits into every database
-
+FEW = 5  # so many agents are found sooner one by one, by the index
 
 # A payment as it is read.
 PAYMENT = np.dtype([(name, np.int64) for name in ("record", "position", "status", "amount")] + [("distance", np.float64), ("expected", np.float64)])  # noqa: E501  # fmt: skip
@@ -30,48 +33,71 @@ class UnknownError(Exception):
     """There is no such run, agent or payout."""
 
 
-class RunRow(NamedTuple):
-    """A run in the list of runs; `paid` in micro-units, `gap` the usual seconds between its last rounds.
-
-    `asked` is what was asked for in the last one.
-    """
+@dataclass(frozen=True)
+class RunOverview:
+    """A run and what it has done so far; `request` is that of its last round."""
 
     id: int
     name: str
+    state: RunState
     rule: str
     cost: str
-    liability: str
     agents: int
     rounds: int
-    paid: int
+    paid: Amount
     started_at: datetime
     last_activity: datetime
-    gap: float
-    asked: int | None
+    liability: str
+    request: int | None
+    looks_at: Literal["distance", "information"]
 
 
-class AgentRow(NamedTuple):
-    """An agent in the list of agents; amounts in micro-units."""
+@dataclass(frozen=True)
+class RunList:
+    """A page of the list of runs, the newest activity first."""
+
+    unit: str
+    total: int
+    runs: list[RunOverview]
+
+
+@dataclass(frozen=True)
+class AgentOverview:
+    """An agent and what it has."""
 
     id: int
     name: str
-    earned: int
-    balance: int
-    deposit: int
-    escrow: int
-    carried: int
+    earned: Amount
+    balance: Amount
+    deposit: Amount
+    escrow: Amount
+    carried: Amount
 
 
-class PayoutRow(NamedTuple):
-    """A payout batch in the list of payouts."""
+@dataclass(frozen=True)
+class AgentList:
+    """A page of the list of agents, by name."""
 
-    number: int
-    created_at: datetime
-    agents: int
+    unit: str
     total: int
-    outcome: str
-    settled_at: datetime | None
-    memo: str
+    agents: list[AgentOverview]
+
+
+@dataclass(frozen=True)
+class RunMember:
+    """An agent of a run."""
+
+    id: int
+    name: str
+
+
+@dataclass(frozen=True)
+class RoundNote:
+    """A remark on an agent in a round."""
+
+    agent: int
+    round: int
+    note: str
 
 
 class RunData(NamedTuple):
@@ -79,13 +105,14 @@ class RunData(NamedTuple):
 
     id: int
     name: str
+    unit: str
     rule: str
-    agents: list[tuple[int, str]]
+    agents: list[RunMember]
     # Per round:
     record: Any
     number: Any
     request: Any
-    work: Any  # h(ν), what the work asked for costs
+    work: Any  # h(ν), the cost of the requested work
     metrics: list[dict[str, float | None]]
     # Per payment:
     round: Any  # index into the rounds
@@ -97,56 +124,33 @@ class RunData(NamedTuple):
     seal: bytes  # hash of the last record that was read
 
 
-def list_runs(connection: Connection, start: int, count: int) -> tuple[list[RunRow], int]:
-    """Return the runs with the newest activity first, and how many there are in all."""
-    total = connection.execute(select(func.count()).select_from(runs)).scalar_one()
-    query, last = _runs_with_rounds()
-    return _run_rows(connection, query.order_by(last.desc()).limit(count).offset(start)), total
+def read_head(connection: Connection) -> AnyRow:
+    """Return name and unit of the ledger, with number, hash and time of its last record."""
+    query = select(tables.ledger, records.c.created_at).join(records, records.c.seq == tables.ledger.c.head)
+    return connection.execute(query).one()
 
 
-def need_run(connection: Connection, number: int) -> RunRow:
+def list_runs(connection: Connection, start: int, count: int) -> RunList:
+    """Return a page of the runs, the newest activity first."""
+    last = select(func.max(rounds.c.record)).where(rounds.c.run == runs.c.id).scalar_subquery()
+    query = select(runs).order_by(func.coalesce(last, runs.c.record).desc()).limit(count).offset(start)
+    shown = [_run_overview(connection, row) for row in connection.execute(query).all()]
+    return RunList(read_head(connection).unit, _count(connection, runs), shown)
+
+
+def need_run(connection: Connection, number: int) -> RunOverview:
     """Return a run as the list has it, or raise."""
-    query, _ = _runs_with_rounds()
-    rows = _run_rows(connection, query.where(runs.c.id == number)) if 0 < number < LARGEST_ID else []
-    if not rows:
-        raise UnknownError(NO_RUN.format(number))
-    return rows[0]
+    return _run_overview(connection, _need_row(connection, runs, number))
 
 
-def _runs_with_rounds() -> tuple[Any, Any]:
-    """Return a query of runs with how many rounds they have, and the record of their last activity."""
-    played = select(
-        rounds.c.run, func.count().label("played"), func.max(rounds.c.record).label("last")
-    ).group_by(rounds.c.run).subquery()  # fmt: skip
-    last = func.coalesce(played.c.last, runs.c.record)
-    query = select(runs, func.coalesce(played.c.played, 0).label("played"))
-    return query.outerjoin(played, played.c.run == runs.c.id), last
-
-
-def _run_rows(connection: Connection, query: Any) -> list[RunRow]:
-    rows = connection.execute(query).all()
-    shown = [row.id for row in rows]
-    paid = select(rounds.c.run, func.sum(payments.c.amount)).join(rounds, payments.c.record == rounds.c.record)
-    sums = _pairs(connection, paid.where(rounds.c.run.in_(shown)).group_by(rounds.c.run))
-    crowd = select(members.c.run, func.count()).where(members.c.run.in_(shown)).group_by(members.c.run)
-    crowds = _pairs(connection, crowd)
-    return [_run_row(connection, row, crowds.get(row.id, 0), int(sums.get(row.id) or 0)) for row in rows]
-
-
-def _run_row(connection: Connection, row: AnyRow, crowd: int, paid: int) -> RunRow:
-    recent = (
-        select(records.c.created_at, rounds.c.request)
-        .join(rounds, rounds.c.record == records.c.seq)
-        .where(rounds.c.run == row.id)
-        .order_by(rounds.c.number.desc())
-        .limit(20)
-    )
-    latest = connection.execute(recent).all()
-    times = [one.created_at for one in latest]
-    started = connection.execute(select(records.c.created_at).where(records.c.seq == row.record)).scalar_one()
-    return RunRow(
-        row.id, row.name, row.rule, row.cost, row.liability, crowd, row.played, paid, started,
-        times[0] if times else started, usual_gap(times), latest[0].request if latest else None,
+def _run_overview(connection: Connection, run: AnyRow) -> RunOverview:
+    recent = select(records.c.created_at).join(rounds, rounds.c.record == records.c.seq).where(rounds.c.run == run.id)
+    times = connection.execute(recent.order_by(rounds.c.number.desc()).limit(20)).scalars().all()
+    done, last = run_summary(connection, run), last_round(connection, run.id)
+    return RunOverview(
+        run.id, run.name, run_state(done.rounds, done.last_activity, usual_gap(times)), rule_words(run.rule), run.cost,
+        done.agents, done.rounds, done.rewards, done.started_at, done.last_activity, run.liability,
+        None if last is None else last.request, looks_at(run.rule),
     )  # fmt: skip
 
 
@@ -156,27 +160,31 @@ def usual_gap(times: Sequence[datetime]) -> float:
     return float(np.median(gaps)) if gaps else 0.0
 
 
-def list_agents(connection: Connection, start: int, count: int, search: str = "") -> tuple[list[AgentRow], int]:
-    """Return agents by name, those whose name contains `search`, and how many there are in all."""
+def list_agents(connection: Connection, start: int, count: int, search: str = "") -> AgentList:
+    """Return a page of the agents by name: those with `search` in their name."""
     chosen = select(agents.c.id, agents.c.name)
     if search:
         chosen = chosen.where(func.lower(agents.c.name).contains(search.lower(), autoescape=True))
-    total = connection.execute(select(func.count()).select_from(chosen.subquery())).scalar_one()
     rows = connection.execute(chosen.order_by(agents.c.name).limit(count).offset(start)).all()
-    return _agent_rows(connection, rows), total
+    unit, total = read_head(connection).unit, _count(connection, chosen.subquery())
+    return AgentList(unit, total, _agent_overviews(connection, rows))
 
 
-def _agent_rows(connection: Connection, rows: Sequence[AnyRow]) -> list[AgentRow]:
-    shown = [row.id for row in rows]
-    own = [func.sum(case((accounts.c.kind == kind, accounts.c.balance), else_=0)) for kind in tables.PERSONAL]
-    held = select(accounts.c.owner, *own).where(accounts.c.owner.in_(shown)).group_by(accounts.c.owner)
-    standing = {owner: [int(value) for value in values] for owner, *values in connection.execute(held)}
-    earned = _pairs(connection, _sums_of(shown))
-    return [AgentRow(row.id, row.name, int(earned.get(row.id) or 0), *standing[row.id]) for row in rows]
+def need_agent(connection: Connection, number: int) -> AgentOverview:
+    """Return an agent, or raise."""
+    return _agent_overviews(connection, [_need_row(connection, agents, number)])[0]
+
+
+def _agent_overviews(connection: Connection, rows: Sequence[AnyRow]) -> list[AgentOverview]:
+    numbers: dict[str, int] = {row.name: row.id for row in rows}
+    shown = list(numbers.values())
+    earned = {row[0]: int(row[-1]) for row in connection.execute(_sums_of(shown))}
+    own = ((numbers[balance.agent], balance) for balance in balances(connection, shown))
+    return [AgentOverview(number, name, earned.get(number, 0), *amounts) for number, (name, *amounts) in own]
 
 
 def _sums_of(numbers: Sequence[int]) -> Any:
-    """Return a query of what some agents earned: each looked up by the index if they are few, else all in one pass."""
+    """Return a query of what agents earned: a few are looked up by the index, for many all are added in one pass."""
     if len(numbers) <= FEW:
         own = select(payments.c.agent, func.sum(payments.c.amount)).where(payments.c.agent.in_(numbers))
         return own.group_by(payments.c.agent)
@@ -184,83 +192,63 @@ def _sums_of(numbers: Sequence[int]) -> Any:
     return select(agent, func.sum(payments.c.amount)).group_by(agent)
 
 
-def need_agent(connection: Connection, number: int) -> AgentRow:
-    """Return an agent, or raise."""
-    query = select(agents.c.id, agents.c.name).where(agents.c.id == number)
-    rows = _agent_rows(connection, connection.execute(query).all()) if 0 < number < LARGEST_ID else []
-    if not rows:
-        raise UnknownError(f"there is no agent {number}; the page of agents lists them all")
-    return rows[0]
-
-
 def runs_of_agent(connection: Connection, agent: int) -> list[tuple[int, str]]:
     """Return number and name of the runs that an agent belongs to, the newest first."""
-    query = select(runs.c.id, runs.c.name).join(members, members.c.run == runs.c.id)
-    return [(row.id, row.name) for row in connection.execute(query.where(members.c.agent == agent).order_by(runs.c.id.desc()))]  # noqa: E501  # fmt: skip
+    query = select(runs.c.id, runs.c.name).join(members, members.c.run == runs.c.id).where(members.c.agent == agent)
+    return [(row.id, row.name) for row in connection.execute(query.order_by(runs.c.id.desc()))]
 
 
-def evidence_of(connection: Connection, agent: int, numbers: Sequence[int]) -> dict[int, AnyRow]:
-    """Return an agent's payments in some records with what they were computed from, by record."""
-    query = select(payments, rounds.c.request, rounds.c.cost, rounds.c.rule).join(
-        rounds, payments.c.record == rounds.c.record
-    )
-    found = query.where(payments.c.agent == agent, payments.c.record.in_(numbers))
-    return {row.record: row for row in connection.execute(found)}
+def statement_lines(
+    connection: Connection, agent: int, start: int, count: int
+) -> tuple[list[tuple[Line, Formula | None]], int]:
+    """Return `count` lines of a statement after the `start` newest, each with its formula; and how many there are."""
+    lines, total = read_lines(connection, agent, start, count)
+    paid = payments_of(connection, agent, lines[0].record, lines[-1].record) if lines else {}
+    return [(line, formula(paid[line.record]) if line.record in paid else None) for line in lines[::-1]], total
 
 
-def list_payouts(connection: Connection, start: int, count: int) -> tuple[list[PayoutRow], int]:
-    """Return the payout batches, the newest first, and how many there are in all."""
-    batch, settled, end = tables.payouts, tables.settlements, records.alias("settled")
-    total = connection.execute(select(func.count()).select_from(batch)).scalar_one()
-    query = (
-        select(batch.c.number, batch.c.record, records.c.created_at, records.c.memo, settled.c.outcome, end.c.created_at.label("settled_at"))  # noqa: E501
-        .select_from(
-            batch.join(records, records.c.seq == batch.c.record)
-            .outerjoin(settled, settled.c.payout == batch.c.record)
-            .outerjoin(end, end.c.seq == settled.c.record)
-        )
-        .order_by(batch.c.number.desc())
-    )  # fmt: skip
-    rows = connection.execute(query.limit(count).offset(start)).all()
-    shares = select(entries.c.record, func.count(), func.sum(entries.c.amount)).where(
-        entries.c.record.in_([row.record for row in rows]), entries.c.target == tables.PAYABLE
-    )
-    sizes = {record: (people, int(amount)) for record, people, amount in connection.execute(shares.group_by(entries.c.record))}  # noqa: E501  # fmt: skip
-    return [
-        PayoutRow(row.number, row.created_at, *sizes.get(row.record, (0, 0)), row.outcome or "open", row.settled_at, row.memo)  # noqa: E501
-        for row in rows
-    ], total  # fmt: skip
+def list_payouts(connection: Connection, start: int, count: int) -> PayoutList:
+    """Return a page of the payout batches, the newest first."""
+    unit, total = read_head(connection).unit, _count(connection, tables.payouts)
+    found = {"unit": unit, "total": total, "payouts": payout_summaries(connection, start, count)}
+    return PayoutList.model_validate(found, from_attributes=True)
 
 
-def notes_of(connection: Connection, first: int, last: int, run: int) -> list[dict[str, Any]]:
-    """Return agent, round and remark of the payments of a run, from record to record, that have a remark."""
+def notes_of(connection: Connection, first: int, last: int, run: int) -> list[RoundNote]:
+    """Return the remarks on payments of a run, from record to record."""
     query = select(payments.c.agent, rounds.c.number, payments.c.note).join(
         rounds, payments.c.record == rounds.c.record
     )
     within = payments.c.record.between(first, last) & (rounds.c.run == run) & (payments.c.note != "")
-    found = connection.execute(query.where(within).limit(MOST_NOTES))
-    return [{"agent": row.agent, "round": row.number, "note": row.note} for row in found]
+    return [RoundNote(*row) for row in connection.execute(query.where(within).limit(MOST_NOTES))]
 
 
-def owed_now(connection: Connection) -> tuple[int, int]:
-    """Return how many agents have a balance to be paid out, and how much in all."""
-    query = select(func.count(), func.coalesce(func.sum(accounts.c.balance), 0))
-    people, amount = connection.execute(query.where(accounts.c.kind == "agent", accounts.c.balance > 0)).one()
-    return people, int(amount)
+def _need_row(connection: Connection, table: Table, number: int) -> AnyRow:
+    """Return a row of the runs or the agents by its number, or raise."""
+    query = select(table).where(table.c.id == number)
+    row = connection.execute(query).one_or_none() if 0 < number < LARGEST_ID else None
+    if row is None:
+        raise UnknownError(f"there is no {table.name[:-1]} {number}; the page of {table.name} lists them all")
+    return row
+
+
+def _count(connection: Connection, table: Any) -> int:
+    return connection.execute(select(func.count()).select_from(table)).scalar_one()
 
 
 def read_run(connection: Connection, number: int, known: RunData | None = None) -> RunData:
     """Return a run as columns, reading only what came after `known` where that is still part of the ledger."""
-    row = connection.execute(select(runs).where(runs.c.id == number)).one_or_none() if 0 < number < LARGEST_ID else None
-    if row is None:
-        raise UnknownError(NO_RUN.format(number))
+    row = _need_row(connection, runs, number)
     if known is None or not _is_still_there(connection, known, row):
         known = _empty_run(connection, row)
     query = select(rounds, records.c.hash).join(records, records.c.seq == rounds.c.record)
     after = int(known.record[-1]) if len(known.record) else 0
     new = connection.execute(query.where(rounds.c.run == number, rounds.c.record > after).order_by(rounds.c.record))
     played = new.all()
-    return _extend(known._replace(agents=_roster(connection, number)), played, _read_payments(connection, number, after)) if played else known  # noqa: E501  # fmt: skip
+    if not played:
+        return known
+    known = known._replace(agents=_members(connection, number))
+    return _extend(known, played, _read_payments(connection, number, after))
 
 
 def _is_still_there(connection: Connection, known: RunData, row: AnyRow) -> bool:
@@ -270,17 +258,18 @@ def _is_still_there(connection: Connection, known: RunData, row: AnyRow) -> bool
 
 
 def _empty_run(connection: Connection, row: AnyRow) -> RunData:
+    rule_words(row.rule)  # one that cannot be read is refused here, before anything is computed from it
     begun = connection.execute(select(records.c.hash).where(records.c.seq == row.record)).scalar_one()
     whole, real = np.zeros(0, dtype=np.int64), np.zeros(0)
     return RunData(
-        row.id, row.name, row.rule, _roster(connection, row.id),
+        row.id, row.name, read_head(connection).unit, row.rule, _members(connection, row.id),
         whole, whole, whole, real, [], whole, whole, whole, whole, real, real, begun,
     )  # fmt: skip
 
 
-def _roster(connection: Connection, number: int) -> list[tuple[int, str]]:
-    query = select(agents.c.id, agents.c.name).join(members, members.c.agent == agents.c.id)
-    return [(row.id, row.name) for row in connection.execute(query.where(members.c.run == number).order_by(members.c.position))]  # noqa: E501  # fmt: skip
+def _members(connection: Connection, number: int) -> list[RunMember]:
+    people = roster(connection, number)
+    return [RunMember(*member) for member in zip(people.agents, people.names, strict=True)]
 
 
 def _read_payments(connection: Connection, number: int, after: int) -> Any:
@@ -324,11 +313,7 @@ def _extend(known: RunData, played: Sequence[AnyRow], paid: Any) -> RunData:
 
 
 def _costs(played: Sequence[AnyRow]) -> list[float]:
-    """Return what the work asked for in each round costs, each formula evaluated once for each request."""
+    """Return the cost of the requested work of each round; each formula is evaluated once for each request."""
     asked = {(row.cost, row.request) for row in played}
     costs = {(text, request): float(ExpressionCost(text)(request)) for text, request in asked}
     return [costs[row.cost, row.request] for row in played]
-
-
-def _pairs(connection: Connection, query: Any) -> dict[int, Any]:
-    return {row[0]: row[-1] for row in connection.execute(query)}

@@ -21,7 +21,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-# For a file that somebody else wrote: it may show itself, and do nothing.
+# For a file that another program wrote: it may be shown, and do nothing.
 SANDBOX = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; frame-ancestors 'self'"
 
 HEADERS = {
@@ -60,7 +60,7 @@ def check_token(token: str) -> str:
 
 @dataclass(frozen=True)
 class Access:
-    """Who may look: everybody who reaches the server under a loopback name, or whoever knows the token."""
+    """Who may look: all who reach the server under a loopback name, or all who know the token."""
 
     token: str | None = None
     loopback: bool = True
@@ -95,7 +95,7 @@ class Access:
         return morsel is not None and self.is_session(morsel.value)
 
     def accepts_host(self, host: str) -> bool:
-        """Tell whether a request came under a name of this machine: on loopback any other was rebound by DNS."""
+        """Tell whether a request names this machine: on loopback, any other name was rebound by DNS."""
         if not self.loopback:
             return True
         name = host[1 : host.find("]")] if host.startswith("[") else host.rpartition(":")[0] or host
@@ -106,7 +106,7 @@ class Access:
 
 
 class Guard:
-    """ASGI middleware: turns away who may not look, and puts the headers on every answer."""
+    """ASGI middleware: refuses requests without access, and adds the headers to every answer."""
 
     def __init__(self, app: Any, access: Access, asked: Callable[[], None]) -> None:
         self.app, self.access, self.asked = app, access, asked
@@ -151,7 +151,7 @@ class Guard:
 
 
 def problem(status: int, detail: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Return status, headers and body of an error as the API tells it."""
+    """Return status, headers and body of an error of the API."""
     body = json.dumps({"title": TITLES[status], "status": status, "detail": detail}, ensure_ascii=False).encode()
     headers = [(b"content-type", b"application/problem+json"), (b"content-length", str(len(body)).encode())]
     if status == 401:
@@ -173,7 +173,7 @@ TITLES = {
 
 
 def safe_next(path: str) -> str:
-    """Return where to go after login: a path on this server, whatever was asked for.
+    """Return where to go after login: always a path on this server.
 
     >>> safe_next("/runs/3"), safe_next("//evil.example"), safe_next("https://evil.example")
     ('/runs/3', '/', '/')

@@ -1,11 +1,12 @@
 """A run round by round, drawn with a bounded number of points; what was averaged says so."""
 
 import math
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from guerdon.dashboard.queries import RunData
+from guerdon.dashboard.queries import RoundNote, RunData, RunMember
 from guerdon.dashboard.statistics import pay_spread, took_part
 from guerdon.ledger.money import MICRO
 from guerdon.mechanisms import Status
@@ -16,9 +17,11 @@ MOST_COLUMNS = 120  # rounds in it
 NORMAL_95 = 1.96
 
 
-class Series(NamedTuple):
-    """One entry per point; each is the mean of `rounds_per_point` rounds, but for what is cumulative."""
+@dataclass(frozen=True)
+class RoundSeries:
+    """A run's rounds; each point is the mean of `rounds_per_point` rounds, the cumulative ones are exact."""
 
+    unit: str
     rounds_per_point: int
     round: list[int]  # the last one of each point
     request: list[float]
@@ -30,20 +33,26 @@ class Series(NamedTuple):
     metrics: dict[str, list[float | None]]
 
 
-class Matrix(NamedTuple):
-    """The status of agents (rows) in rounds (columns) as numbers of `Status`; -1 before an agent joined."""
+@dataclass(frozen=True)
+class Participation:
+    """The status of agents (rows) in rounds (columns): an index into `labels`, or -1 before the agent joined."""
 
+    labels: list[str]
     first: int
     last: int
+    newest: int
     rounds: list[int]
-    agents: list[tuple[int, str]]
+    agents: list[RunMember]
     statuses: list[list[int]]
     hidden: int  # agents that are not shown, having missed fewer rounds
+    notes: list[RoundNote]
 
 
-class Course(NamedTuple):
-    """One agent's pay and the cost of his work, added up; the band is that of honest work."""
+@dataclass(frozen=True)
+class AgentSeries:
+    """An agent's pay and the cost of its requested work in a run, added up, with the band of honest work."""
 
+    unit: str
     rounds_per_point: int
     round: list[int]
     paid: list[float]
@@ -52,8 +61,8 @@ class Course(NamedTuple):
     high: list[float | None]
 
 
-def round_series(data: RunData, most: int = MOST_POINTS) -> Series:
-    """Return what was asked, paid and measured, at most `most` points of as many rounds each."""
+def round_series(data: RunData, most: int = MOST_POINTS) -> RoundSeries:
+    """Return what was requested, paid and measured: at most `most` points, each of as many rounds."""
     count = len(data.record)
     size = max(1, math.ceil(count / most))
     starts = np.arange(0, count, size)
@@ -66,15 +75,15 @@ def round_series(data: RunData, most: int = MOST_POINTS) -> Series:
 
     paid, work = np.cumsum(sums["paid"]), np.cumsum(sums["work"])
     names = dict.fromkeys(name for metrics in data.metrics for name in metrics)
-    return Series(
-        size, data.number[ends].tolist(), mean(data.request.astype(float)), mean(sums["paid"]), mean(sums["work"]),
-        paid[ends].tolist(), work[ends].tolist(), mean(sums["took_part"]),
+    return RoundSeries(
+        data.unit, size, data.number[ends].tolist(), mean(data.request.astype(float)), mean(sums["paid"]),
+        mean(sums["work"]), paid[ends].tolist(), work[ends].tolist(), mean(sums["took_part"]),
         {name: _metric(data, name, starts, size) for name in names},
     )  # fmt: skip
 
 
 def per_round(data: RunData) -> dict[str, Any]:
-    """Return, per round, what was paid, what the work of those who took part costs, and how many they were."""
+    """Return, per round, what was paid, what the work of the participants costs, and how many there were."""
     count, worked = len(data.record), took_part(data)
     present = np.bincount(data.round[worked], minlength=count).astype(float)
     paid = np.bincount(data.round, weights=data.reward / MICRO, minlength=count)
@@ -91,8 +100,11 @@ def _metric(data: RunData, name: str, starts: Any, size: int) -> list[float | No
     return means
 
 
-def status_matrix(data: RunData, last: int | None = None) -> Matrix:
-    """Return who took part in the rounds up to `last` (default: the newest), those who missed most if too many."""
+def participation(data: RunData, last: int | None = None) -> Participation:
+    """Return who took part in the rounds up to `last` (default: the newest); of many agents, those that missed most.
+
+    The remarks are not among the columns of a run: `notes` is empty.
+    """
     count = len(data.record)
     stop = count if last is None else int(np.searchsorted(data.number, last, side="right"))
     start = max(0, stop - MOST_COLUMNS)
@@ -105,17 +117,19 @@ def status_matrix(data: RunData, last: int | None = None) -> Matrix:
         rows = np.sort(np.argsort(-missed, kind="stable")[:MOST_ROWS])
     shown = [data.agents[row] for row in rows]
     numbers = data.number[start:stop].tolist()
-    ends = (numbers[0], numbers[-1]) if numbers else (0, 0)
-    return Matrix(*ends, numbers, shown, grid[rows].tolist(), len(data.agents) - len(shown))
+    first, end = (numbers[0], numbers[-1]) if numbers else (0, 0)
+    newest = int(data.number[-1]) if count else 0
+    labels, hidden = [code.label for code in Status], len(data.agents) - len(shown)
+    return Participation(labels, first, end, newest, numbers, shown, grid[rows].tolist(), hidden, [])
 
 
-def agent_course(data: RunData, agent: int, most: int = MOST_POINTS) -> Course:
-    """Return an agent's pay and the cost of the work asked of him, added up over the rounds he took part in.
+def agent_series(data: RunData, agent: int, most: int = MOST_POINTS) -> AgentSeries:
+    """Return an agent's pay and the cost of its requested work, added up over the rounds that it took part in.
 
     The band is cost ± 1.96·s·√rounds, s the standard deviation of a round's pay − cost from the quartiles over all
     agents of the run: at any one moment an honest agent is inside with a probability of about 95 %.
     """
-    place = [number for number, _ in data.agents].index(agent)
+    place = [member.id for member in data.agents].index(agent)
     mine = np.flatnonzero((data.position == place) & took_part(data))
     size = max(1, math.ceil(len(mine) / most))
     ends = np.arange(len(mine))[size - 1 :: size]
@@ -127,7 +141,7 @@ def agent_course(data: RunData, agent: int, most: int = MOST_POINTS) -> Course:
     def known(values: Any) -> list[float | None]:
         return [None if math.isnan(value) else value for value in values.tolist()]
 
-    return Course(
-        size, data.number[data.round[mine]][ends].tolist(), paid[ends].tolist(), work[ends].tolist(),
+    return AgentSeries(
+        data.unit, size, data.number[data.round[mine]][ends].tolist(), paid[ends].tolist(), work[ends].tolist(),
         known(work[ends] - half), known(work[ends] + half),
     )  # fmt: skip

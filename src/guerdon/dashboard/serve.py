@@ -1,4 +1,4 @@
-"""Serving the dashboard: a socket of one's own, a token where others can reach it, and a browser."""
+"""Serving the dashboard: its socket, a token where other machines can reach it, and a browser."""
 
 import os
 import secrets
@@ -19,7 +19,7 @@ TOKEN_VARIABLE = "GUERDON_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variabl
 
 
 def find_token(host: str, file: Path | None) -> tuple[str | None, bool]:
-    """Return the token that is needed, if one is, and whether it was made up here and must be told."""
+    """Return the token that is needed, if one is, and whether it was made here and must be shown."""
     if file is not None:
         return check_token(file.read_text(encoding="utf-8").strip()), False
     given = os.environ.get(TOKEN_VARIABLE)
@@ -55,10 +55,10 @@ def address_of(opened: socket.socket, host: str) -> str:
 
 
 class Server(uvicorn.Server):
-    """A server that tells the dashboard of its end first, so that no open stream holds it up."""
+    """A server that closes the dashboard's streams first, so that none delays its end."""
 
     def __init__(self, app: FastAPI) -> None:
-        # No access log: addresses are nobody's business, and a log is where secrets end up.
+        # No access log: it would keep addresses, and secrets leak into logs.
         quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False, "ws": "none"}
         super().__init__(uvicorn.Config(app, timeout_graceful_shutdown=3, **quiet))
         self._app = app
@@ -82,5 +82,5 @@ def serve(where: str, host: str, port: int, report: Path, token: str | None, bro
 
 
 def _has_display() -> bool:
-    """Tell whether a browser window can open here; one inside the terminal would only be in the way."""
+    """Tell whether a browser window can open here; a browser inside the terminal is not wanted."""
     return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))

@@ -1,13 +1,13 @@
 """What a run's numbers say, with how sure they are: pay against cost, and distances against honest work.
 
-Pay against cost: of every agent, over the rounds in which he took part with a usable gradient, the mean of
-reward − h(ν) with the interval mean ± t·s/√rounds (Student's t; rounds are taken as independent, since samples are
-fresh). An agent stands out only if the interval at a level of 95 % for all agents together (Bonferroni) leaves out 0.
+Pay against cost: for each agent, over the rounds in which it sent a usable gradient, the mean of reward − h(ν) with
+the interval mean ± t·s/√rounds (Student's t; rounds count as independent, since samples are fresh). An agent stands
+out only if the interval at a level of 95 % for all agents together (Bonferroni) leaves out 0.
 
 Distances: D is an agent's distance to the others' mean and E what the rule expected of honest work. For normal
 gradients of honest agents D/E follows F with f and (n − 2)·f degrees of freedom where E is estimated from the n − 1
 others in the same round, χ²_f/f where the variance is known; f is the effective number of dimensions (Satterthwaite).
-f is chosen so that the middle half of all log(D/E) of the run is as wide as it should be: few cheats hardly move it.
+f is chosen so that the middle half of all log(D/E) of the run is as wide as it should be: a few cheats hardly move it.
 """
 
 # What NumPy computes from columns of unknown type has no type either.
@@ -15,12 +15,13 @@ f is chosen so that the middle half of all log(D/E) of the run is as wide as it 
 
 import json
 import math
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
-from guerdon.dashboard.queries import RunData
+from guerdon.dashboard.queries import RunData, RunMember
 from guerdon.ledger.money import MICRO
 from guerdon.ledger.rules import looks_at
 from guerdon.mechanisms import Status
@@ -32,37 +33,50 @@ QUARTILES = 1.349  # the distance between the quartiles of a normal distribution
 LARGEST_FREEDOM = 1e7
 FEWEST_DISTANCES = 20  # below, a band would be a guess
 
+PayVerdict = Literal["fits", "less", "more", "too early"]
 
-class PayRow(NamedTuple):
-    """One agent's pay against the cost of the work asked for, per round; amounts in units."""
+
+@dataclass(frozen=True)
+class AgentPay:
+    """An agent's mean pay a round against the cost of the requested work, with its 95 % interval."""
 
     agent: int
     name: str
-    rounds: int  # in which he took part with a usable gradient
+    rounds: int  # in which it sent a usable gradient
     paid: float
     work: float
     difference: float
     low: float | None
     high: float | None
-    verdict: str  # fits, less, more, too early
+    verdict: PayVerdict
     statuses: dict[str, int]
     median_distance: float | None  # of D/E
     low_distance: float | None
     high_distance: float | None
 
 
-class Band(NamedTuple):
-    """Between what D/E of honest work lies, 95 % of the time; None where there is nothing to judge by."""
+@dataclass(frozen=True)
+class RunPay:
+    """Pay against cost of every agent of a run, in the order of its roster."""
+
+    unit: str
+    agents: list[AgentPay]
+
+
+@dataclass(frozen=True)
+class DistanceBand:
+    """Where D/E of honest work lies 95 % of the time, and the share of this run's distances that does."""
 
     low: float
     high: float
     freedom: float
     participants: float
-    inside: float  # share of the run's distances
+    inside: float
 
 
-class Histogram(NamedTuple):
-    """How often D/E falls where; `below` and `above` are outside the drawn range."""
+@dataclass(frozen=True)
+class DistanceHistogram:
+    """How often D/E falls where; `below` and `above` are outside the range."""
 
     edges: list[float]
     counts: list[int]
@@ -70,26 +84,34 @@ class Histogram(NamedTuple):
     above: int
 
 
+@dataclass(frozen=True)
+class Distances:
+    """Distances relative to those expected of honest work; both null where the rule looks at none."""
+
+    band: DistanceBand | None
+    histogram: DistanceHistogram | None
+
+
 def took_part(data: RunData) -> Any:
-    """Return, per payment, whether the agent sent a usable gradient, whether or not he could be paid for it."""
+    """Return, per payment, whether the agent sent a usable gradient, paid or not."""
     return (data.status != Status.DECLINED.value) & (data.status != Status.INVALID.value)
 
 
-def pay_against_cost(data: RunData) -> list[PayRow]:
-    """Return every agent's pay against the cost of the work asked for, in the order of the roster."""
+def pay_against_cost(data: RunData) -> list[AgentPay]:
+    """Return every agent's pay against the cost of the requested work, in the order of the roster."""
     level = 1 - (1 - CONFIDENCE) / (2 * max(len(data.agents), 1))
     ratios, worked = distance_ratios(data), took_part(data)
     order = np.argsort(data.position, kind="stable")
     bounds = np.searchsorted(data.position[order], np.arange(len(data.agents) + 1))
     mine = [order[start:stop] for start, stop in pairwise(bounds)]
     return [
-        _pay_row(data, agent, where, where[worked[where]], ratios, level)
+        _agent_pay(data, agent, where, where[worked[where]], ratios, level)
         for agent, where in zip(data.agents, mine, strict=True)
     ]
 
 
-def _pay_row(data: RunData, agent: tuple[int, str], where: Any, worked: Any, ratios: Any, level: float) -> PayRow:
-    """Return the row of an agent, whose payments are `where`, those for a usable gradient `worked`."""
+def _agent_pay(data: RunData, agent: RunMember, where: Any, worked: Any, ratios: Any, level: float) -> AgentPay:
+    """Return the pay of an agent; its payments are at `where`, those for a usable gradient at `worked`."""
     reward, work = data.reward[worked] / MICRO, data.work[data.round[worked]]
     count, gains = len(worked), reward - work
     difference = float(np.mean(gains)) if count else 0.0
@@ -99,10 +121,10 @@ def _pay_row(data: RunData, agent: tuple[int, str], where: Any, worked: Any, rat
     own = ratios[where][~np.isnan(ratios[where])]
     spread = [float(value) for value in np.quantile(own, [0.5, 0.1, 0.9])] if len(own) else [None, None, None]
     mean = (float(np.mean(reward)), float(np.mean(work))) if count else (0.0, 0.0)
-    return PayRow(*agent, count, *mean, difference, low, high, verdict, statuses, *spread)
+    return AgentPay(agent.id, agent.name, count, *mean, difference, low, high, verdict, statuses, *spread)
 
 
-def interval(gains: Any, level: float) -> tuple[float | None, float | None, str]:
+def interval(gains: Any, level: float) -> tuple[float | None, float | None, PayVerdict]:
     """Return the 95 % interval of a mean, and what follows at the stricter one-sided `level`."""
     count = len(gains)
     if count < 3:
@@ -117,14 +139,14 @@ def interval(gains: Any, level: float) -> tuple[float | None, float | None, str]
 def distance_ratios(data: RunData) -> Any:
     """Return D/E per payment, NaN where the rule looked at no distance.
 
-    Under information pay D and E are no distances, but what a report failed to tell; both may be negative.
+    Under information pay D and E are no distances: they say how much a report failed to tell. Both may be negative.
     """
     if looks_at(data.rule) != "distance":
         return np.full(len(data.distance), np.nan)
     return data.distance / data.expected
 
 
-def honest_band(data: RunData) -> Band | None:
+def honest_band(data: RunData) -> DistanceBand | None:
     """Return the band of D/E for honest work, or None where the rule looks at no distances or there are too few."""
     settings = json.loads(data.rule)
     ratios = distance_ratios(data)
@@ -137,7 +159,7 @@ def honest_band(data: RunData) -> Band | None:
     freedom = effective_freedom(ratios[known], others)
     low, high = (f_quantile(p, freedom, others * freedom) for p in ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
     inside = float(np.mean((ratios[known] >= low) & (ratios[known] <= high)))
-    return Band(low, high, freedom, participants, inside)
+    return DistanceBand(low, high, freedom, participants, inside)
 
 
 def effective_freedom(ratios: Any, others: float) -> float:
@@ -152,7 +174,7 @@ def effective_freedom(ratios: Any, others: float) -> float:
     return math.sqrt(low * high)
 
 
-def histogram(data: RunData, band: Band | None) -> Histogram | None:
+def histogram(data: RunData, band: DistanceBand | None) -> DistanceHistogram | None:
     """Return how D/E is distributed, over a range that holds the band and all but a few in a thousand."""
     ratios = distance_ratios(data)
     ratios = ratios[~np.isnan(ratios)]
@@ -164,7 +186,7 @@ def histogram(data: RunData, band: Band | None) -> Histogram | None:
     last = last if last > first else first + 1.0
     counts, edges = np.histogram(ratios, bins=BINS, range=(first, last))
     below, above = int(np.sum(ratios < first)), int(np.sum(ratios > last))
-    return Histogram([float(x) for x in edges], [int(x) for x in counts], below, above)
+    return DistanceHistogram([float(x) for x in edges], [int(x) for x in counts], below, above)
 
 
 def pay_spread(data: RunData) -> float:

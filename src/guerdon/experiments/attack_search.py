@@ -1,4 +1,4 @@
-"""Looking for the most profitable attack: the cross-entropy method over a family of reports, no gradient needed."""
+"""Search for the most profitable attack: the cross-entropy method over a family of reports; it needs no gradient."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ def search(profits: Callable[[Any, int], Sequence[float]], seed: int) -> Any:
     """Return the eight numbers of the most profitable attack: the centre of the last generation's best.
 
     profits(candidates, seed) measures attacks. Each generation draws candidates from a normal distribution, keeps the
-    best, and fits the distribution to them. No candidate's own measurement is believed: it may have been lucky.
+    best, and fits the distribution to them. No candidate's own measurement is the result: it may have been lucky.
     """
     rng = np.random.default_rng(seed)
     centre, spread = (LOW + HIGH) / 2, (HIGH - LOW) / 2

@@ -1,7 +1,7 @@
-"""Everything we know how to try against a payment rule: agents who send something else than what they were asked for.
+"""Every attack on a payment rule that we know: agents that do not send what was requested.
 
-An attack is played by a crew of up to three, against agents who do as asked. All crews are agents of one kind, so that
-all attacks on a problem run in one compiled simulation, and a search can look for the best of them.
+A crew of up to three agents plays an attack, against agents that do as asked. All crews are agents of one kind, so that
+all attacks on a problem run in one compiled simulation, and a search can find the best of them.
 """
 
 # JAX's transformations forget the types of what they are given.
@@ -19,42 +19,42 @@ from guerdon.arrays import Array
 from guerdon.problems import Problem
 from guerdon.trees import register
 
-CREW = 3  # agents that may be in on an attack
-LONG = 0.95  # memory of a cheat who remembers longer than the server does
+CREW = 3  # the most agents in an attack
+LONG = 0.95  # memory of a cheat that remembers longer than the server does
 STRETCH = 10  # rounds of work, then rounds of cheating
 
 
 @register
 @dataclass(frozen=True)
-class Member(Agent):
-    """Uses `share` times what is asked, and is absent with probability `absence`, independently each round."""
+class UnreliablePortion(Agent):
+    """Uses `share` times the request, and is absent with probability `absence`, independently each round."""
 
     share: float = 1.0
     absence: float = 0.0
 
     def choose(self, view: View, key: Array) -> Array:
-        """Return his share of the request, or 0."""
+        """Return its share of the request, or 0."""
         size = jnp.asarray(jnp.round(self.share * view.request), jnp.int32)
         return jnp.where(jax.random.bernoulli(key, self.absence), 0, size)
 
 
 class Attack(NamedTuple):
-    """What a crew does, while the others use `share` of what they are asked for."""
+    """What a crew does, while the others use `share` of the request."""
 
     name: str
     group: str
     crew: tuple[Foreseeing, ...]
     blind: bool = False  # made from public knowledge alone
-    shared: bool = False  # one batch serves the whole crew, who share its cost
+    shared: bool = False  # one batch serves the whole crew, which shares its cost
     share: float = 1.0
 
     def agents(self, num_agents: int, absence: float = 0.0) -> list[Agent]:
-        """Return the crew and the others; in a place of the crew that is not needed sits an honest agent."""
+        """Return the crew and the others; places of the crew that are not needed hold honest agents."""
         spare = [_as_crew(self.share, self.crew[0].dim)] * (CREW - len(self.crew))
-        return [*self.crew, *spare, *[Member(self.share, absence)] * (num_agents - CREW)]
+        return [*self.crew, *spare, *[UnreliablePortion(self.share, absence)] * (num_agents - CREW)]
 
 
-class Knowledge(NamedTuple):
+class AttackerKnowledge(NamedTuple):
     """What attackers know of a problem: its size, the noise scale they meet, and how its loss is curved."""
 
     dim: int
@@ -64,13 +64,13 @@ class Knowledge(NamedTuple):
     curvature: float
 
 
-def known_attacks(known: Knowledge) -> list[Attack]:
+def known_attacks(known: AttackerKnowledge) -> list[Attack]:
     """Return all attacks but the search's, the honest agent first."""
     return [*_working(known), *_idle(known), *_together(known), *_now_and_then(known), *_hurting(known)]
 
 
-def searched(known: Knowledge, numbers: Sequence[float]) -> Attack:
-    """Return the attack that eight numbers stand for: the family in which the search looks."""
+def searched(known: AttackerKnowledge, numbers: Sequence[float]) -> Attack:
+    """Return the attack of eight numbers: one of the family that the search covers."""
     share, gradient, echo, prediction, forecast, memory, curvature, noise = (float(x) for x in numbers)
     base = _reporting(share if share * known.request >= 0.5 else 0.0, gradient, echo, prediction, noise)
     agent = Foreseeing(base, known.dim, forecast, memory, curvature)
@@ -89,7 +89,7 @@ def mean_curvature(problem: Problem, model: Array, length: float, seed: int = 0)
     return float(jnp.mean(jax.lax.map(along, jax.random.split(jax.random.key(seed), 20))))
 
 
-def _working(known: Knowledge) -> list[Attack]:
+def _working(known: AttackerKnowledge) -> list[Attack]:
     half = (known.request / 2) / (known.request / 2 + known.noise_scale)
     whole = known.request / (known.request + known.noise_scale)
     least = known.request / (known.request + known.total_noise_scale)
@@ -110,7 +110,7 @@ def _working(known: Knowledge) -> list[Attack]:
     ]
 
 
-def _idle(known: Knowledge) -> list[Attack]:
+def _idle(known: AttackerKnowledge) -> list[Attack]:
     """Return the attacks that need no sample at all."""
     predicting = _reporting(0.0, 0.0, prediction=1.0)
     made = {
@@ -126,8 +126,8 @@ def _idle(known: Knowledge) -> list[Attack]:
     return [Attack(name, "no work at all", (agent,), blind=True) for name, agent in made.items()]
 
 
-def _together(known: Knowledge) -> list[Attack]:
-    """Return the attacks of several: one batch for all of them, and everybody working less."""
+def _together(known: AttackerKnowledge) -> list[Attack]:
+    """Return the attacks of several agents: one batch for all of them, and all agents working less."""
     attacks: list[Attack] = []
     for count, words in ((2, "two"), (3, "three")):
         for noise, rest in ((0.0, ""), (0.25, ", with noise")):
@@ -137,7 +137,7 @@ def _together(known: Knowledge) -> list[Attack]:
     return [*attacks, Attack("everybody uses half", "together", everybody, share=0.5)]
 
 
-def _now_and_then(known: Knowledge) -> list[Attack]:
+def _now_and_then(known: AttackerKnowledge) -> list[Attack]:
     cheating = _reporting(0.0, 0.0, prediction=1.0)
     return [
         Attack("work and cheat in turn", "now and then", (Foreseeing(cheating, known.dim, period=STRETCH),)),
@@ -145,17 +145,17 @@ def _now_and_then(known: Knowledge) -> list[Attack]:
     ]
 
 
-def _hurting(known: Knowledge) -> list[Attack]:
+def _hurting(known: AttackerKnowledge) -> list[Attack]:
     made = ((f"garbage of size {size:g}", _reporting(0.0, 0.0, size=size)) for size in (0.3, 3.0, 1e3, 1e6))
     return [Attack(name, "to hurt", (Foreseeing(base, known.dim),), blind=True) for name, base in made]
 
 
-def _one(name: str, group: str, base: Reporting, known: Knowledge) -> Attack:
+def _one(name: str, group: str, base: Reporting, known: AttackerKnowledge) -> Attack:
     return Attack(name, group, (Foreseeing(base, known.dim),))
 
 
 def _as_crew(share: float, dim: int) -> Foreseeing:
-    """Return an agent of the crew's kind who uses `share` of what is asked, and sends what he computed."""
+    """Return an agent of the crew's kind that uses `share` of the request, and sends what it computed."""
     return Foreseeing(_reporting(share), dim)
 
 

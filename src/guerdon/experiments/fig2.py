@@ -20,7 +20,7 @@ STEP = optimal_step(DIM, AGENTS, REQUEST)
 
 
 def run(repetitions: int, seed: int) -> Experiment:
-    """Train with everybody at 1, 2, 4, 8 and 16 samples, the step being that for 8."""
+    """Train with all agents at 1, 2, 4, 8 and 16 samples, and the step for 8."""
     problem = linear_regression(DIM, START, max_batch=LARGEST)
     errors: dict[int, Any] = {}
     for size in SIZES:
@@ -32,7 +32,7 @@ def run(repetitions: int, seed: int) -> Experiment:
         "Figure 2: what strategic batch sizes do to training",
         "Squared error of linear regression when all ten agents secretly use S samples while the server's step is"
         " set for 8 (mean and 95 % band; dashed: exact expectation). At S = 1 and 2 training diverges, at 4 it is"
-        " slow, and 16 gains little. The means at 1 and 2 are carried by rare paths, so the median is drawn "
+        " slow, and 16 gains little. Rare paths dominate the means at 1 and 2, so the median is drawn "
         "there.",
         _draw(errors, theory),
         _table(errors, theory),
@@ -85,7 +85,7 @@ def _rounds_to(mean: Any, target: float) -> int:
 
 
 def _draw(errors: dict[int, Any], theory: dict[int, Any]) -> Any:
-    figure, (axes,) = panels(["Squared error ‖θ − θ*‖² by the batch size S that everybody uses"], width=7.6, height=4.4)
+    figure, (axes,) = panels(["Squared error ‖θ − θ*‖² by the batch size S that all agents use"], width=7.6, height=4.4)
     rounds = np.arange(ROUNDS + 1)
     for size, color in zip(SIZES, SEQUENCE, strict=True):
         if size >= 4:

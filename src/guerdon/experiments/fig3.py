@@ -1,4 +1,4 @@
-"""Figure 3: what one agent earns for other batch sizes than the 8 asked for."""
+"""Figure 3: what one agent earns for batch sizes other than the requested 8."""
 
 # JAX's transformations forget the types of what they are given.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
@@ -36,8 +36,8 @@ def run(repetitions: int, seed: int) -> Experiment:
     rewards = {rule: {size: h.rewards[rule][:, :, 0].mean(axis=1) for size, h in histories.items()} for rule in RULES}
     return Experiment(
         "fig3",
-        "Figure 3: only the batch size that was asked for pays",
-        "Reward of one agent per round for the batch size he secretly uses, the other nine at the 8 asked for "
+        "Figure 3: only the requested batch size pays",
+        "Reward of one agent per round for the batch size it secretly uses, the other nine at the requested 8 "
         "(mean over 60 rounds and all repetitions, 95 % intervals; grey: closed form). Under each rule reward "
         "less cost is highest at 8. Known and balanced pay exactly the cost there; the estimated rule pays less. "
         "Right: pay per round as training goes on.",

@@ -40,7 +40,7 @@ def run(repetitions: int, seed: int) -> Experiment:
     return Experiment(
         "fig4",
         "Figure 4: what the request costs in all",
-        "Linear regression until the squared error is 1, everybody cooperating (mean and 95 % band). Left: error."
+        "Linear regression until the squared error is 1, all agents cooperating (mean and 95 % band). Left: error."
         " Right: reward paid so far to all agents (known variance); dots: closed form, rounds to the target × 10 "
         "· h(ν). Small requests take many rounds, large ones cost much per round: 4 and 8 are cheapest.",
         _draw(histories),

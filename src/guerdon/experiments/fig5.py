@@ -21,7 +21,7 @@ from guerdon.simulation import History, Stop, simulate
 ROUNDS = 1024
 STEP = 0.1
 TARGET = 0.755
-RULES = {"estimated": ESTIMATED, "balanced": BALANCED}  # on real data nobody knows the variance
+RULES = {"estimated": ESTIMATED, "balanced": BALANCED}  # on real data the variance is not known
 EARLY = 10  # rounds after which accuracies are compared
 
 
@@ -42,7 +42,7 @@ def run(repetitions: int, seed: int) -> Experiment:
         f"Logistic regression on the {data.label} until {TARGET:.1%} of the validation set are classified "
         "correctly (mean and 95 % band). Left: accuracy rises faster with a larger request. Middle: reward paid "
         "so far under the balanced rule; ν = 2 is cheapest in all. Right: what an honest agent is paid per round,"
-        " relative to his cost: the estimated rule underpays him at every ν, the balanced rule does not.",
+        " relative to its cost: the estimated rule underpays it at every ν, the balanced rule does not.",
         _draw(histories, data),
         _table(histories, data),
         tuple(_claims(histories, data)),
@@ -88,7 +88,7 @@ def _honest_pay(nu: int, history: History) -> list[Claim]:
 
 
 def _draw(histories: dict[int, History], data: HeartData) -> Any:
-    titles = [f"accuracy, {data.label}", "reward paid so far, all agents", "pay of an honest agent ÷ his cost"]
+    titles = [f"accuracy, {data.label}", "reward paid so far, all agents", "pay of an honest agent ÷ its cost"]
     figure, (left, middle, right) = panels(titles, width=13.0, height=4.0)
     shown = max(int(np.percentile(history.rounds_played, 90)) for history in histories.values())
     for (nu, history), color in zip(histories.items(), SEQUENCE, strict=True):

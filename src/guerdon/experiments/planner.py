@@ -15,8 +15,8 @@ import polars as pl
 from guerdon.agents import Cooperative
 from guerdon.evidence import gather
 from guerdon.experiments.claims import Claim, Experiment, mean_over_repetitions
+from guerdon.experiments.incentives import incentive_claims
 from guerdon.experiments.paper import AGENTS, BALANCED, COST, DIM, START
-from guerdon.experiments.steering import incentive_claims
 from guerdon.figures import BLUE, GREEN, GREY, NORMAL_95, ORANGE, RED, legend, panels
 from guerdon.noise_scale import estimate_noise
 from guerdon.optimum import Optimum, optimal_requests
@@ -45,7 +45,7 @@ FORECAST_DIM = 64  # one shape for all forecasts, so one compilation
 ADAPTIVE, RULE, STEP = "adaptive", "fixed ν, step by rule", "fixed ν and step"
 
 
-class Setting(NamedTuple):
+class PlannerSetting(NamedTuple):
     """What is learned, how far, and the fixed choices that the rule is compared with."""
 
     name: str
@@ -64,7 +64,7 @@ class Setting(NamedTuple):
         return self.metric == "error"
 
 
-class Spent(NamedTuple):
+class PolicySpending(NamedTuple):
     """What one policy paid up to one target, and in how many rounds, in each repetition."""
 
     policy: str
@@ -77,15 +77,19 @@ class Spent(NamedTuple):
 
 
 def run(repetitions: int, seed: int) -> Experiment:
-    """Train every setting with every policy; the adaptive one is the same everywhere, with nothing to be set."""
+    """Train every setting with every policy; the adaptive one is the same everywhere, with nothing to set."""
     data = prepare(load_survey())
     few = max(2, repetitions * 2 // 5)  # repetitions of the problems that only confirm
     paper, uneven = (linear_regression(DIM, START, LARGEST, condition=ratio) for ratio in (1.0, 100.0))
     settings = [
-        Setting("linear", paper, "error", TARGETS, SIZES, (), ROUNDS, repetitions, seed),
-        Setting("heart", _logistic(data), "accuracy", (ACCURACY,), SIZES, STEPS, FEWER_ROUNDS, repetitions, seed),
-        Setting("uneven", uneven, "error", UNEVEN_TARGETS, SIZES[:5], UNEVEN_STEPS, ROUNDS, few, seed),
-        Setting("network", _network(data), "accuracy", (ACCURACY,), SIZES[1:5], NETWORK_STEPS, FEWER_ROUNDS, few, seed),
+        PlannerSetting("linear", paper, "error", TARGETS, SIZES, (), ROUNDS, repetitions, seed),
+        PlannerSetting(
+            "heart", _logistic(data), "accuracy", (ACCURACY,), SIZES, STEPS, FEWER_ROUNDS, repetitions, seed
+        ),
+        PlannerSetting("uneven", uneven, "error", UNEVEN_TARGETS, SIZES[:5], UNEVEN_STEPS, ROUNDS, few, seed),
+        PlannerSetting(
+            "network", _network(data), "accuracy", (ACCURACY,), SIZES[1:5], NETWORK_STEPS, FEWER_ROUNDS, few, seed
+        ),
     ]
     spent = {setting.name: _sweep(setting) for setting in settings}
     optima = {target: optimal_requests(DIM, AGENTS, COST, START, target, LARGEST) for target in TARGETS}
@@ -93,8 +97,8 @@ def run(repetitions: int, seed: int) -> Experiment:
                     repetitions, seed, stop=Stop("error", at_most=TARGETS[-1]))  # fmt: skip
     return Experiment(
         "planner",
-        f"The planner: what to ask for ({data.label})",
-        "Total reward until a target is reached, everybody cooperating, h(s) = s + 1 (mean; bars and bands: 95 %). "
+        f"The planner: what to request ({data.label})",
+        "Total reward until a target is reached, all agents cooperating, h(s) = s + 1 (mean; bars and bands: 95 %). "
         "First: linear regression, relative to the exact optimum, for each fixed request with the rule's own step, and "
         "for the adaptive rule, which knows nothing in advance. Second: the requests it makes as the error falls "
         "(median and 80 % of runs), and those of the optimum for the last target. Third: heart data, fixed requests "
@@ -136,7 +140,7 @@ def _network(data: HeartData) -> Problem:
     return from_loss(loss, (data.train_features, data.train_labels), start, score, max_batch=LARGEST_ROWS)
 
 
-def _sweep(setting: Setting) -> list[Spent]:
+def _sweep(setting: PlannerSetting) -> list[PolicySpending]:
     """Return what every policy paid."""
     found = _play(setting, ADAPTIVE, 0, float("nan"), NoiseScaleRequest(COST, setting.problem.max_batch))
     for nu in setting.sizes:
@@ -147,17 +151,17 @@ def _sweep(setting: Setting) -> list[Spent]:
     return found
 
 
-def _play(setting: Setting, policy: str, nu: int, step: float, requests: Requests) -> list[Spent]:
+def _play(setting: PlannerSetting, policy: str, nu: int, step: float, requests: Requests) -> list[PolicySpending]:
     """Return what one policy paid up to each target, from one run up to the last of them."""
     last = setting.targets[-1]
     stop = Stop(setting.metric, at_most=last) if setting.falling else Stop(setting.metric, at_least=last)
     agents = [Cooperative()] * AGENTS
     arguments = setting.problem, agents, BALANCED, requests, setting.rounds, setting.repetitions, setting.seed
     history = simulate(*arguments, stop=stop)
-    return [Spent(policy, nu, step, target, *_up_to(setting, history, target)) for target in setting.targets]
+    return [PolicySpending(policy, nu, step, target, *_up_to(setting, history, target)) for target in setting.targets]
 
 
-def _up_to(setting: Setting, history: History, target: float) -> tuple[Any, Any, float]:
+def _up_to(setting: PlannerSetting, history: History, target: float) -> tuple[Any, Any, float]:
     """Return the reward paid and the rounds played until each run was at the target, and the share that got there."""
     values = history.metrics[setting.metric][:, 1:]
     there = (values <= target) if setting.falling else (values >= target)
@@ -166,18 +170,18 @@ def _up_to(setting: Setting, history: History, target: float) -> tuple[Any, Any,
     return paid[np.arange(len(rounds)), np.maximum(rounds, 1) - 1], rounds, float(np.mean(there.any(axis=1)))
 
 
-def select(spent: list[Spent], policy: str, target: float) -> list[Spent]:
+def select(spent: list[PolicySpending], policy: str, target: float) -> list[PolicySpending]:
     """Return what one kind of policy paid up to a target."""
     return [s for s in spent if s.policy == policy and s.target == target]
 
 
-def best(spent: list[Spent], policies: tuple[str, ...], target: float) -> Spent:
+def best(spent: list[PolicySpending], policies: tuple[str, ...], target: float) -> PolicySpending:
     """Return the cheapest in hindsight of those that reached the target in every repetition."""
     candidates = [s for policy in policies for s in select(spent, policy, target) if s.reached == 1.0]
     return min(candidates, key=lambda s: float(np.mean(s.totals)))
 
 
-def _at_most(claim: str, spent: Spent, rival: float, rival_error: float, bound: float) -> Claim:
+def _at_most(claim: str, spent: PolicySpending, rival: float, rival_error: float, bound: float) -> Claim:
     """Claim that what was paid is at most `bound` times what the rival pays."""
     mean, error = mean_over_repetitions(spent.totals)
     ratio = mean / rival
@@ -186,7 +190,7 @@ def _at_most(claim: str, spent: Spent, rival: float, rival_error: float, bound: 
     return Claim("planner", claim, f"at most {bound:g}", ratio, spread, holds)
 
 
-def _claims(spent: Mapping[str, list[Spent]], optima: Mapping[float, Optimum]) -> list[Claim]:
+def _claims(spent: Mapping[str, list[PolicySpending]], optima: Mapping[float, Optimum]) -> list[Claim]:
     claims: list[Claim] = []
     for target, optimum in optima.items():
         (adaptive,) = select(spent["linear"], ADAPTIVE, target)
@@ -206,7 +210,7 @@ def _claims(spent: Mapping[str, list[Spent]], optima: Mapping[float, Optimum]) -
     return claims
 
 
-def _unbiased(settings: list[Setting]) -> list[Claim]:
+def _unbiased(settings: list[PlannerSetting]) -> list[Claim]:
     """Claim that σ² and ‖m‖² are estimated without bias before the first round, by z-tests."""
     claims: list[Claim] = []
     for setting in settings:
@@ -244,20 +248,20 @@ def _covered(path: History) -> Claim:
     return Claim("planner", claim, "at least 0.85", covered, error, covered >= 0.85)
 
 
-def _notes(settings: list[Setting]) -> tuple[str, ...]:
+def _notes(settings: list[PlannerSetting]) -> tuple[str, ...]:
     few = settings[-1].repetitions
     return (
         f"A fixed choice counts only where all repetitions reached the target within {ROUNDS} rounds ({FEWER_ROUNDS} "
         f"on the survey); the confirming problems have {few} repetitions.",
-        "The linear regression with condition number 100 was among the problems that the rule was made on; no choice "
-        "was made by the network.",
+        "The linear regression with condition number 100 was among the problems used to design the rule; the network "
+        "was not.",
         "Where the loss is curved a hundred times more in one direction than in another, the rule may pay a fifth more "
         "than hindsight: what is left of the gradient lies in flat directions, noise in the steep ones hides it, and "
-        "the rule asks for more samples against that noise than a constant request that bears it.",
+        "the rule requests more samples against that noise than a constant request does.",
     )
 
 
-def _draw(spent: Mapping[str, list[Spent]], optima: Mapping[float, Optimum], path: History) -> Any:
+def _draw(spent: Mapping[str, list[PolicySpending]], optima: Mapping[float, Optimum], path: History) -> Any:
     titles = ["linear: total ÷ optimum", "linear: what is asked", "heart: total reward", "adaptive ÷ best in hindsight"]
     figure, axes = panels(titles, width=15.0, height=4.2)
     _draw_linear(axes[0], spent["linear"], optima)
@@ -267,7 +271,7 @@ def _draw(spent: Mapping[str, list[Spent]], optima: Mapping[float, Optimum], pat
     return figure
 
 
-def _draw_linear(axes: Any, spent: list[Spent], optima: Mapping[float, Optimum]) -> None:
+def _draw_linear(axes: Any, spent: list[PolicySpending], optima: Mapping[float, Optimum]) -> None:
     for place, (target, color) in enumerate(zip(TARGETS, (BLUE, GREEN, ORANGE, RED), strict=True)):
         optimum = optima[target].total
         means = [mean_over_repetitions(s.totals) for s in select(spent, RULE, target)]
@@ -307,7 +311,7 @@ def _draw_path(axes: Any, path: History, optimum: Optimum) -> None:
     legend(axes, "upper left")
 
 
-def _draw_heart(axes: Any, spent: list[Spent]) -> None:
+def _draw_heart(axes: Any, spent: list[PolicySpending]) -> None:
     fixed = [s for s in select(spent, STEP, ACCURACY) if s.reached == 1.0]
     groups = [[s for s in fixed if s.request == nu] for nu in SIZES]
     cheapest = [best(group, (STEP,), ACCURACY) for group in groups if group]
@@ -330,7 +334,7 @@ def _draw_heart(axes: Any, spent: list[Spent]) -> None:
     legend(axes, "lower left")
 
 
-def _draw_ratios(axes: Any, spent: Mapping[str, list[Spent]], optima: Mapping[float, Optimum]) -> None:
+def _draw_ratios(axes: Any, spent: Mapping[str, list[PolicySpending]], optima: Mapping[float, Optimum]) -> None:
     rows = [c for c in _claims(spent, optima) if "hindsight" in c.claim]
     for place, claim in enumerate(rows):
         bound = float(claim.expected.split()[-1])
@@ -344,7 +348,7 @@ def _draw_ratios(axes: Any, spent: Mapping[str, list[Spent]], optima: Mapping[fl
     axes.set_xlabel("ratio (grey bar: at most)")
 
 
-def _table(spent: Mapping[str, list[Spent]], optima: Mapping[float, Optimum], data: HeartData) -> pl.DataFrame:
+def _table(spent: Mapping[str, list[PolicySpending]], optima: Mapping[float, Optimum], data: HeartData) -> pl.DataFrame:
     rows: list[dict[str, Any]] = []
     for name, found in spent.items():
         for s in found:

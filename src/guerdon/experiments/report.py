@@ -1,4 +1,4 @@
-"""One self-contained page that tells what was reproduced, with figures and verdicts; it loads nothing."""
+"""One self-contained page of what was reproduced, with figures and verdicts; it loads nothing."""
 
 import io
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ def write_report(experiments: Sequence[Experiment], repetitions: int, seed: int,
 <title>Guerdon: the paper's experiments, reproduced</title><style>{STYLE}</style></head>
 <body><main>
 <h1>The paper's experiments, reproduced</h1>
-<p class="lead">A server asks agents for gradients of ν samples and cannot see how many they use. She pays each
-by how close his gradient lies to the mean of the others'. Does it pay to do what was asked, and no more than it
-costs?</p>
+<p class="lead">A server asks agents for gradients of ν samples and cannot see how many they use. It pays each
+agent by how close its gradient is to the mean of the others. Does it pay to do the requested work, and is the pay no
+more than its cost?</p>
 <ul class="summary">
 <li><b>{held} of {len(claims)}</b><span>claims hold</span></li>
 <li><b>{repetitions}</b><span>repetitions each</span></li>
@@ -36,7 +36,7 @@ costs?</p>
 {body}
 <footer>Made by Guerdon {escape(guerdon.__version__)}. Experiments of Akbay and Tepedelenlioğlu, <cite>Distributed
 Stochastic Gradient Descent with Cost-Sensitive and Strategic Agents</cite>: K = 10 agents, cost h(s) = s + 1; linear
-regression in 100 dimensions, logistic regression on the heart-disease survey. The numbers behind each figure lie beside
+regression in 100 dimensions, logistic regression on the heart-disease survey. The numbers behind each figure are beside
 this page as Parquet and CSV, all claims in claims.json.</footer>
 </main></body></html>
 """
@@ -66,7 +66,7 @@ def _row(claim: Claim) -> str:
 
 
 def _inline_svg(experiment: Experiment) -> str:
-    """Return the drawing as an SVG element whose ids cannot clash with those of another."""
+    """Return the drawing as an SVG element with ids that no other drawing has."""
     buffer = io.StringIO()
     save_figure(experiment.drawing, buffer)
     svg = buffer.getvalue()

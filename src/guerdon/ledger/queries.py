@@ -16,6 +16,7 @@ from guerdon.ledger.rounds import Round, clean
 from guerdon.ledger.tables import AnyRow
 
 MANY = 500  # names asked for in one query
+LARGEST_ID = 2**62  # what fits into every database
 
 accounts, agents, entries, payments = tables.accounts, tables.agents, tables.entries, tables.payments
 records, rounds_, runs_ = tables.records, tables.rounds, tables.runs
@@ -65,6 +66,19 @@ class RoundSummary(NamedTuple):
     recorded_at: datetime
     record: int
     hash: bytes
+
+
+class PayoutSummary(NamedTuple):
+    """A payout batch without its items: how many agents are in it, and with how much."""
+
+    number: int
+    record: int
+    created_at: datetime
+    agents: int
+    total: int
+    outcome: str
+    settled_at: datetime | None
+    memo: str
 
 
 class Payout(NamedTuple):
@@ -240,22 +254,24 @@ def entries_of(connection: Connection, record: int) -> Any:
     return np.array([tuple(row) for row in connection.execute(query.order_by(entries.c.line))], dtype=np.int64)
 
 
-def balances(connection: Connection) -> list[Balance]:
-    """Return what each agent has, by name; reads balances, not entries."""
+def balances(connection: Connection, people: Sequence[int] | None = None) -> list[Balance]:
+    """Return what each agent (or each of some, by number) has, by name; reads balances, not entries."""
     own = [
         func.sum(case((accounts.c.kind == kind, accounts.c.balance), else_=0)).label(kind) for kind in tables.PERSONAL
     ]
     query = select(agents.c.name, *own).join(accounts, accounts.c.owner == agents.c.id)
+    query = query if people is None else query.where(agents.c.id.in_(people))
     rows = connection.execute(query.group_by(agents.c.id, agents.c.name).order_by(agents.c.name))
     return [Balance(name, *(int(value) for value in values)) for name, *values in rows]
 
 
 def runs(connection: Connection) -> list[RunSummary]:
     """Return what each run has done."""
-    return [_run_summary(connection, run) for run in connection.execute(select(runs_).order_by(runs_.c.id)).all()]
+    return [run_summary(connection, run) for run in connection.execute(select(runs_).order_by(runs_.c.id)).all()]
 
 
-def _run_summary(connection: Connection, run: AnyRow) -> RunSummary:
+def run_summary(connection: Connection, run: AnyRow) -> RunSummary:
+    """Return what a run has done, given its row."""
     query = select(func.count(), func.max(rounds_.c.number), func.max(rounds_.c.record)).where(rounds_.c.run == run.id)
     played, last, record = connection.execute(query).one()
     paid = select(func.sum(payments.c.amount)).join(rounds_, payments.c.record == rounds_.c.record)
@@ -307,23 +323,41 @@ def owed(connection: Connection) -> tuple[Any, Any, Any, Any]:
     return columns[0], columns[1], columns[2], columns[3]
 
 
+def payout_summaries(
+    connection: Connection, start: int = 0, count: int | None = None, number: int | None = None
+) -> list[PayoutSummary]:
+    """Return payout batches, the newest first: `count` of them after the first `start`, or only one by its number."""
+    batch, settled, end = tables.payouts, tables.settlements, records.alias("settled")
+    query = select(
+        batch.c.number, batch.c.record, records.c.created_at, func.coalesce(settled.c.outcome, "open").label("outcome"),
+        end.c.created_at.label("settled_at"), records.c.memo,
+    ).select_from(
+        batch.join(records, records.c.seq == batch.c.record)
+        .outerjoin(settled, settled.c.payout == batch.c.record)
+        .outerjoin(end, end.c.seq == settled.c.record)
+    )  # fmt: skip
+    chosen = query if number is None else query.where(batch.c.number == number)
+    page = chosen.order_by(batch.c.number.desc()).limit(count).offset(start)
+    rows = connection.execute(page).mappings().all()
+    frozen = entries.c.record.in_([row["record"] for row in rows]) & (entries.c.target == tables.PAYABLE)
+    sums = select(entries.c.record, func.count(), func.sum(entries.c.amount)).where(frozen).group_by(entries.c.record)
+    sizes = {record: (people, int(total)) for record, people, total in connection.execute(sums)}
+    own = ((row, *sizes.get(row["record"], (0, 0))) for row in rows)
+    return [PayoutSummary(**row, agents=people, total=total) for row, people, total in own]
+
+
 def find_payout(connection: Connection, number: int) -> Payout:
     """Return one payout batch, or raise."""
-    table, settled = tables.payouts, tables.settlements
-    query = select(table.c.record, records.c.created_at, records.c.memo).join(records, records.c.seq == table.c.record)
-    row = connection.execute(query.where(table.c.number == number)).one_or_none() if 0 < number < 2**62 else None
-    if row is None:
+    found = payout_summaries(connection, number=number) if 0 < number < LARGEST_ID else []
+    if not found:
         raise RefusedError(f"there is no payout {number}; `guerdon ledger payout list` lists them")
     items = select(agents.c.name, entries.c.amount).select_from(
         entries.join(accounts, entries.c.source == accounts.c.id).join(agents, accounts.c.owner == agents.c.id)
     )
-    frozen = (entries.c.record == row.record) & (entries.c.target == tables.PAYABLE)
-    paid = connection.execute(items.where(frozen).order_by(agents.c.name)).all()
-    end = select(settled.c.outcome, records.c.created_at).join(records, records.c.seq == settled.c.record)
-    outcome, settled_at = connection.execute(end.where(settled.c.payout == row.record)).one_or_none() or ("open", None)
-    shares = [(name, amount) for name, amount in paid]
-    total = sum(amount for _, amount in shares)
-    return Payout(number, row.record, row.created_at, total, shares, outcome, settled_at, row.memo)
+    frozen = (entries.c.record == found[0].record) & (entries.c.target == tables.PAYABLE)
+    shares = [(name, amount) for name, amount in connection.execute(items.where(frozen).order_by(agents.c.name))]
+    summary = found[0]._asdict()
+    return Payout(items=shares, **{name: summary[name] for name in Payout._fields if name != "items"})
 
 
 def _short(value: Any) -> str:

@@ -130,7 +130,7 @@ def read_lines(
     wanted = numbers[0 if count is None else max(stop - count, 0) : stop]
     if not wanted:
         return [], len(numbers)
-    paid = _payments(connection, agent, wanted[0], wanted[-1])
+    paid = payments_of(connection, agent, wanted[0], wanted[-1])
     records = {row.seq: row for row in _in_parts(connection, tables.records, tables.records.c.seq, wanted)}
     standing: dict[str, int] = dict.fromkeys(tables.PERSONAL, 0)
     lines: list[Line] = []
@@ -202,7 +202,7 @@ def _moves(connection: Connection, agent: int) -> dict[int, dict[str, int]]:
     return moves
 
 
-def _payments(connection: Connection, agent: int, first: int, last: int) -> dict[int, AnyRow]:
+def payments_of(connection: Connection, agent: int, first: int, last: int) -> dict[int, AnyRow]:
     """Return the agent's payments from record to record, each with its round, by record."""
     paid = tables.payments.c
     mine = _paid().where(paid.agent == agent, paid.record.between(first, last))

@@ -1,4 +1,4 @@
-// One agent's pay against the cost of his work, added up; and printing.
+// One agent's pay against the cost of its work, added up; and printing.
 import { colour, complain, draw, number, plain, read, ready } from "/static/charts.js";
 
 const box = document.getElementById("agent");

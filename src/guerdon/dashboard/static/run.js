@@ -47,7 +47,7 @@ function drawRounds(data) {
   draw("request", some ? () => ({
     traces: [trace(data.request, "ν", { line: { color: colour("purple"), width: 2, shape: size > 1 ? "linear" : "hv" } })],
     layout: { xaxis: x, yaxis: { title: { text: "samples asked for" }, rangemode: "tozero" } },
-  }) : null, { remark, summary: `Requested batch size, ${number(data.request.at(-1))} in round ${last}`, table: () => ({ head: ["round", "samples asked for", "agents who took part"], rows: rows(data.request, data.took_part) }) });
+  }) : null, { remark, summary: `Requested batch size, ${number(data.request.at(-1))} in round ${last}`, table: () => ({ head: ["round", "samples asked for", "agents that took part"], rows: rows(data.request, data.took_part) }) });
   const money = (paid, work) => () => ({
     traces: [trace(paid, "paid", { line: { color: colour("blue"), width: 2 } }), trace(work, "cost of the requested work", { line: { color: colour("orange"), width: 2, dash: "dash" } })],
     layout: { xaxis: x, yaxis: { title: { text: plain(unit) }, rangemode: "tozero" }, showlegend: true, hovermode: "x unified" },
@@ -69,7 +69,7 @@ function chooseMetric(names) {
 
 const words = { fits: "fits the cost", less: "paid less than it costs", more: "paid more than it costs", "too early": "too early to say" };
 
-// With many agents the extremes are what one looks for; all are in the numbers.
+// Of many agents only the extremes are drawn; the numbers have all.
 function extremes(agents, value, most = 24) {
   const known = agents.filter((agent) => value(agent) !== null);
   const ordered = known.toSorted((a, b) => value(a) - value(b));
@@ -115,8 +115,8 @@ function drawDistances({ band: found, histogram }, agents) {
   const middle = histogram?.edges.slice(1).map((edge, i) => (edge + histogram.edges[i]) / 2);
   const shapes = band(found, { yref: "paper", y0: 0, y1: 1 });
   const outside = histogram === null ? 0 : histogram.below + histogram.above;
-  const remark = histogram === null ? undefined : found === null ? "There are too few distances yet to say where honest work would lie." :
-    `${number(100 * found.inside, 1)} % of all lie in the band from ${number(found.low, 2)} to ${number(found.high, 2)}, of honest work 95 % would: what normal gradients with ${number(found.freedom, 0)} effective dimensions give among ${number(found.participants, 0)} participants, a number taken from the middle half of these distances.${outside > 0 ? ` ${outside} lie outside the drawn range.` : ""}`;
+  const remark = histogram === null ? undefined : found === null ? "There are too few distances yet to draw the band of honest work." :
+    `${number(100 * found.inside, 1)} % of all are in the band from ${number(found.low, 2)} to ${number(found.high, 2)}; of honest work 95 % would be. The band is that of normal gradients with ${number(found.freedom, 0)} effective dimensions and ${number(found.participants, 0)} participants; the dimensions are estimated from the middle half of these distances.${outside > 0 ? ` ${outside} are outside the drawn range.` : ""}`;
   draw("distances", histogram === null ? null : () => ({
     traces: [{ x: middle, y: histogram.counts, type: "bar", marker: { color: colour("blue") }, hovertemplate: "%{x:.2f}: %{y}<extra></extra>" }],
     layout: { xaxis: x, yaxis: { title: { text: "payments" } }, bargap: 0.06, shapes },
@@ -134,7 +134,7 @@ function drawDistances({ band: found, histogram }, agents) {
     }],
     layout: { height: Math.max(300, 70 + 24 * shown.length), xaxis: x, yaxis: names(ticks), shapes },
   }), {
-    remark: shown.length === 0 ? undefined : "Where the variance is estimated or balanced, everybody is measured against the others: if all did less together, it would not show here.",
+    remark: shown.length === 0 ? undefined : "Where the variance is estimated or balanced, each agent is measured against the others: if all did less work together, it would not show here.",
     summary: `Median relative distance per agent, from ${number(shown[0]?.median_distance)} to ${number(shown.at(-1)?.median_distance)}`,
     table: () => ({ head: ["agent", "10 %", "median", "90 %"], rows: agents.map((a) => [a.name, number(a.low_distance, 3), number(a.median_distance, 3), number(a.high_distance, 3)]) }),
   });
@@ -149,7 +149,7 @@ function drawMatrix(data) {
   const counts = seen.map((code) => `${number(data.statuses.flat().filter((other) => other === code).length)} ${data.labels[code]}`).join(", ");
   document.getElementById("earlier").disabled = !some || data.first <= 1 || data.rounds.length < 120;
   document.getElementById("later").disabled = data.last >= data.newest;
-  const hidden = data.hidden > 0 ? ` Shown are the ${data.agents.length} agents who missed most rounds; ${data.hidden} more missed fewer or as many.` : "";
+  const hidden = data.hidden > 0 ? ` Shown are the ${data.agents.length} agents that missed most rounds; ${data.hidden} more missed fewer or as many.` : "";
   draw("matrix", some ? () => {
     const palette = statusColours();
     const steps = data.labels.length + 1;

@@ -1,0 +1,57 @@
+"""What an agent can gain from a request that adapts, in the round itself: nothing.
+
+The request of a round follows from earlier rounds alone, so within the round the game is that of a fixed request.
+"""
+
+# JAX's transformations forget the types of what they are given.
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from guerdon.agents import Agent, Cooperative, View
+from guerdon.arrays import Array
+from guerdon.experiments.claims import Claim, exceeds
+from guerdon.experiments.paper import AGENTS, BALANCED, COST, DIM, START
+from guerdon.problems import linear_regression
+from guerdon.requests import NoiseScaleRequest
+from guerdon.simulation import History, simulate
+from guerdon.trees import register
+
+ROUNDS = 30
+ONCE = 6  # the round of a single deviation
+LARGEST = 128
+
+
+@register
+@dataclass(frozen=True)
+class Once(Agent):
+    """Cooperates except in one round, in which it uses `share` times the request."""
+
+    round: int
+    share: float
+
+    def choose(self, view: View, key: Array) -> Array:
+        """Return the request, or its share of it in that round."""
+        del key
+        share = jnp.where(view.round == self.round, self.share, 1.0)
+        return jnp.asarray(jnp.round(share * view.request), jnp.int32)
+
+
+def play(agent: Agent, repetitions: int, seed: int) -> History:
+    """Train with one agent of this kind and nine that cooperate."""
+    agents = [agent, *[Cooperative()] * (AGENTS - 1)]
+    requests = NoiseScaleRequest(COST, LARGEST // 2)
+    return simulate(linear_regression(DIM, START, LARGEST), agents, BALANCED, requests, ROUNDS, repetitions, seed)
+
+
+def incentive_claims(repetitions: int, seed: int) -> list[Claim]:
+    """Claim that in a single round of an adaptive training half and double the work both lose."""
+    honest = play(Once(ONCE, 1.0), repetitions, seed)
+    claims: list[Claim] = []
+    for words, share in (("half", 0.5), ("double", 2.0)):
+        other = play(Once(ONCE, share), repetitions, seed)
+        lost = honest.utilities["reward"][:, ONCE, 0] - other.utilities["reward"][:, ONCE, 0]
+        claims.append(exceeds("planner", f"adaptive request: {words} the work in one round loses, in that round", lost))
+    return claims
