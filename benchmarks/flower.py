@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from rich.table import Table
 from tests.flower.grids import MemoryGrid, Node
 
-from guerdon import AffineCost, OutputAgreement, FixedRequest
+from guerdon import AffineCost, FixedRequest, OutputAgreement
 from guerdon.flower import Rewarded, paid_work
 from guerdon.ledger import Ledger
 from guerdon.ledger.submissions import read_public_key

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from guerdon import AffineCost, BalancedVariance, FlatPay, OutputAgreement
+from guerdon import AffineCost, FlatPay, OutputAgreement
 from guerdon.agents import Fixed, Portion, Reporting, shrink
+from guerdon.agreement import TrueVariance
 from guerdon.certificate import Certificate, certify, standard_deviations
 from guerdon.problems import linear_regression
 from guerdon.problems.linear_regression import optimal_step
 from guerdon.quantiles import student_quantile
-from guerdon.simulation import TrueVariance
 
 COST = AffineCost(1, 1)
 PROBLEM = linear_regression(dim=100, max_batch=16)
@@ -68,18 +68,6 @@ def test_flat_pay_deters_nothing_but_working_more() -> None:
     found = verdicts(certify(PROBLEM, FlatPay(COST), 8, STEP, repetitions=20, rounds=10))
     assert found["use 1"] == found["use 7"] == found["send zeros"] == "does not deter"
     assert found["use 16"] == found["use 9"] == "deters"
-
-
-@pytest.mark.slow
-def test_history_lets_half_the_work_pay_while_the_variance_falls() -> None:
-    """Why the balanced rule has no history by default: in the first ten rounds decay 0.9 pays shirkers."""
-    half = {"half": Reporting(Portion(0.5))}
-    gains = {
-        decay: certify(PROBLEM, OutputAgreement(COST, BalancedVariance(decay)), 8, STEP, half, rounds=10).findings[0]
-        for decay in (None, 0.9)
-    }
-    assert gains[0.9].verdict == "does not deter"
-    assert gains[None].verdict == "deters"
 
 
 @pytest.mark.slow

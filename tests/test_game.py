@@ -231,7 +231,7 @@ def test_best_responses_under_jit_and_vmap(rule: Rule) -> None:
         ({"num_agents": 0}, "`num_agents` must be a positive integer, got 0"),
         ({"request": -1}, "`request` must be a positive integer, got -1"),
         ({"max_batch": 4}, r"`request` must be at most `max_batch` \(4\), got 8"),
-        ({"rule": "guess"}, "`rule` must be one of 'known', 'estimated', 'balanced', got 'guess'"),
+        ({"rule": "guess"}, "`rule` must be one of 'known', 'estimated', 'balanced', 'information', got 'guess'"),
         ({"crowd": "all"}, "`crowd` must be one of 'present', 'enrolled', got 'all'"),
         ({"dimension": 0}, "`dimension` must be a finite number of at least 1, got 0"),
         ({"tolerance": -1}, "`tolerance` must be a finite number of at least 0, got -1"),

@@ -123,7 +123,8 @@ def test_payments_can_be_recomputed_from_what_they_show() -> None:
         assert (payments.reward[~paid] == 0).all()
         assert all(np.isnan(part[~paid]).all() for part in payments[1:4])
         assert np.isfinite(np.stack(payments[:4])[:, paid]).all()
-        assert all(("at distance" in why) == here for why, here in zip(explain(payments, COST, nu), paid, strict=True))
+        reasons = explain(InformationPay(COST), payments, nu)
+        assert all(("its report told" in why) == here for why, here in zip(reasons, paid, strict=True))
 
 
 def statuses(present: int, doubted: tuple[int, ...] = (), nan: int | None = None, doubt: float = 20.0) -> list[Status]:

@@ -12,6 +12,7 @@ from guerdon import (
     BalancedVariance,
     EstimatedVariance,
     FlatPay,
+    InformationPay,
     KnownVariance,
     OutputAgreement,
     Payments,
@@ -20,16 +21,15 @@ from guerdon import (
     explain,
     gather,
 )
-from guerdon.mechanisms import Crowd, History, Mechanism, VarianceRule
+from guerdon.agreement import Crowd, VarianceRule
+from guerdon.mechanisms import Mechanism
 from tests.support import paper_oracle as oracle
 from tests.support.libraries import Library, without_jax
 
 COST = AffineCost(1, 1)
 
 
-def pay(
-    mechanism: Mechanism, gradients: Any, mask: Any, request: int = 8, state: Any = None
-) -> tuple[Payments, History]:
+def pay(mechanism: Mechanism, gradients: Any, mask: Any, request: int = 8, state: Any = None) -> tuple[Payments, Any]:
     state = mechanism.init(len(mask)) if state is None else state
     return mechanism.pay(state, gather(gradients, mask), mask, request)
 
@@ -46,7 +46,6 @@ VARIANCES: dict[str, tuple[VarianceRule, Any]] = {
     "known": (KnownVariance(3.0), 3.0),
     "estimated": (EstimatedVariance(), "estimated"),
     "balanced": (BalancedVariance(), "shared"),
-    "balanced with history": (BalancedVariance(0.6), "balanced"),
 }
 
 
@@ -102,11 +101,10 @@ def test_every_reward_follows_from_what_is_recorded_with_it() -> None:
 
 def test_nobody_takes_part() -> None:
     for mechanism in (FlatPay(COST), *(OutputAgreement(COST, rule) for rule, _ in VARIANCES.values())):
-        payments, state = pay(mechanism, normal(3), [False] * 3)
+        payments, _ = pay(mechanism, normal(3), [False] * 3)
         assert statuses(payments) == ["declined"] * 3
         assert payments.reward.tolist() == [0.0] * 3
         assert np.isnan(payments.distance).all()
-        assert [part.tolist() for part in state] == [[0.0] * 3] * 2
 
 
 def test_one_participant_is_alone_and_paid_nothing() -> None:
@@ -126,18 +124,6 @@ def test_two_participants_can_be_paid_only_where_the_variance_is_known() -> None
         payments, _ = pay(OutputAgreement(COST, rule), normal(3), mask)
         assert statuses(payments) == ["too-few", "declined", "too-few"]
         assert payments.reward.tolist() == [0.0] * 3
-    remembering = OutputAgreement(COST, BalancedVariance(0.9))
-    _, state = pay(remembering, normal(3), [True] * 3)
-    later, _ = pay(remembering, normal(3), mask, state=state)
-    assert statuses(later) == ["too-few", "declined", "too-few"]  # history does not help: this round's level is unknown
-
-
-def test_two_participants_still_teach_the_absent_agent_s_history() -> None:
-    gradients = normal(3)
-    _, state = pay(OutputAgreement(COST, BalancedVariance(0.9)), gradients, [True, False, True])
-    # For agent 1 both others are there; for each of them only one other is.
-    assert state.freedom.tolist() == [0.0, 1.0, 0.0]
-    np.testing.assert_allclose(state.squares[1], 8 * oracle.squares(gradients, [0, 2]))
 
 
 def test_identical_gradients() -> None:
@@ -145,16 +131,10 @@ def test_identical_gradients() -> None:
     everybody = [True] * 4
     known, _ = pay(OutputAgreement(COST, KnownVariance(4.0)), same, everybody)
     np.testing.assert_allclose(known.reward, 9 + 8 * 4 / 3)  # distance 0: the most that this rule ever pays
-    for rule in (EstimatedVariance(), BalancedVariance(), BalancedVariance(0.9)):
-        payments, state = pay(OutputAgreement(COST, rule), same, everybody)
+    for rule in (EstimatedVariance(), BalancedVariance()):
+        payments, _ = pay(OutputAgreement(COST, rule), same, everybody)
         assert statuses(payments) == ["no-variance"] * 4
         assert payments.reward.tolist() == [0.0] * 4
-        again, _ = pay(OutputAgreement(COST, rule), same, everybody, state=state)
-        assert statuses(again) == ["no-variance"] * 4  # a history of nothing but zeros is none
-    remembering = OutputAgreement(COST, BalancedVariance(0.9))
-    _, history = pay(remembering, normal(4), everybody)
-    balanced, _ = pay(remembering, same, everybody, state=history)
-    np.testing.assert_allclose(balanced.reward, 9.0)  # nobody is further out than anybody else
 
 
 def test_an_agent_far_out_among_identical_others_gets_a_finite_number() -> None:
@@ -165,21 +145,14 @@ def test_an_agent_far_out_among_identical_others_gets_a_finite_number() -> None:
     assert -1e9 < payments.reward[2] < -1e5
 
 
-@pytest.mark.parametrize("rule", [BalancedVariance(), BalancedVariance(0.9)])
-def test_without_history_the_balanced_rule_shares_a_fixed_sum(rule: BalancedVariance) -> None:
+def test_the_balanced_rule_shares_a_fixed_sum() -> None:
     for agents in (3, 5, 10):
         gradients = normal(agents)
-        payments, _ = pay(OutputAgreement(COST, rule), gradients, [True] * agents)
+        payments, _ = pay(OutputAgreement(COST), gradients, [True] * agents)
         dev = gather(gradients, [True] * agents).deviation
         closed = 9 + 8 * agents / (agents - 2) * (1 - agents * dev / dev.sum())
         np.testing.assert_allclose(payments.reward, closed, rtol=1e-12)
         np.testing.assert_allclose(payments.reward.sum(), 9 * agents, rtol=1e-12)
-
-
-def test_the_balanced_rule_needs_no_history() -> None:
-    mechanism = OutputAgreement(COST)
-    _, state = pay(mechanism, normal(5), [True] * 5)
-    np.testing.assert_array_equal(state, mechanism.init(5))
 
 
 def test_garbage_cannot_drag_the_others_down_under_the_balanced_rule() -> None:
@@ -188,57 +161,6 @@ def test_garbage_cannot_drag_the_others_down_under_the_balanced_rule() -> None:
     payments, _ = pay(OutputAgreement(COST), gradients, [True] * 6)
     np.testing.assert_allclose(payments.reward[:5], 9 + 8 * 6 / 5, rtol=1e-3)
     np.testing.assert_allclose(payments.reward[5], 9 - 8 * 6, rtol=1e-3)
-
-
-def test_later_rounds_use_the_past_without_the_agent_himself() -> None:
-    first, second = normal(4, seed=1), normal(4, seed=2)
-    mechanism = OutputAgreement(COST, BalancedVariance(0.5))
-    _, state = pay(mechanism, first, [True] * 4, request=5)
-    payments, state = pay(mechanism, second, [True] * 4, request=7, state=state)
-    everybody = np.ones(4, dtype=bool)
-    for k in range(4):
-        past = 5 * oracle.squares(first, oracle.others_of(k, everybody)) / 2
-        np.testing.assert_allclose(payments.variance[k], past, rtol=1e-12)
-        pooled = 0.5 * 2 * past + 7 * oracle.squares(second, oracle.others_of(k, everybody))
-        np.testing.assert_allclose(state.squares[k] / state.freedom[k], pooled / (0.5 * 2 + 2), rtol=1e-12)
-
-
-def test_an_agent_absent_for_many_rounds_comes_back_to_a_fresh_history() -> None:
-    mechanism = OutputAgreement(COST, BalancedVariance(0.5))
-    state = mechanism.init(4)
-    absent = np.array([True, True, True, False])
-    for seed in range(60):
-        _, state = pay(mechanism, normal(4, seed=seed), absent, state=state)
-    recent = 8 * oracle.squares(normal(4, seed=59), [0, 1, 2]) / 2
-    payments, _ = pay(mechanism, normal(4, seed=60), [True] * 4, state=state)
-    assert statuses(payments) == ["paid"] * 4
-    assert payments.variance[3] == pytest.approx(recent, rel=0.6)  # mostly the last rounds, however long ago he left
-
-
-def test_rounding_is_not_remembered() -> None:
-    """Where the others agree exactly, what is left of their squares is rounding, and k's own doing."""
-    mechanism = OutputAgreement(COST, BalancedVariance(0.9))
-    _, state = pay(mechanism, np.array([[0.0], [0.0], [0.0], [1.0]]), [True] * 4)
-    assert state.squares[3] == state.freedom[3] == 0
-    payments, _ = pay(mechanism, np.array([[0.0], [0.0], [1.0], [0.0]]), [True] * 4, state=state)
-    assert abs(payments.reward[3]) < 30
-
-
-def test_a_decay_of_one_forgets_nothing() -> None:
-    mechanism = OutputAgreement(COST, BalancedVariance(1.0))
-    state = mechanism.init(4)
-    for seed in range(3):
-        _, state = pay(mechanism, normal(4, seed=seed), [True] * 4, state=state)
-    assert state.freedom.tolist() == [6.0] * 4
-
-
-def test_rounds_without_participants_make_nothing_forgotten() -> None:
-    mechanism = OutputAgreement(COST, BalancedVariance(0.1))
-    _, state = pay(mechanism, normal(4), [True] * 4)
-    before = [part.copy() for part in state]
-    for _ in range(500):  # 0.1^500 is 0 in floating point
-        _, state = pay(mechanism, normal(4), [False] * 4, state=state)
-    np.testing.assert_array_equal(state, before)
 
 
 def test_absence_costs_the_present_under_the_literal_rule_only() -> None:
@@ -267,8 +189,6 @@ def test_flat_pay_pays_for_anything() -> None:
     [
         (lambda: KnownVariance(0.0), "`variance` must be a finite number above 0, got 0.0"),
         (lambda: KnownVariance(np.inf), "`variance` must be a finite number above 0, got inf"),
-        (lambda: BalancedVariance(-0.1), "`decay` must be a finite number of at least 0, got -0.1"),
-        (lambda: BalancedVariance(1.5), "`decay` must be at most 1, got 1.5"),
         (lambda: OutputAgreement(COST, crowd="all"), "`crowd` must be one of 'present', 'enrolled', got 'all'"),  # pyright: ignore[reportArgumentType]
     ],
 )
@@ -288,19 +208,20 @@ def test_explanations_are_in_plain_words() -> None:
     gradients = np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 1.5], [0, 0], [np.nan, 0]])
     mask = np.array([True, True, True, False, True])
     payments, _ = pay(OutputAgreement(COST, KnownVariance(16.0)), gradients, mask)
-    assert explain(payments, COST, 8) == [
+    assert explain(OutputAgreement(COST), payments, 8) == [
         "9 for the 8 samples asked for, plus 0.75: at distance 2.812, closer to the others than the 3 of honest work",
         "9 for the 8 samples asked for, plus 0.75: at distance 2.812, closer to the others than the 3 of honest work",
         "9 for the 8 samples asked for, plus 3: at distance 2.25, closer to the others than the 3 of honest work",
-        "nothing: he did not take part",
-        "nothing: what he sent cannot be computed with (NaN, infinity, too large or malformed); he counts as absent",
+        "nothing: it did not take part",
+        "nothing: what it sent cannot be computed with (NaN, infinity, too large or malformed); it counts as absent",
     ]
     flat, _ = pay(FlatPay(COST), gradients, mask)
-    assert explain(flat, COST, 8)[0] == "9 for the 8 samples asked for, whatever was sent"
+    assert explain(FlatPay(COST), flat, 8)[0] == "9 for the 8 samples asked for, whatever was sent"
 
 
 def test_every_status_has_a_label_and_a_reason() -> None:
     assert [status.label for status in Status] == ["paid", "declined", "alone", "too-few", "no-variance", "invalid"]
     nothing = np.full(len(Status), np.nan)
     payments = Payments(np.zeros(len(Status)), nothing, nothing, nothing, np.arange(len(Status)))
-    assert all(explain(payments, COST, 8))
+    for rule in (OutputAgreement(COST), InformationPay(COST), FlatPay(COST)):
+        assert all(explain(rule, payments, 8))

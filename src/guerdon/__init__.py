@@ -1,21 +1,13 @@
 """Guerdon: pay participants of federated learning for work that nobody can see."""
 
+from guerdon.agreement import BalancedVariance, EstimatedVariance, KnownVariance, OutputAgreement
+from guerdon.controls import FlatPay, GenieAided
 from guerdon.costs import AffineCost, Cost, ExpressionCost, FunctionCost, PowerCost, check_cost
 from guerdon.evidence import Evidence, gather
 from guerdon.explanations import explain
 from guerdon.game import MinibatchGame
 from guerdon.information import InformationPay
-from guerdon.mechanisms import (
-    BalancedVariance,
-    EstimatedVariance,
-    FlatPay,
-    GenieAided,
-    KnownVariance,
-    Mechanism,
-    OutputAgreement,
-    Payments,
-    Status,
-)
+from guerdon.mechanisms import Mechanism, Payments, Status
 from guerdon.noise_scale import estimate_noise
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Outcome, Requests, ScheduledRequest
 from guerdon.server import Server

@@ -39,14 +39,15 @@ class AgentRows(Sequence[StackedRows]):
 
     def __init__(self, rows: Sequence[Sequence[np.ndarray] | None]) -> None:
         self.agents = len(rows)
-        self.seats = np.array([seat for seat, row in enumerate(rows) if row is not None], dtype=np.int64)
-        self._rows = [row for row in rows if row is not None]
+        self.seats = np.flatnonzero([row is not None for row in rows])
+        self._rows: list[Sequence[np.ndarray]] = [row for row in rows if row is not None]
 
     def __len__(self) -> int:
-        return len(next(iter(self._rows), ()))
+        return len(self._rows[0]) if self._rows else 0
 
     def __getitem__(self, index: Any) -> Any:
-        return StackedRows([row[index] for row in self._rows])
+        layers: list[Any] = [row[index] for row in self._rows]
+        return StackedRows(layers)
 
     def seated(self, values: np.ndarray) -> np.ndarray:
         """Return the values of the reports as values of all agents: zero for those without."""

@@ -30,8 +30,10 @@ from guerdon.agents import (
     zero,
 )
 from guerdon.arrays import check_number, check_positive_integer
+from guerdon.broadcasts import Dither
 from guerdon.costs import Cost
 from guerdon.mechanisms import Mechanism
+from guerdon.predictions import Prediction
 from guerdon.problems import Problem
 from guerdon.quantiles import student_quantile
 from guerdon.requests import FixedRequest
@@ -40,7 +42,7 @@ from guerdon.simulation import simulate
 Verdict = Literal["deters", "does not deter", "undecided"]
 
 
-class Finding(NamedTuple):
+class DeviationFinding(NamedTuple):
     """What a deviation gains per round, with its confidence interval, and the verdict."""
 
     deviation: str
@@ -56,7 +58,7 @@ class Finding(NamedTuple):
 class Certificate:
     """The finding on every deviation, and the settings of the check."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[DeviationFinding, ...]
     honest_utility: float
     honest_error: float
     confidence: float
@@ -85,6 +87,8 @@ def certify(
     tolerance: float | None = None,
     cost: Cost | None = None,
     others: Agent | None = None,
+    prediction: Prediction | None = None,
+    dither: Dither | None = None,
     progress: bool = False,
     announce: Callable[[str], None] | None = None,
 ) -> Certificate:
@@ -99,7 +103,7 @@ def certify(
     check_number("confidence", confidence, minimum=0, inclusive=False)
     if repetitions < 2 or confidence >= 1:
         raise ValueError(f"`repetitions` must be at least 2 and `confidence` below 1, got {repetitions}, {confidence}")
-    cost = cost or mechanism.cost  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType]
+    cost = cost or mechanism.cost
     slack = 0.02 * float(cost(request)) if tolerance is None else tolerance
     tried = dict(standard_deviations(request, problem.max_batch) if deviations is None else deviations)
 
@@ -116,6 +120,8 @@ def certify(
             repetitions,
             seed,
             costs=cost,
+            prediction=prediction,
+            dither=dither,
             progress=progress,
         )
         return np.mean(history.utilities["reward"][:, :, 0], axis=1, dtype=np.float64)
@@ -144,7 +150,7 @@ def standard_deviations(request: int, max_batch: int) -> dict[str, Agent]:
     }
 
 
-def _judge(name: str, gains: Any, quantile: float, tolerance: float) -> Finding:
+def _judge(name: str, gains: Any, quantile: float, tolerance: float) -> DeviationFinding:
     count = len(gains)
     gain, spread = float(np.mean(gains)), float(np.std(gains, ddof=1))
     error = spread / math.sqrt(count)
@@ -152,4 +158,4 @@ def _judge(name: str, gains: Any, quantile: float, tolerance: float) -> Finding:
     verdict: Verdict = "deters" if high <= tolerance else "does not deter" if low > tolerance else "undecided"
     distance = abs(gain - tolerance)
     needed = math.ceil((quantile * spread / distance) ** 2) if distance > 0 else 10**12
-    return Finding(name, gain, error, low, high, verdict, needed)
+    return DeviationFinding(name, gain, error, low, high, verdict, needed)

@@ -5,9 +5,8 @@ import sys
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -15,17 +14,11 @@ from rich.markup import escape
 import guerdon
 from guerdon import cli_audit, cli_dashboard, cli_flower, cli_ledger
 from guerdon.costs import ExpressionCost, check_cost
-from guerdon.evidence import gather
 from guerdon.explanations import explain
-from guerdon.files import read_gradients
-from guerdon.game import MinibatchGame
-from guerdon.mechanisms import (
-    BalancedVariance,
-    EstimatedVariance,
-    KnownVariance,
-    OutputAgreement,
-    VarianceRule,
-)
+from guerdon.files import read_array, read_gradients
+from guerdon.game import RULES, MinibatchGame, Rule
+from guerdon.rules import choices, choose, choose_payable
+from guerdon.server import pay_once
 from guerdon.terminal import (
     certificate_report,
     equilibrium_report,
@@ -60,24 +53,6 @@ app.command(
 )(cli_audit.audit)
 
 
-class RuleName(StrEnum):
-    """The variance rules by the names they have on the command line."""
-
-    known = "known"
-    estimated = "estimated"
-    balanced = "balanced"
-
-
-class AnyRule(StrEnum):
-    """Those, and the controls that only a simulation can have."""
-
-    known = "known"
-    estimated = "estimated"
-    balanced = "balanced"
-    flat = "flat"
-    genie = "genie"
-
-
 class ProblemName(StrEnum):
     """The problems that need no file of one's own."""
 
@@ -85,6 +60,13 @@ class ProblemName(StrEnum):
     heart = "heart"
 
 
+RuleOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help=f"The payment rule: {', '.join(choices())}; known:4.0 gives the variance of a single-sample gradient.",
+    ),
+]
 CostOption = Annotated[
     str,
     typer.Option(metavar="EXPRESSION", help="Cost of a batch of s samples: numbers, s, + - * / ** and parentheses."),
@@ -127,17 +109,18 @@ def equilibrium(
     cost: CostOption = "1 + s",
     max_batch: Annotated[int | None, typer.Option(help="Largest possible batch size (default: 4 × request).")] = None,
     rule: Annotated[
-        RuleName, typer.Option(help="Where the variance comes from; all but known in the limit of many dimensions.")
-    ] = RuleName.known,
+        str,
+        typer.Option(metavar="|".join(RULES), help="The payment rule; all but known in many dimensions."),
+    ] = "known",
     others: Annotated[int | None, typer.Option(help="Batch size of all others (default: the request).")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: .svg, .png or .pdf.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what each batch size earns an agent, his best response, and the equilibria."""
+    """Show what each batch size earns an agent, its best response, and the equilibria."""
     _check_limit("--agents", agents, MOST_AGENTS)
     max_batch = 4 * request if max_batch is None else max_batch
     _check_limit("--max-batch", max_batch, LARGEST_BATCH)
-    game = MinibatchGame(agents, request, ExpressionCost(cost), max_batch, rule=rule.value)
+    game = MinibatchGame(agents, request, ExpressionCost(cost), max_batch, rule=cast("Rule", rule))
     others = request if others is None else others
     report = equilibrium_report(game, others, cost)
     if plot is not None:
@@ -148,7 +131,10 @@ def equilibrium(
         print_equilibrium(report, plot)
 
 
-@app.command(epilog='Example: [bold]guerdon pay gradients.npy --request 8 --cost "1 + s" --variance known:4.0[/]')
+@app.command(
+    epilog='Examples: [bold]guerdon pay gradients.npy --request 8 --cost "1 + s"[/], '
+    "[bold]guerdon pay gradients.npy --request 8 --rule information --prediction last.npy[/]"
+)
 def pay(
     file: Annotated[
         Path,
@@ -156,44 +142,45 @@ def pay(
     ],
     request: Annotated[int, typer.Option(help="Batch size that was asked for.")],
     cost: CostOption = "1 + s",
-    variance: Annotated[
-        str,
-        typer.Option(
-            metavar="known:σ²|estimated|balanced",
-            help="Variance of a single-sample gradient: a number you know, the paper's estimate (which underpays), or "
-            "the balanced rule.",
-        ),
-    ] = "balanced",
+    rule: RuleOption = "balanced",
+    prediction: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Public prediction of the gradient, one array (default: zeros)."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compute what each agent is paid for one round's gradients, and why."""
     _check_limit("--request", request, LARGEST_CHECKED)
     expression = ExpressionCost(cost)
-    mechanism = OutputAgreement(expression, _parse_variance(variance))
+    mechanism = choose_payable(rule, expression)
     check_cost(expression, min(max(4 * request, 1), LARGEST_CHECKED))
     names, gradients = read_gradients(file)
-    everybody = [True] * len(names)
-    with np.errstate(over="ignore", invalid="ignore"):
-        payments, _ = mechanism.pay(mechanism.init(len(names)), gather(gradients, everybody), everybody, request)
+    payments, notes = pay_once(mechanism, request, gradients, None if prediction is None else read_array(prediction))
     if not all(math.isfinite(reward) for reward in payments.reward):
-        raise ValueError("the rewards are too large for a number; check `--cost` and `--variance`")
-    rows = payment_rows(names, payments, explain(payments, expression, request))
+        raise ValueError("the rewards are too large for a number; check `--cost` and `--rule`")
+    reasons = explain(mechanism, payments, request)
+    rows = payment_rows(
+        names, payments, [why + (f"; {note}" if note else "") for why, note in zip(reasons, notes, strict=True)]
+    )
     if as_json:
-        print_json({"request": request, "cost": cost, "variance": variance, "agents": rows})
+        print_json({"request": request, "cost": cost, "rule": rule, "agents": rows})
     else:
-        print_payments(rows, f"{file.name}: request {request}, h(s) = {cost}, variance {variance}")
+        print_payments(rows, f"{file.name}: request {request}, h(s) = {cost}, {mechanism.words()}")
 
 
 @app.command(epilog='Example: [bold]guerdon certify --rule known --request 8 --cost "1 + s"[/]')
 def certify(
     problem: Annotated[ProblemName, typer.Option(help="What is being learned.")] = ProblemName.linear,
-    rule: Annotated[AnyRule, typer.Option(help="The payment rule to examine.")] = AnyRule.balanced,
+    rule: RuleOption = "balanced",
     agents: Annotated[int, typer.Option(help="Number of agents.")] = 10,
     request: Annotated[int, typer.Option(help="Batch size that the server asks for.")] = 8,
     cost: CostOption = "1 + s",
     rounds: Annotated[int, typer.Option(help="Rounds in each repetition.")] = 30,
     repetitions: Annotated[int, typer.Option(help="Independent repetitions.")] = 250,
     confidence: Annotated[float, typer.Option(help="Of all intervals together.")] = 0.95,
+    dither: Annotated[
+        float | None, typer.Option(help="Take gradients this far from the model, to either side in turn.")
+    ] = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -205,12 +192,14 @@ def certify(
     if not 1 <= request <= LARGEST_BATCH or agents < 2:
         raise ValueError(f"`--request` must be at least 1 and `--agents` at least 2, got {request} and {agents}")
     step: float | str = "optimal" if problem is ProblemName.linear else 0.1
-    server = {"request": request, "step": step, "cost": cost, "rules": [rule.value]}
+    server: dict[str, Any] = {"request": request, "step": step, "cost": cost, "rules": [rule]}
+    if dither is not None:
+        server["dither"] = dither
     settings: dict[str, Any] = {"kind": problem.value, "max_batch": max(2 * request, 16)}
     config = parse_config({"problem": settings, "server": server, "agents": [{"kind": "cooperative", "count": agents}]})
     certificate = run_certificate(
         config.problem,
-        config.mechanisms[rule.value],
+        config.mechanisms[rule],
         request,
         float(config.requests.step),  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
         num_agents=agents,
@@ -218,13 +207,14 @@ def certify(
         repetitions=repetitions,
         seed=seed,
         confidence=confidence,
+        dither=config.dither,
         progress=sys.stderr.isatty(),
     )
     if as_json:
         print_json(certificate_report(certificate))
     else:
         print_certificate(
-            certificate, f"{rule.value} rule, {config.label}: {agents} agents, request {request}, h(s) = {cost}"
+            certificate, f"{rule} rule, {config.label}: {agents} agents, request {request}, h(s) = {cost}"
         )
 
 
@@ -286,6 +276,8 @@ def simulate(
         read.repetitions,
         read.seed,
         costs=read.costs,
+        prediction=read.prediction,
+        dither=read.dither,
         stop=read.stop,
         progress=sys.stderr.isatty(),
     )
@@ -315,6 +307,7 @@ def plan(
     agents: Annotated[int, typer.Option(help="Number of agents.")] = 10,
     cost: CostOption = "1 + s",
     max_batch: Annotated[int, typer.Option(help="The most that may be asked for.")] = 64,
+    rule: RuleOption = "flat",
     repetitions: Annotated[int, typer.Option(help="Trainings that each forecast rests on.")] = 200,
     seed: SeedOption = 0,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: .svg, .png or .pdf.")] = None,
@@ -336,6 +329,7 @@ def plan(
             agents,
             fit,
             max_batch=max_batch,
+            mechanism=choose(rule, ExpressionCost(cost)),
             repetitions=repetitions,
             seed=seed,
             announce=lambda name: status.update(f"forecasting {name}"),
@@ -362,22 +356,6 @@ def _need_sim(command: str) -> None:
             raise ModuleNotFoundError(
                 f"`guerdon {command}` needs {package}; install it with: pip install 'guerdon[sim]'"
             )
-
-
-def _parse_variance(text: str) -> VarianceRule:
-    """Return the rule that `text` names: known:4.0, estimated or balanced."""
-    name, _, value = text.partition(":")
-    complaint = f"`--variance` must be known:NUMBER, estimated or balanced, got {text!r}"
-    if name == RuleName.known:
-        try:
-            return KnownVariance(float(value))
-        except ValueError:
-            raise ValueError(f"{complaint}; NUMBER must be finite and above 0") from None
-    if text == RuleName.estimated:
-        return EstimatedVariance()
-    if text == RuleName.balanced:
-        return BalancedVariance()
-    raise ValueError(complaint)
 
 
 def _draw(game: MinibatchGame, others: int, cost: str, path: Path) -> None:

@@ -5,19 +5,22 @@
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from guerdon import agents as players
 from guerdon.agents import Agent
 from guerdon.arrays import check_choice
+from guerdon.broadcasts import Dither
 from guerdon.costs import Cost, ExpressionCost, check_cost
-from guerdon.mechanisms import BalancedVariance, EstimatedVariance, FlatPay, GenieAided, Mechanism, OutputAgreement
+from guerdon.mechanisms import Mechanism
+from guerdon.predictions import Extrapolation, Prediction, RunningMean, ZeroPrediction
 from guerdon.problems import Problem, linear_regression, logistic_regression
 from guerdon.problems.linear_regression import optimal_step
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
-from guerdon.simulation import Stop, TrueVariance
+from guerdon.rules import choices, choose
+from guerdon.simulation import Stop
 
 EXAMPLE = """\
 # An experiment for `guerdon simulate`. Lines that begin with # may be left out; what they show is the default.
@@ -33,8 +36,10 @@ request = 8                # samples asked for each round; or a list, one entry 
                            # request and step by itself; or { budget = 1000.0 }, the same and spends at most so much
 # step = "optimal"         # a number, a list like `request`, or "optimal" (linear with one request only)
 # cost = "1 + s"           # what s samples cost: numbers, s, + - * / ** and parentheses
-rules = ["known", "balanced"]  # known, estimated, balanced, flat, genie; the first pays the agents, all are computed
-# crowd = "present"        # or "enrolled", the paper's literal K/(K - 1)
+rules = ["information", "balanced"]  # also known, estimated, flat, genie; the first pays the agents, all are computed
+# crowd = "present"        # of known, estimated and balanced; or "enrolled", the paper's literal K/(K - 1)
+# prediction = "running-mean"  # of information pay: the server's public one; or "extrapolation", "zero"
+# dither = 1.0             # take gradients so far from the model, to either side in turn; a step every two rounds
 # stop = { metric = "error", at_most = 1.0 }   # or at_least; after that nothing is done or paid
 
 [[agents]]                 # as many of these tables as there are sorts of agents
@@ -64,6 +69,8 @@ class Config:
     mechanisms: dict[str, Mechanism]
     requests: Requests
     costs: tuple[Cost, ...]
+    prediction: Prediction | None
+    dither: Dither | None
     stop: Stop | None
     rounds: int
     repetitions: int
@@ -130,9 +137,11 @@ def parse_config(content: dict[str, Any]) -> Config:
     cost = _cost(sections["server"], "1 + s", problem.max_batch)
     names, agents, costs = _agents(groups, cost, problem.max_batch)
     mechanisms, requests, stop = _server(sections["server"], cost, problem, len(agents))
+    prediction, dither = _broadcast(sections["server"], cost)
     for section in sections.values():
         section.finish()
-    return Config(problem, names, agents, mechanisms, requests, costs, stop, rounds, repetitions, seed, label)
+    terms = prediction, dither, stop, rounds, repetitions, seed, label
+    return Config(problem, names, agents, mechanisms, requests, costs, *terms)
 
 
 def _problem(table: Table) -> tuple[Problem, str]:
@@ -154,30 +163,41 @@ def _cost(table: Table, default: str, max_batch: int) -> Cost:
     return cost
 
 
-RULES: dict[str, Callable[[Cost, Any], Mechanism]] = {
-    "known": lambda cost, crowd: OutputAgreement(cost, TrueVariance(), crowd),
-    "estimated": lambda cost, crowd: OutputAgreement(cost, EstimatedVariance(), crowd),
-    "balanced": lambda cost, crowd: OutputAgreement(cost, BalancedVariance(), crowd),
-    "flat": lambda cost, _: FlatPay(cost),
-    "genie": lambda cost, _: GenieAided(cost, TrueVariance()),
+PREDICTIONS: dict[str, Callable[[], Prediction]] = {
+    "running-mean": RunningMean,
+    "extrapolation": Extrapolation,
+    "zero": ZeroPrediction,
 }
+
+
+def _rules(table: Table, cost: Cost) -> dict[str, Mechanism]:
+    names = table.get("rules", list, ["balanced"])
+    crowd = table.choice("crowd", ("present", "enrolled"), "present")
+    for name in names or [None]:
+        check_choice("server.rules", str(name).partition(":")[0], tuple(choices()))
+    rules = {name: choose(name, cost) for name in names}
+    return {name: replace(rule, crowd=crowd) if hasattr(rule, "crowd") else rule for name, rule in rules.items()}  # pyright: ignore[reportArgumentType]
 
 
 def _server(
     table: Table, cost: Cost, problem: Problem, num_agents: int
 ) -> tuple[dict[str, Mechanism], Requests, Stop | None]:
-    names = table.get("rules", list, ["balanced"])
-    crowd = table.choice("crowd", ("present", "enrolled"), "present")
-    for name in names or [None]:
-        check_choice("server.rules", name, tuple(RULES))
-    stop = None
+    rules, stop = _rules(table, cost), None
     if "stop" in table.values:
         rule = Table("server.stop", table.get("stop", dict))
         bounds = {key: float(rule.get(key, float)) for key in ("at_most", "at_least") if key in rule.values}
         rule.known |= {"at_most", "at_least"}
         stop = Stop(rule.get("metric", str), **bounds)
         rule.finish()
-    return {name: RULES[name](cost, crowd) for name in names}, _requests(table, cost, problem, num_agents), stop
+    return rules, _requests(table, cost, problem, num_agents), stop
+
+
+def _broadcast(table: Table, cost: Cost) -> tuple[Prediction | None, Dither | None]:
+    """Return what the server predicts, and how far from the model it asks for gradients."""
+    table.known |= {"prediction", "dither"}
+    prediction = PREDICTIONS[table.choice("prediction", PREDICTIONS)]() if "prediction" in table.values else None
+    dither = Dither(float(table.get("dither", float)), cost) if "dither" in table.values else None
+    return prediction, dither
 
 
 def _requests(table: Table, cost: Cost, problem: Problem, num_agents: int) -> Requests:

@@ -58,6 +58,11 @@ class AffineCost:
         """Return h'(batch_size)."""
         return _where_working(lambda s: self.per_sample + 0 * s, batch_size)
 
+    @property
+    def formula(self) -> str:
+        """The cost as an expression in s."""
+        return f"{_number(self.fixed)} + {_number(self.per_sample)}*s"
+
 
 @dataclass(frozen=True)
 class PowerCost:
@@ -84,6 +89,11 @@ class PowerCost:
     def slope(self, batch_size: Array) -> Array:
         """Return h'(batch_size)."""
         return _where_working(lambda s: self.scale * self.exponent * s ** (self.exponent - 1), batch_size)
+
+    @property
+    def formula(self) -> str:
+        """The cost as an expression in s."""
+        return f"{_number(self.fixed)} + {_number(self.scale)}*s**{_number(self.exponent)}"
 
 
 @dataclass(frozen=True)
@@ -141,6 +151,21 @@ class ExpressionCost:
     def slope(self, batch_size: Array) -> Array:
         """Return h'(batch_size)."""
         return _where_working(lambda s: derivative(self._function, s), batch_size)
+
+    @property
+    def formula(self) -> str:
+        """The text."""
+        return self.text
+
+
+def formula_of(cost: Cost) -> str:
+    """Return a cost as an expression in s, which `ExpressionCost` reads; raise if it cannot be written down."""
+    if not hasattr(cost, "formula"):
+        raise ValueError(
+            f"`cost` must be one that can be written down (AffineCost, PowerCost, ExpressionCost), got "
+            f'{type(cost).__name__}; ExpressionCost("1 + s") takes any formula'
+        )
+    return cost.formula  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 
 def check_cost(cost: Cost, max_batch: int) -> None:
@@ -230,3 +255,8 @@ def _not_convex(h: Any, _: Any, s: int) -> str:
 
 def _slope_differs(h: Any, slope: Any, s: int) -> str:
     return f"`cost.slope` must be the slope of a convex h, but h({s}) = {h[s]:g} and h'({s}) = {slope[s]:g} at s = {s}"
+
+
+def _number(value: float) -> str:
+    """Return a number as text that gives exactly the same number back."""
+    return repr(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))

@@ -1,53 +1,38 @@
 """Why a payment is what it is, in plain words."""
 
-from typing import Literal
-
-from guerdon.costs import Cost
-from guerdon.mechanisms import Payments, Status
+from guerdon.mechanisms import Mechanism, Payments, Status
 
 
-def explain(
-    payments: Payments, cost: Cost, request: int, by: Literal["distance", "information"] = "distance"
-) -> list[str]:
-    """Return, for each agent, why he was paid what he was paid; `by` says what his rule looks at."""
-    asked = f"{cost(int(request)):.4g} for the {request} samples asked for"
-    told, reasons = (_told, _REASONS | _OF_INFORMATION) if by == "information" else (_lay, _REASONS)
+def explain(mechanism: Mechanism, payments: Payments, request: int) -> list[str]:
+    """Return, for each agent, why it was paid what it was paid."""
+    rows = zip(payments.reward, payments.distance, payments.expected_distance, payments.status, strict=True)
     return [
-        _explain_paid(asked, float(reward - cost(int(request))), told(float(distance), float(expected)))
-        if Status(int(status)) is Status.PAID
-        else f"nothing: {reasons[Status(int(status))]}"
-        for reward, distance, expected, _, status in zip(*payments, strict=True)
+        _explain(mechanism, request, float(reward), float(distance), float(expected), Status(int(status)))
+        for reward, distance, expected, status in rows
     ]
 
 
-def _explain_paid(asked: str, extra: float, why: str | None) -> str:
-    if why is None:
-        return f"{asked}, whatever was sent"
-    amount = f"plus {extra:.4g}" if extra >= 0 else f"less {-extra:.4g}"
-    return f"{asked}, {amount}: {why}"
-
-
-def _lay(distance: float, expected: float) -> str | None:
+def _explain(
+    mechanism: Mechanism, request: int, reward: float, distance: float, expected: float, status: Status
+) -> str:
+    if status is not Status.PAID:
+        return f"nothing: {(_REASONS | dict(mechanism.reasons()))[status]}"
+    fair = float(mechanism.cost(int(request)))
+    asked = f"{fair:.4g} for the {request} samples asked for"
     if distance != distance:  # NaN: the rule does not look at distances
-        return None
-    side = "closer to the others than" if distance <= expected else "further from the others than"
-    return f"at distance {distance:.4g}, {side} the {expected:.4g} of honest work"
+        return f"{asked}, whatever was sent" if reward == fair else f"{asked}, {_more(reward - fair)}"
+    why = mechanism.why(distance, expected)
+    return f"{asked}, {_more(reward - fair)}" + ("" if why is None else f": {why}")
 
 
-def _told(distance: float, expected: float) -> str:
-    more = expected - distance
-    side = "more" if more >= 0 else "less"
-    return f"his report told {abs(more):.4g} {side} about the gradient than the others' did"
+def _more(extra: float) -> str:
+    return f"plus {extra:.4g}" if extra >= 0 else f"less {-extra:.4g}"
 
 
 _REASONS = {
-    Status.DECLINED: "he did not take part",
-    Status.ALONE: "nobody else took part, so there is nothing to compare him with",
+    Status.DECLINED: "it did not take part",
+    Status.ALONE: "nobody else took part, so there is nothing to compare it with",
     Status.TOO_FEW: "only two took part, and one other gradient does not tell how much gradients vary",
     Status.NO_VARIANCE: "all gradients were identical, so distances have no scale",
-    Status.INVALID: "what he sent cannot be computed with (NaN, infinity, too large or malformed); he counts as absent",
-}
-_OF_INFORMATION = {
-    Status.TOO_FEW: "fewer than two others sent something that he could be compared with",
-    Status.NO_VARIANCE: "all reports were identical, so what they told has no scale",
+    Status.INVALID: "what it sent cannot be computed with (NaN, infinity, too large or malformed); it counts as absent",
 }

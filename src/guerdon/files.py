@@ -31,6 +31,14 @@ def read_gradients(path: Path) -> tuple[list[str], Any]:
     return list(arrays), np.stack([np.ravel(array) for array in arrays.values()])
 
 
+def read_array(path: Path) -> Any:
+    """Return the one array of a file, flat."""
+    arrays = list(_read_arrays(path).values())
+    if len(arrays) != 1:
+        raise ValueError(f"`{path}` must hold one array, got {len(arrays)}")
+    return np.ravel(arrays[0])
+
+
 def _read_arrays(path: Path) -> Mapping[str, Any]:
     """Return the arrays of a file by name. Pickled objects are refused: they could run code."""
     suffix = path.suffix.lower()

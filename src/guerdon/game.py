@@ -12,6 +12,7 @@ The first is exact for any distribution of the gradients. The other two divide b
 sharp: in many dimensions, the default. For Gaussian gradients in `dimension` equally noisy directions the estimated
 rule is exact too when the others use one batch size, with b = f/(f − 2), f = (o − 1)·dimension. With all agents present
 the balanced rule is just h(ν) + h'(ν)·ν·(q_k − 1/S_k)/r; where all do the same it pays h(ν) exactly, in any dimension.
+Information pay has the same expectation in many dimensions, where its a is right.
 A participant without enough others (one; two where the variance is estimated) is paid nothing.
 """
 
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from guerdon.agreement import Crowd
 from guerdon.arrays import (
     Array,
     as_float,
@@ -30,9 +32,9 @@ from guerdon.arrays import (
     namespace,
 )
 from guerdon.costs import Cost, check_cost
-from guerdon.mechanisms import Crowd
 
-Rule: TypeAlias = Literal["known", "estimated", "balanced"]
+Rule: TypeAlias = Literal["known", "estimated", "balanced", "information"]
+RULES = ("known", "estimated", "balanced", "information")  # those with a closed form
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class MinibatchGame:
             check_positive_integer(name, getattr(self, name))
         if self.request > self.max_batch:
             raise ValueError(f"`request` must be at most `max_batch` ({self.max_batch}), got {self.request}")
-        check_choice("rule", self.rule, ("known", "estimated", "balanced"))
+        check_choice("rule", self.rule, RULES)
         check_choice("crowd", self.crowd, ("present", "enrolled"))
         if self.dimension != math.inf:
             check_number("dimension", self.dimension, minimum=1)
@@ -151,7 +153,7 @@ class MinibatchGame:
         nu = float(self.request)
         if self.rule == "known":
             surplus = nu * constant - nu**2 * (own_inverse + mean_inverse / others)
-        elif self.rule == "balanced":
+        elif self.rule in ("balanced", "information"):
             mean_of_all = (others * mean_inverse + own_inverse) / (others + 1)
             surplus = nu * (mean_inverse * (constant - 1 / others) - own_inverse) / mean_of_all
         else:

@@ -24,6 +24,7 @@ others, but no longer they with him. The test looks at earlier rounds only, so h
 A round in which the reports differ by less than a millionth of their squared length has no scale, and pays nothing.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -81,7 +82,8 @@ class InformationPay(Mechanism):
     doubt: float = 10.0
     limit: float = 3.0
 
-    wants_prediction = compares_pairs = remembers = True
+    wants_prediction = compares_pairs = remembers = keeps_bets = True
+    rule_name, formula = "information", "I − J"
 
     def __post_init__(self) -> None:
         for name, value in (("decay", self.decay), ("least", self.least)):
@@ -109,6 +111,40 @@ class InformationPay(Mechanism):
     def suspicion(self, state: Knowledge) -> Array:
         """Return the logarithm of the evidence against each agent."""
         return against_agents(state.wealth)
+
+    def settings(self) -> dict[str, Any]:
+        """Return all but the cost."""
+        return {name: value if isinstance(value, str) else float(value) for name, value in super().settings().items()}
+
+    def words(self) -> str:
+        """Return what the rule is, in words."""
+        return f"information pay, decay {self.decay:g}"
+
+    def why(self, distance: float, expected: float) -> str:
+        """Return in words how much the report told."""
+        more = expected - distance
+        side = "more" if more >= 0 else "less"
+        return f"its report told {abs(more):.4g} {side} about the gradient than the others' did"
+
+    def bracket(self, distance: float, expected: float) -> tuple[float, float]:
+        """Return the agent's score I and the others' J, both divided by a²."""
+        return -distance, -expected
+
+    def reasons(self) -> Mapping[Status, str]:
+        """Return why an agent gets nothing, where that has to do with what is told."""
+        return {
+            Status.TOO_FEW: "fewer than two others sent something to compare its report with",
+            Status.NO_VARIANCE: "all reports were identical, so what they told has no scale",
+        }
+
+    def largest_distance(self, payments: Payments, length: Array) -> Array:
+        """Return how large the parts of D and E are together.
+
+        D = ‖v‖² − (2/a)⟨v, w⟩, and E is the same for the others: both may be negative, or small where their parts are
+        not. No part of D is larger than |D| + ‖v‖².
+        """
+        xp = namespace(length)
+        return super().largest_distance(payments, length) + 2 * (length + xp.max(length, axis=-1, keepdims=True))
 
     def pay(
         self, state: Knowledge, evidence: Evidence, participating: Array, request: Any

@@ -21,8 +21,9 @@ import numpy as np
 
 from guerdon.agents import Cooperative
 from guerdon.arrays import check_number, check_positive_integer
+from guerdon.controls import FlatPay
 from guerdon.costs import Cost, check_cost
-from guerdon.mechanisms import FlatPay
+from guerdon.mechanisms import Mechanism
 from guerdon.noise_scale import CURVATURE
 from guerdon.problems.quadratic import Numbers, noisy_quadratic
 from guerdon.requests import NoiseScaleRequest, Requests
@@ -63,7 +64,7 @@ class Fit(NamedTuple):
     dim: int
 
 
-class Outlook(NamedTuple):
+class PolicyForecast(NamedTuple):
     """What a policy is expected to need: the median, and an interval that contains 90 % of trainings."""
 
     policy: str
@@ -76,7 +77,7 @@ class Outlook(NamedTuple):
 class Plan(NamedTuple):
     """The outlook of every policy, the one to choose, and the stand-in behind it."""
 
-    outlooks: tuple[Outlook, ...]
+    outlooks: tuple[PolicyForecast, ...]
     recommended: str
     numbers: Numbers
     totals: dict[str, Any]  # of every repetition
@@ -89,11 +90,15 @@ def forecast(
     *,
     sizes: tuple[int, ...] = SIZES,
     max_batch: int = 64,
+    mechanism: Mechanism | None = None,
     repetitions: int = 200,
     seed: int = 0,
     announce: Callable[[str], None] = lambda _: None,
 ) -> Plan:
-    """Return rounds and total reward of each fixed request and of the adaptive rule, all with the rule's step."""
+    """Return rounds and total reward of each fixed request and of the adaptive rule, all with the rule's step.
+
+    `mechanism` is the payment rule (default: flat pay, which is what honest work is paid on average by every rule).
+    """
     check_positive_integer("num_agents", num_agents)
     if num_agents < 2 or repetitions < 20:
         raise ValueError(f"`num_agents` must be at least 2 and `repetitions` 20, got {num_agents} and {repetitions}")
@@ -101,15 +106,17 @@ def forecast(
     problem = noisy_quadratic(fit.numbers, fit.dim, max_batch)
     policies: dict[str, Requests] = {"adaptive": NoiseScaleRequest(cost, max_batch)}
     policies |= {f"ν = {nu}": NoiseScaleRequest(cost, nu, min_batch=nu) for nu in sizes if nu <= max_batch}
-    outlooks, totals = list[Outlook](), dict[str, Any]()
+    outlooks, totals = list[PolicyForecast](), dict[str, Any]()
     for name, policy in policies.items():
         announce(name)
         agents, stop = [Cooperative()] * num_agents, Stop("left", at_most=0.0)
-        history = simulate(problem, agents, FlatPay(cost), policy, MOST_ROUNDS, repetitions, seed, stop=stop)
+        history = simulate(
+            problem, agents, mechanism or FlatPay(cost), policy, MOST_ROUNDS, repetitions, seed, stop=stop
+        )
         totals[name] = history.total_reward()
         reached = float(np.mean(history.metrics["left"][:, -1] <= 0))
         fixed = None if name == "adaptive" else policy.largest(1)
-        outlooks.append(Outlook(name, fixed, _summary(history.rounds_played), _summary(totals[name]), reached))
+        outlooks.append(PolicyForecast(name, fixed, _summary(history.rounds_played), _summary(totals[name]), reached))
     return Plan(tuple(outlooks), _recommend(outlooks), fit.numbers, totals)
 
 
@@ -295,7 +302,7 @@ def _summary(sample: Any) -> tuple[float, float, float]:
     return float(np.median(sample)), float(low), float(high)
 
 
-def _recommend(outlooks: list[Outlook]) -> str:
+def _recommend(outlooks: list[PolicyForecast]) -> str:
     """Return the cheapest policy that nearly always arrives; the adaptive one if it is nearly as cheap."""
     arriving = [o for o in outlooks if o.reached >= ARRIVES]
     if not arriving:

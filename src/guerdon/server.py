@@ -41,7 +41,7 @@ from guerdon.information import PredictionError, prediction_error
 from guerdon.mechanisms import Mechanism, Payments, padded
 from guerdon.predictions import Prediction, RunningMean, StepObservation, ZeroPrediction
 from guerdon.products import evidence_around_prediction, evidence_around_zero, lengths_of, multiply, shortening
-from guerdon.requests import Outcome, Requests
+from guerdon.requests import FixedRequest, Outcome, Requests
 from guerdon.states import NoState, choose_state, map_state
 
 Sends = Literal["gradients", "models"]
@@ -332,6 +332,24 @@ class Server:
             prediction=choose_state(ends, lambda: self.predictor.learn(state.prediction, seen), state.prediction),
             dither=choose_state(heard, lambda: adapted, state.dither),
         )
+
+
+def pay_once(mechanism: Mechanism, request: int, gradients: Any, prediction: Any = None) -> tuple[Payments, list[str]]:
+    """Return what a single round pays, and what was done with each report: without a past, around a prediction.
+
+    `gradients` are (agents, …), in NumPy. The prediction is zero where none is given.
+    """
+    check_positive_integer("request", request)
+    matrix = np.reshape(gradients, (len(gradients), -1))
+    if prediction is not None and prediction.shape != matrix.shape[1:]:
+        raise ValueError(f"`prediction` must have {matrix.shape[1]} numbers, as a gradient has, got {prediction.size}")
+    model = np.zeros(matrix.shape[1])
+    server = Server(mechanism, FixedRequest(request, 0.0), ZeroPrediction())
+    ask, state = server.ask(server.init(model, len(matrix)), model)
+    ask = ask if prediction is None else ask._replace(prediction=prediction)
+    with np.errstate(over="ignore", invalid="ignore"):
+        done, _ = server.settle(state, ask, matrix, np.ones(len(matrix), dtype=bool))
+    return done.payments, done.notes
 
 
 def _as_step(step: Any, ask: Ask) -> Any:

@@ -113,14 +113,12 @@ def held_back(reward: Any, cost: Cost, request: int, amount: float | None = None
     return np.clip(np.asarray(reward, dtype=np.float64), 0.0, max(fixed, 0.0))
 
 
-def _betting(mechanism: Any) -> InformationPay:
+def _betting(mechanism: Mechanism) -> Any:
     """Return the rule that keeps the bets: the run's own, or one that trusts everybody, as the run did."""
-    if isinstance(mechanism, InformationPay):
-        return mechanism
-    return InformationPay(mechanism.cost, doubt=float("inf"))
+    return mechanism if mechanism.keeps_bets else InformationPay(mechanism.cost, doubt=float("inf"))
 
 
-def _agreement(rule: InformationPay, state: Any, played: Played) -> Any:
+def _agreement(rule: Mechanism, state: Any, played: Played) -> Any:
     """Return the sign of ⟨v_k, w_k⟩ per agent: 0 where it is not resolved, or says nothing."""
     evidence = played.evidence
     if rule is not played.mechanism:

@@ -34,7 +34,6 @@ MECHANISMS: dict[str, Any] = {
     "estimated-enrolled": OutputAgreement(COST, EstimatedVariance(), crowd="enrolled"),
     "balanced": OutputAgreement(COST),
     "balanced-enrolled": OutputAgreement(COST, BalancedVariance(), crowd="enrolled"),
-    "balanced-history": OutputAgreement(COST, BalancedVariance(0.7)),
     "genie": GenieAided(COST, KnownVariance(24.0)),
     "information": InformationPay(COST, decay=0.9, least=0.2, doubt=1.1),  # which doubts some from the second round on
 }
@@ -253,6 +252,8 @@ def test_bad_input_never_gives_a_number(
     mechanism: Mechanism, change: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     gradients, mask, nu = rounds()[0]
+    if "agents" in change and not mechanism.remembers:
+        return  # it has no state that could be of others
     state = mechanism.init(change.get("agents", AGENTS))
     with pytest.raises(error, match=message):
         mechanism.pay(state, gather(gradients, mask), change.get("mask", mask), change.get("request", nu))

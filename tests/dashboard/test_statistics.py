@@ -12,7 +12,7 @@ from guerdon import AffineCost, BalancedVariance, EstimatedVariance, KnownVarian
 from guerdon.dashboard import explanations, series, statistics
 from guerdon.dashboard.queries import RunData, RunMember, read_run
 from guerdon.dashboard.source import LedgerSource
-from guerdon.ledger import Ledger, rules
+from guerdon.ledger import Ledger
 from guerdon.mechanisms import Mechanism, Status
 from tests.support.dashboard_scenes import NAMES, SHIRKER, Training
 
@@ -27,14 +27,13 @@ def played(mechanism: Mechanism, rounds: int, used: Any, scales: Any, seed: int 
         gradients = 1 + rng.normal(size=(crowd, len(scales))) * scales / np.sqrt(used)[:, None]
         payments, _ = mechanism.pay(mechanism.init(crowd), gather(gradients, present), present, request)
         rows.append(payments)
-    rule, _ = rules.describe(mechanism)
     joined = [
         np.concatenate([getattr(row, name) for row in rows]) for name in ("reward", "distance", "expected_distance")
     ]
     agents = [RunMember(index + 1, f"agent {index}") for index in range(crowd)]
     whole = np.arange(rounds)
     return RunData(
-        1, "run", "EUR", rule, agents, whole, whole + 1, np.full(rounds, request),
+        1, "run", "EUR", mechanism, agents, whole, whole + 1, np.full(rounds, request),
         np.full(rounds, float(AffineCost(1, 1)(request))), [{} for _ in whole], np.repeat(whole, crowd),
         np.tile(np.arange(crowd), rounds), np.zeros(rounds * crowd, dtype=np.int64),
         np.rint(joined[0] * 1e6).astype(int),
@@ -179,9 +178,5 @@ def test_when_a_run_is_quiet(silence: float, gap: float, state: str) -> None:
 
 def test_rules_in_words() -> None:
     cost = AffineCost(1, 1)
-    words = [
-        explanations.rule_words(rules.describe(OutputAgreement(cost, rule))[0])
-        for rule in (*RULES, BalancedVariance(0.8))
-    ]
+    words = [OutputAgreement(cost, rule).words() for rule in RULES]
     assert words[0] == "output agreement, known variance"
-    assert words[3] == "output agreement, balanced variance, decay 0.8"

@@ -10,7 +10,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guerdon import AffineCost, BalancedVariance, FixedRequest, NoiseScaleRequest, OutputAgreement
+from guerdon import AffineCost, FixedRequest, InformationPay, NoiseScaleRequest, OutputAgreement
 from guerdon.evidence import Evidence
 from guerdon.flower import FedSGD, Rewarded, recovery
 from guerdon.ledger import Ledger, RefusedError, UnavailableError
@@ -97,7 +97,7 @@ def test_a_run_goes_on_on_either_database(where: str, model: ArrayRecord) -> Non
 def test_what_requests_believe_survives(
     inner: Any, requests: Any, nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
 ) -> None:
-    rule = OutputAgreement(AffineCost(1, 1), variance=BalancedVariance(0.7))  # it remembers as well
+    rule = InformationPay(AffineCost(1, 1))  # it remembers as well
     options = {"requests": requests, "mechanism": rule}
     whole = rewarded(inner(), run="whole", **options).start(MemoryGrid(nodes), model, num_rounds=4)
     for rounds in (1, 2, 2, 4):

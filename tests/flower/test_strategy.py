@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Krum, Strategy
 
-from guerdon import AffineCost, BalancedVariance, FixedRequest, FlatPay, NoiseScaleRequest, OutputAgreement
+from guerdon import AffineCost, FixedRequest, FlatPay, InformationPay, NoiseScaleRequest
 from guerdon.evidence import gather
 from guerdon.flower import FedSGD, Pay, Rewarded, decline, last_pay, paid_work
 from guerdon.ledger import Ledger, RefusedError
@@ -365,7 +365,7 @@ def test_one_enormous_report_does_not_stop_the_pay(
     nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
 ) -> None:
     """Under a rule with memory it would make the others' pay enormous; then it is left out, and they are paid."""
-    rule = OutputAgreement(AffineCost(1, 1), variance=BalancedVariance(0.9))
+    rule = InformationPay(AffineCost(1, 1), limit=float("inf"), doubt=float("inf"))
 
     def far(message: Message, context: Context) -> Message:
         own = worker(4)(message, context)
@@ -507,10 +507,10 @@ def test_nodes_come_and_go(nodes: list[Node], model: ArrayRecord, rewarded: Make
         chosen = {1: nodes, 2: nodes[1:]}.get(server_round, nodes[:3])
         grid.nodes = {node.number: node for node in chosen}
 
-    rule = OutputAgreement(AffineCost(1, 1), variance=BalancedVariance(0.5))  # it remembers, per agent
+    rule = InformationPay(AffineCost(1, 1))  # it remembers, per agent
     rewarded(inner, mechanism=rule).start(grid, model, num_rounds=3, evaluate_fn=change)
     assert ledger.roster("run") == ["n0", "n1", "n2", "n3", "n4"]
-    assert slips(ledger)["n0"] == ("declined", "nothing: he did not take part; note: was not asked this round")
+    assert slips(ledger)["n0"] == ("declined", "nothing: it did not take part; note: was not asked this round")
     assert [found.statuses for found in ledger.rounds("run")] == [{"paid": 3}, {"paid": 5}, {"declined": 1, "paid": 4}]
     assert ledger.verify().holds
 

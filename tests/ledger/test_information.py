@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, ExpressionCost, InformationPay, Payments, Status, explain
+from guerdon import AffineCost, ExpressionCost, InformationPay, Payments, Status, explain, rules
 from guerdon.dashboard import statistics
-from guerdon.dashboard.explanations import formula, rule_words
+from guerdon.dashboard.explanations import formula
 from guerdon.dashboard.queries import read_run
 from guerdon.information import Knowledge
-from guerdon.ledger import Ledger, RefusedError, rules
+from guerdon.ledger import Ledger, RefusedError
+from guerdon.ledger.replay import largest_term
 from guerdon.ledger.statements import payments_of
 from guerdon.mechanisms import padded
 from tests.support.audit_scenes import COST, REQUEST, RULE, Training, record_more, record_training, send_prediction
@@ -32,7 +33,7 @@ def test_a_rule_can_be_written_down_and_read_again(rule: InformationPay) -> None
     assert (again.decay, again.least, again.doubt, again.limit) == (rule.decay, rule.least, rule.doubt, rule.limit)
     assert again.cost(7) == rule.cost(7)
     assert rules.describe(again)[0] == text
-    assert rules.remembers(rule)
+    assert again.remembers
 
 
 def test_infinity_is_text() -> None:
@@ -97,8 +98,8 @@ def test_the_size_of_the_parts_is_known_where_they_cancel() -> None:
     # D = 5 − 5 and E = −3: the reward's rounding is relative to the fives.
     parts = ([9.0], [0.0], [-3.0], [1.0], [0])
     own = Payments(*(np.array(part) for part in parts))
-    assert rules.largest_distance(RULE, own, np.array([5.0])) >= 13
-    assert rules.largest_term(RULE, own, 8, np.array([5.0])) >= 13 * 64
+    assert RULE.largest_distance(own, np.array([5.0])) >= 13
+    assert largest_term(RULE, own, 8, np.array([5.0])) >= 13 * 64
 
 
 def test_another_rule_for_some_rounds_starts_from_nothing(ledger: Ledger) -> None:
@@ -130,8 +131,8 @@ def test_reasons_are_in_plain_words(ledger: Ledger) -> None:
 def test_reasons_for_no_pay() -> None:
     columns = [np.zeros(6), *[np.full(6, np.nan)] * 3]
     payments = Payments(*columns, status=np.arange(6))
-    reasons = explain(payments._replace(distance=np.full(6, -3.0), expected_distance=np.full(6, -1.0)), COST, 8, "information")  # noqa: E501  # fmt: skip
-    assert reasons[0] == "9 for the 8 samples asked for, less 9: his report told 2 more about the gradient than the others' did"  # noqa: E501  # fmt: skip
+    reasons = explain(RULE, payments._replace(distance=np.full(6, -3.0), expected_distance=np.full(6, -1.0)), 8)
+    assert reasons[0] == "9 for the 8 samples asked for, less 9: its report told 2 more about the gradient than the others' did"  # noqa: E501  # fmt: skip
     assert "fewer than two others" in reasons[Status.TOO_FEW]
     assert all("distance" not in reason for reason in reasons)
 
@@ -158,7 +159,7 @@ def test_the_dashboard_shows_scores_and_no_band_of_distances(ledger: Ledger) -> 
     assert statistics.honest_band(data) is None
     assert statistics.histogram(data, None) is None
     assert all(row.median_distance is None for row in statistics.pay_against_cost(data))
-    assert rule_words(data.rule) == "information pay, decay 0.7"
+    assert data.rule.words() == "information pay, decay 0.7"
     filled: Any = [formula(row) for row in rows.values() if row.status == "paid"]
     assert all(one.rule.endswith("(I − J)") for one in filled)
     for one, row in zip(filled, (row for row in rows.values() if row.status == "paid"), strict=True):

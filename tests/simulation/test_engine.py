@@ -291,12 +291,12 @@ def test_agents_of_mixed_kinds_keep_their_order() -> None:
     plain = train((1, NU, 2, 16, NU, 4), rules=ALONE, repetitions=HALF)
     np.testing.assert_array_equal(mixed.batch_sizes, plain.batch_sizes)
     np.testing.assert_allclose(mixed.metrics["error"], plain.metrics["error"], rtol=1e-4)
-    np.testing.assert_allclose(mixed.rewards["history"], plain.rewards["history"], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(mixed.rewards["balanced"], plain.rewards["balanced"], rtol=1e-3, atol=1e-3)
 
 
 def test_a_rule_pays_the_same_alone_and_among_others() -> None:
     alone, among = train(MIXED, CHANGING, STEPS, rules=ALONE, repetitions=HALF), mixture()
-    np.testing.assert_allclose(alone.rewards["history"], among.rewards["history"][:HALF], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(alone.rewards["balanced"], among.rewards["balanced"][:HALF], rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(alone.metrics["error"], among.metrics["error"][:HALF], rtol=1e-4)
 
 
@@ -367,7 +367,7 @@ def test_one_cost_is_everybodys() -> None:
 # What the rules pay.
 
 
-@pytest.mark.parametrize("rule", ["known", "history", "genie"])
+@pytest.mark.parametrize("rule", ["known", "balanced", "genie"])
 def test_honest_work_is_paid_what_it_costs(rule: str) -> None:
     measured = mean(cooperation().rewards[rule].mean(axis=(1, 2)))
     assert abs(measured.z(COST(NU))) < SURE

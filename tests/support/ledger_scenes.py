@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon import AffineCost, BalancedVariance, KnownVariance, OutputAgreement, gather
+from guerdon import AffineCost, InformationPay, KnownVariance, OutputAgreement, gather
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger, gradient_hash
 from guerdon.mechanisms import Mechanism, Payments
 
 RULE = OutputAgreement(AffineCost(1, 1))
 HARSH = OutputAgreement(AffineCost(1, 1), KnownVariance(10.0))  # some rewards are negative
-REMEMBERING = OutputAgreement(AffineCost(1, 1), BalancedVariance(0.8))
+REMEMBERING = InformationPay(AffineCost(1, 1), doubt=float("inf"))
 NAMES = ["north", "south", "east", "west"]
 
 

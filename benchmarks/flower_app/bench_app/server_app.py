@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from guerdon import AffineCost, OutputAgreement, FixedRequest
+from guerdon import AffineCost, FixedRequest, OutputAgreement
 from guerdon.flower import Rewarded
 
 app = ServerApp()

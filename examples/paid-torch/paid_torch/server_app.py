@@ -4,8 +4,9 @@ from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from guerdon import AffineCost, OutputAgreement, FixedRequest
+from guerdon import AffineCost, FixedRequest
 from guerdon.flower import Rewarded
+from guerdon.rules import choose_payable
 from paid_torch.task import accuracy, make_model
 
 app = ServerApp()
@@ -18,7 +19,7 @@ def main(grid: Grid, context: Context) -> None:
     nodes = int(config["min-nodes"])
     strategy = Rewarded(
         FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes),
-        mechanism=OutputAgreement(AffineCost(1, 1)),
+        mechanism=choose_payable(str(config["rule"]), AffineCost(1, 1)),
         requests=FixedRequest(int(config["samples"]), step=float(config["learning-rate"])),
         ledger=str(config["guerdon-db"]),
         run=str(config["guerdon-run"]),

@@ -1,12 +1,11 @@
 """What was recorded, in words: a payment rule, the state of a run, and the formula behind a payment."""
 
-import json
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from guerdon.costs import ExpressionCost
 from guerdon.ledger.money import format_amount
-from guerdon.ledger.rules import looks_at
+from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
 
 QUIET = 120.0  # seconds without a round after which a run may count as quiet
@@ -30,18 +29,6 @@ def run_state(rounds: int, last_activity: datetime, gap: float, now: datetime | 
     return "active" if silence <= max(QUIET, GAPS * gap) else "quiet"
 
 
-def rule_words(rule: str) -> str:
-    """Return a recorded rule in words."""
-    settings: dict[str, Any] = json.loads(rule)
-    if settings["rule"] == "flat":
-        return "flat pay"
-    if settings["rule"] == "information":
-        return f"information pay, decay {settings['decay']:g}"
-    variance: dict[str, Any] = settings["variance"]
-    decay = variance.get("decay")
-    return f"output agreement, {variance['kind']} variance" + ("" if decay is None else f", decay {decay:g}")
-
-
 def formula(payment: AnyRow) -> Formula | None:
     """Return how the reward of a payment was computed, or None where no rule was applied."""
     if payment.status != "paid":
@@ -50,15 +37,13 @@ def formula(payment: AnyRow) -> Formula | None:
     total = format_amount(payment.amount)
     if payment.variance is None:
         return Formula("R = h(ν)", f"h({nu}) = {total}")
-    informs = looks_at(payment.rule) == "information"
-    first, second = (
-        (-payment.distance, -payment.expected_distance) if informs else (payment.expected_distance, payment.distance)
-    )
+    rule = restored(payment.rule, payment.cost)
+    first, second = rule.bracket(payment.distance, payment.expected_distance)
     filled = (
         f"{_number(float(cost(nu)))} + {_number(float(cost.slope(nu)))} · {nu}² ÷ {_number(payment.variance)} · "
         f"({_number(first)} − {_bracketed(second)}) = {total}"
     )
-    return Formula(f"R = h(ν) + h′(ν) · ν² ÷ V · ({'I − J' if informs else 'E − D'})", filled)
+    return Formula(f"R = h(ν) + h′(ν) · ν² ÷ V · ({rule.formula})", filled)
 
 
 def _bracketed(value: float) -> str:

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlencode
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
+from guerdon.costs import AffineCost
 from guerdon.dashboard import queries
 from guerdon.dashboard.api import monitor_of, source_of
 from guerdon.dashboard.monitor import LedgerStatus
@@ -18,6 +19,7 @@ from guerdon.ledger.errors import UnavailableError
 from guerdon.ledger.money import format_amount
 from guerdon.ledger.queries import common_accounts, find_payout, owed
 from guerdon.ledger.statements import statement as whole_statement
+from guerdon.rules import choices
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 LONGEST_FORM = 4096  # bytes of a login
@@ -178,7 +180,8 @@ def payout(request: Request, number: str) -> HTMLResponse:
 def playground(request: Request) -> HTMLResponse:
     """Show the playground; it needs no ledger."""
     limits = {"most_agents": MOST_AGENTS, "largest_batch": LARGEST_BATCH}
-    return show(request, "playground.html", can_simulate=can_simulate(), **limits)
+    rules = {name: make(AffineCost(1, 1)).words() for name, make in choices().items()}
+    return show(request, "playground.html", can_simulate=can_simulate(), rules=rules, **limits)
 
 
 @router.get("/report")

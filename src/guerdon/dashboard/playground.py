@@ -5,14 +5,15 @@ import math
 import threading
 from collections.abc import AsyncGenerator, Callable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from pydantic import BaseModel, Field
 
-from guerdon.costs import ExpressionCost
+from guerdon.costs import ExpressionCost, check_cost
 from guerdon.dashboard.live import TICK, event
-from guerdon.game import MinibatchGame, Rule
+from guerdon.game import RULES, MinibatchGame, Rule
 from guerdon.quantiles import student_quantile
+from guerdon.rules import choices, choose
 from guerdon.terminal import equilibrium_report
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class GameSettings(BaseModel):
     agents: int = Field(10, ge=1, le=MOST_AGENTS, description="Number of agents.")
     request: BatchSize = Field(8, description="Batch size that the server requests.")
     cost: str = Field("1 + s", max_length=200, description="Cost of s samples: numbers, s, + - * / **.")
-    rule: Rule = Field("known", description="Variance rule.")
+    rule: str = Field("known", max_length=100, description="Payment rule.")
     others: int = Field(8, ge=0, le=LARGEST_BATCH, description="Batch size of all others.")
     max_batch: BatchSize = Field(32, description="Largest possible batch size.")
 
@@ -43,7 +44,10 @@ class GameSettings(BaseModel):
         """Return the game, or raise a ValueError that says which setting is wrong."""
         if self.others > self.max_batch:
             raise ValueError(f"`others` must be at most `max_batch` ({self.max_batch}), got {self.others}")
-        return MinibatchGame(self.agents, self.request, ExpressionCost(self.cost), self.max_batch, rule=self.rule)
+        if self.rule in choices() and self.rule not in RULES:
+            raise ValueError(f"the rule {self.rule!r} has no closed form; press Simulate to see what it pays")
+        cost, rule = ExpressionCost(self.cost), cast("Rule", self.rule)
+        return MinibatchGame(self.agents, self.request, cost, self.max_batch, rule=rule)
 
 
 class BatchSizePay(BaseModel):
@@ -161,15 +165,14 @@ class SimulationQueue:
 
 def simulate(settings: GameSettings, announce: Callable[[str], None]) -> dict[str, Any]:
     """Return what each batch size earned in simulation: normal gradients in 100 dimensions, paired with honest work."""
-    settings.game()
+    mechanism = choose(settings.rule, ExpressionCost(settings.cost))
+    check_cost(mechanism.cost, settings.max_batch)
     announce("loading the simulator")
     from guerdon.agents import Fixed, Portion, Reporting
     from guerdon.certificate import certify
-    from guerdon.config import RULES
     from guerdon.problems.quadratic import Numbers, noisy_quadratic
 
     problem = noisy_quadratic(Numbers(1.0, 1.0, float(DIMENSION), 0.0, 1.0), DIMENSION, settings.max_batch)
-    mechanism = RULES[settings.rule](ExpressionCost(settings.cost), "present")
     tried = {f"use {size}": Reporting(Portion(size / settings.request)) for size in sizes_to_try(settings)}
     found = certify(
         problem, mechanism, settings.request, 0.1, tried, num_agents=settings.agents, rounds=ROUNDS,

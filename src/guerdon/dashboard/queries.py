@@ -11,14 +11,15 @@ import numpy as np
 from sqlalchemy import Connection, Table, case, func, select
 
 from guerdon.costs import ExpressionCost
-from guerdon.dashboard.explanations import Formula, RunState, formula, rule_words, run_state
+from guerdon.dashboard.explanations import Formula, RunState, formula, run_state
 from guerdon.dashboard.models import Amount, PayoutList
 from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
 from guerdon.ledger.queries import LARGEST_ID, balances, last_round, payout_summaries, roster, run_summary
-from guerdon.ledger.rules import looks_at
+from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.statements import Line, payments_of, read_lines
 from guerdon.ledger.tables import AnyRow
+from guerdon.mechanisms import Mechanism
 
 agents, members, payments = tables.agents, tables.members, tables.payments
 records, rounds, runs = tables.records, tables.rounds, tables.runs
@@ -106,7 +107,7 @@ class RunData(NamedTuple):
     id: int
     name: str
     unit: str
-    rule: str
+    rule: Mechanism
     agents: list[RunMember]
     # Per round:
     record: Any
@@ -146,11 +147,11 @@ def need_run(connection: Connection, number: int) -> RunOverview:
 def _run_overview(connection: Connection, run: AnyRow) -> RunOverview:
     recent = select(records.c.created_at).join(rounds, rounds.c.record == records.c.seq).where(rounds.c.run == run.id)
     times = connection.execute(recent.order_by(rounds.c.number.desc()).limit(20)).scalars().all()
-    done, last = run_summary(connection, run), last_round(connection, run.id)
+    done, last, rule = run_summary(connection, run), last_round(connection, run.id), restored(run.rule, run.cost)
     return RunOverview(
-        run.id, run.name, run_state(done.rounds, done.last_activity, usual_gap(times)), rule_words(run.rule), run.cost,
+        run.id, run.name, run_state(done.rounds, done.last_activity, usual_gap(times)), rule.words(), run.cost,
         done.agents, done.rounds, done.rewards, done.started_at, done.last_activity, run.liability,
-        None if last is None else last.request, looks_at(run.rule),
+        None if last is None else last.request, "information" if rule.wants_prediction else "distance",
     )  # fmt: skip
 
 
@@ -258,11 +259,11 @@ def _is_still_there(connection: Connection, known: RunData, row: AnyRow) -> bool
 
 
 def _empty_run(connection: Connection, row: AnyRow) -> RunData:
-    rule_words(row.rule)  # one that cannot be read is refused here, before anything is computed from it
+    rule = restored(row.rule, row.cost)  # one that cannot be read is refused before anything is computed from it
     begun = connection.execute(select(records.c.hash).where(records.c.seq == row.record)).scalar_one()
     whole, real = np.zeros(0, dtype=np.int64), np.zeros(0)
     return RunData(
-        row.id, row.name, read_head(connection).unit, row.rule, _members(connection, row.id),
+        row.id, row.name, read_head(connection).unit, rule, _members(connection, row.id),
         whole, whole, whole, real, [], whole, whole, whole, whole, real, real, begun,
     )  # fmt: skip
 

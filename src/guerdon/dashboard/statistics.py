@@ -13,7 +13,6 @@ f is chosen so that the middle half of all log(D/E) of the run is as wide as it 
 # What NumPy computes from columns of unknown type has no type either.
 # pyright: reportUnknownArgumentType=false
 
-import json
 import math
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,7 +22,6 @@ import numpy as np
 
 from guerdon.dashboard.queries import RunData, RunMember
 from guerdon.ledger.money import MICRO
-from guerdon.ledger.rules import looks_at
 from guerdon.mechanisms import Status
 from guerdon.quantiles import f_quantile, student_quantile
 
@@ -141,21 +139,21 @@ def distance_ratios(data: RunData) -> Any:
 
     Under information pay D and E are no distances: they say how much a report failed to tell. Both may be negative.
     """
-    if looks_at(data.rule) != "distance":
+    if data.rule.formula != "E − D":
         return np.full(len(data.distance), np.nan)
     return data.distance / data.expected
 
 
 def honest_band(data: RunData) -> DistanceBand | None:
     """Return the band of D/E for honest work, or None where the rule looks at no distances or there are too few."""
-    settings = json.loads(data.rule)
+    variance: dict[str, Any] = data.rule.settings().get("variance", {})
     ratios = distance_ratios(data)
     known = ~np.isnan(ratios)
-    if settings.get("rule") != "output-agreement" or np.count_nonzero(known) < FEWEST_DISTANCES:
+    if not variance or np.count_nonzero(known) < FEWEST_DISTANCES:
         return None
     present = np.bincount(data.round[took_part(data)], minlength=len(data.record))
     participants = float(np.median(present[np.unique(data.round[known])]))
-    others = math.inf if settings["variance"]["kind"] == "known" else max(participants - 2, 1.0)
+    others = math.inf if variance["kind"] == "known" else max(participants - 2, 1.0)
     freedom = effective_freedom(ratios[known], others)
     low, high = (f_quantile(p, freedom, others * freedom) for p in ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
     inside = float(np.mean((ratios[known] >= low) & (ratios[known] <= high)))

@@ -1,8 +1,7 @@
 """The setting of the paper's experiments."""
 
+from guerdon.agreement import BalancedVariance, EstimatedVariance, OutputAgreement, TrueVariance
 from guerdon.costs import AffineCost
-from guerdon.mechanisms import BalancedVariance, EstimatedVariance, OutputAgreement
-from guerdon.simulation import TrueVariance
 
 AGENTS = 10
 DIM = 100

@@ -24,11 +24,11 @@ from guerdon.flower.results import numbers, release_memory, renumbered
 from guerdon.ledger import Ledger
 from guerdon.ledger.checks import check_name
 from guerdon.ledger.errors import RefusedError
-from guerdon.ledger.rules import describe
 from guerdon.ledger.tables import LIABILITIES
 from guerdon.mechanisms import Mechanism
 from guerdon.predictions import Prediction
 from guerdon.requests import Requests
+from guerdon.rules import describe
 from guerdon.server import Server
 
 log = logging.getLogger("flwr.guerdon")

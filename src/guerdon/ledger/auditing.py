@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import Connection, select
 
-from guerdon.information import InformationPay
 from guerdon.ledger import holdings, queries, tables
-from guerdon.ledger.replay import read_payments, restored
+from guerdon.ledger.recorded_rules import restored
+from guerdon.ledger.replay import read_payments
 from guerdon.ledger.tables import AnyRow
 from guerdon.verdicts import Finding, Played, Trail, follow, judge
 
@@ -52,4 +52,4 @@ def _played(connection: Connection, rows: Sequence[AnyRow]) -> Iterator[Played]:
 
 
 def _predicted(row: AnyRow) -> bool:
-    return isinstance(restored(row.rule, row.cost), InformationPay)
+    return restored(row.rule, row.cost).wants_prediction

@@ -21,9 +21,9 @@ from guerdon.ledger.export import export
 from guerdon.ledger.liability import Accounts, freeze, lines, settle, thaw
 from guerdon.ledger.money import format_amount, to_micro
 from guerdon.ledger.moves import move
+from guerdon.ledger.recorded_rules import described, restored
 from guerdon.ledger.replay import replay_state
 from guerdon.ledger.rounds import Round, as_round, clean, take_in
-from guerdon.ledger.rules import describe, remembers, restore
 from guerdon.ledger.signing import Receipt, sign_head
 from guerdon.ledger.statements import Payslip, Statement, payslips, statement
 from guerdon.ledger.submissions import load_public_key
@@ -124,7 +124,7 @@ class Ledger:
         check_name("a run's name", name)
         check_choice("liability", liability, tables.LIABILITIES)
         check_roster(agents)
-        rule, cost = describe(mechanism)
+        rule, cost = described(mechanism)
         with self._database.writing() as connection:
             found = queries.find_run(connection, name)
             if found is not None:
@@ -180,7 +180,7 @@ class Ledger:
             roster = names if agents is None else list(agents)
             if roster[: len(names)] != names:
                 raise RefusedError(f"`agents` must begin with the {len(names)} agents of run {run!r}, in their order")
-            rule = restore(found.rule, found.cost) if mechanism is None else mechanism
+            rule = restored(found.rule, found.cost) if mechanism is None else mechanism
             taken = take_in(number, request, rule, payments, evidence, roster, extras)
             if again:
                 return Recorded(queries.check_same(connection, found, taken, roster), new=False)
@@ -191,7 +191,7 @@ class Ledger:
             if len(roster) > len(names):
                 people = join(connection, found.id, roster, len(names))
             record, state = self._write_round(connection, found, taken, people, data, last)
-        if remembers(taken.mechanism):  # only now is it committed
+        if taken.mechanism.remembers:  # only now is it committed
             self._states[found.id] = (record, state)
         return Recorded(record, new=True)
 
@@ -268,7 +268,7 @@ class Ledger:
             if found is None or last is None:
                 return None
             data = journal.load_checkpoint(connection, found.id)
-            empty = restore(found.rule, found.cost).init(queries.count_members(connection, found.id))
+            empty = restored(found.rule, found.cost).init(queries.count_members(connection, found.id))
             state = padded(empty, replay_state(connection, found.id))
         if last.checkpoint is not None and journal.fingerprint(data) != last.checkpoint:
             raise UnavailableError(f"the checkpoint of run {run!r}, round {last.number}, is damaged; run `verify`")
@@ -392,7 +392,7 @@ class Ledger:
 
     def _state(self, connection: Connection, run: int, taken: Round, num_agents: int, last: AnyRow) -> Any:
         """Return the mechanism's state before the round: remembered, or replayed from what is recorded."""
-        if not remembers(taken.mechanism):
+        if not taken.mechanism.remembers:
             return taken.mechanism.init(num_agents)
         record, state = self._states.get(run, (None, None))
         if last is None or record != last.record:

@@ -1,7 +1,6 @@
 """Recomputing rewards from recorded evidence: many rounds at once where the rule allows it, else in order."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,12 +9,10 @@ from sqlalchemy import Connection, select
 from guerdon.evidence import Evidence
 from guerdon.ledger import chain, tables
 from guerdon.ledger.money import MICRO, to_micro
-from guerdon.ledger.rules import largest_distance, largest_term, remembers, restore
+from guerdon.ledger.recorded_rules import restored
 from guerdon.mechanisms import Mechanism, Payments, Status, padded
 
 TOLERANCE = 1e-9  # relative: what another machine's last digit may change in a recomputed number
-
-restored = lru_cache(maxsize=256)(restore)
 
 
 class Block(NamedTuple):
@@ -57,10 +54,21 @@ def first_difference(mechanism: Mechanism, own: Payments, recorded: Any, request
     """Return the (flat) index of the first payment that differs from its recomputation, or None."""
     slack = 1 + TOLERANCE * MICRO * largest_term(mechanism, own, request, recorded["length"])
     same = (recorded["status"] == own.status) & (np.abs(recorded["amount"] - to_micro(own.reward)) <= slack)
-    parts = TOLERANCE * np.nan_to_num(largest_distance(mechanism, own, recorded["length"]))
+    parts = TOLERANCE * np.nan_to_num(mechanism.largest_distance(own, recorded["length"]))
     for name, slack in (("distance", parts), ("expected_distance", parts), ("variance", 0.0)):
         same &= np.isclose(recorded[name], getattr(own, name), rtol=TOLERANCE, atol=slack, equal_nan=True)
     return None if same.all() else int(np.argmin(same))
+
+
+def largest_term(mechanism: Mechanism, payments: Payments, request: Any, length: Any) -> Any:
+    """Return, per payment, the largest number that went into the reward: its rounding is relative to this.
+
+    `length` is the evidence's.
+    """
+    nu = np.asarray(request, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        slope = mechanism.cost.slope(nu) * nu**2 / payments.variance
+        return mechanism.cost(nu) + np.nan_to_num(slope * mechanism.largest_distance(payments, length))
 
 
 def replay_state(connection: Connection, run: int) -> Any:
@@ -68,7 +76,7 @@ def replay_state(connection: Connection, run: int) -> Any:
     table, state = tables.rounds, None
     for row in connection.execute(select(table).where(table.c.run == run).order_by(table.c.number)).all():
         mechanism = restored(row.rule, row.cost)
-        if remembers(mechanism):
+        if mechanism.remembers:
             block = read_payments(connection, row.record, row.record)
             _, state = replay_round(mechanism, state, block, slice(None), row.request)
     return state

@@ -15,7 +15,8 @@ from guerdon.ledger import chain
 from guerdon.ledger.canonical import canonical
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.money import to_micro
-from guerdon.ledger.rules import describe, largest_term, remembers
+from guerdon.ledger.recorded_rules import described
+from guerdon.ledger.replay import largest_term
 from guerdon.mechanisms import RESOLUTION, Mechanism, Payments, Status
 
 # What single precision may put between a reward as it was paid and as it is recomputed, relative to its largest term.
@@ -66,7 +67,7 @@ class Round:
 
     def payload(self, agents: Sequence[str]) -> bytes:
         """Return a hash of the whole round as it was handed in: the same call has the same one."""
-        texts = [describe(self.mechanism), self.request, self.metrics, list(agents), list(self.notes)]
+        texts = [described(self.mechanism), self.request, self.metrics, list(agents), list(self.notes)]
         blobs = [
             [None if part is None else part.hex() for part in parts] for parts in (self.gradients, self.signatures)
         ]
@@ -77,7 +78,7 @@ class Round:
 
     def row(self, run: int, agents: Sequence[str]) -> dict[str, Any]:
         """Return the row of the round itself."""
-        rule, cost = describe(self.mechanism)
+        rule, cost = described(self.mechanism)
         return {
             "run": run,
             "number": self.number,
@@ -119,10 +120,10 @@ class Round:
     def _slack(self) -> Any:
         """Return what single precision may have changed in each reward, relative to its largest term.
 
-        The others' squares are everybody's less his own: where he is most of it, digits are lost. A rule that remembers
-        carries such losses on; what the ledger recomputes in double precision is what counts.
+        The others' squares are everybody's less its own: where it is most of them, digits are lost. A rule that
+        remembers carries such losses on; what the ledger recomputes in double precision is what counts.
         """
-        if remembers(self.mechanism):
+        if self.mechanism.remembers:
             return REMEMBERED
         deviation, count = self.evidence.deviation, max(2, int(self.evidence.counted.sum()))
         squares = deviation.sum()

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, or_, select
 
-from guerdon.costs import ExpressionCost
 from guerdon.explanations import explain
 from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
 from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.queries import entries_of, find_agent, last_round
-from guerdon.ledger.rules import looks_at
+from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
 from guerdon.mechanisms import Payments
 
@@ -170,7 +169,7 @@ def _why(paid: AnyRow, moved: dict[str, int]) -> str:
     """Return why a round changed the agent's accounts as it did, in plain words."""
     seen = [math.nan if x is None else x for x in (paid.distance, paid.expected_distance, paid.variance)]
     payment = Payments(*([number] for number in (paid.amount / MICRO, *seen)), status=[STATUS_CODES[paid.status]])
-    words = [explain(payment, ExpressionCost(paid.cost), paid.request, looks_at(paid.rule))[0]]
+    words = [explain(restored(paid.rule, paid.cost), payment, paid.request)[0]]
     if paid.cut:
         words.append(f"{format_amount(paid.cut)} of the loss was waived (limited liability)")
     if moved.get("carried", 0) < 0:

@@ -20,8 +20,8 @@ from guerdon.ledger.escrow_check import check_escrow
 from guerdon.ledger.holdings import flows
 from guerdon.ledger.journal import DETAILS, fingerprint, load_checkpoint
 from guerdon.ledger.money import format_amount
-from guerdon.ledger.replay import Block, first_difference, read_payments, restored
-from guerdon.ledger.rules import remembers
+from guerdon.ledger.recorded_rules import restored
+from guerdon.ledger.replay import Block, first_difference, read_payments
 from guerdon.ledger.signing import Receipt
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.walk import Book, MismatchError, Walk, check_record, payment_named
@@ -130,7 +130,7 @@ def _check_rewards(book: Book, block: Block, bounds: Any, first: int) -> None:
     groups: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
     for index, (start, stop) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
         for row in book.details.get(first + index, {}).get("rounds", ()):
-            if not remembers(restored(row["rule"], row["cost"])) and stop > start:
+            if not restored(row["rule"], row["cost"]).remembers and stop > start:
                 groups.setdefault((row["rule"], row["cost"], stop - start), []).append((start, row["request"]))
     for (rule, cost, count), members in groups.items():
         starts, requests = np.array(members, dtype=np.int64).T

@@ -11,8 +11,8 @@ from guerdon.ledger import chain, tables
 from guerdon.ledger.journal import NO_ENTRIES, detail
 from guerdon.ledger.liability import Accounts, Standing, freeze, lines, settle, thaw
 from guerdon.ledger.money import format_amount
-from guerdon.ledger.replay import Block, first_difference, replay_round, restored
-from guerdon.ledger.rules import remembers
+from guerdon.ledger.recorded_rules import restored
+from guerdon.ledger.replay import Block, first_difference, replay_round
 from guerdon.ledger.signing import is_head_signed
 from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
@@ -120,7 +120,7 @@ def _expected_of_round(book: Book, walk: Walk, played: Mapping[str, Any], block:
             f"payments: round {played['number']} of run {run.name!r} must have one payment per agent, in order"
         )
     mechanism = restored(played["rule"], played["cost"])
-    if remembers(mechanism):
+    if mechanism.remembers:
         own, state = replay_round(mechanism, walk.states.get(run.id), block, here, played["request"])
         walk.states[run.id] = state
         bad = first_difference(mechanism, own, numbers, played["request"])

@@ -1,37 +1,11 @@
-"""What an experiment may say that only a simulation can know: the true variance, and when the goal is reached."""
+"""What only a simulation knows: the truth at a model, and when the goal is reached."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from guerdon.arrays import Array
-from guerdon.mechanisms import KnownVariance, Truth, VarianceRule
 from guerdon.problems import Problem
-
-
-@dataclass(frozen=True)
-class TrueVariance(VarianceRule):
-    """Stands for `KnownVariance(σ²)` with the problem's own σ² at the model of each round."""
-
-    least_participants = 2
-
-    def variances(self, history: Any, spread: Any) -> Any:
-        """Raise: only the simulator knows σ²."""
-        del history, spread
-        raise TypeError(
-            "`TrueVariance` must be used in `simulate`, which knows the problem; elsewhere use KnownVariance"
-        )
-
-    remember = variances
-
-    def knowing(self, truth: Truth) -> VarianceRule:
-        """Return that σ² is known."""
-        return KnownVariance(truth.variance)
-
-    @property
-    def variance(self) -> Any:
-        """Raise likewise."""
-        return self.variances(None, None)
 
 
 class AtModel(NamedTuple):

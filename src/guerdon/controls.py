@@ -1,0 +1,71 @@
+"""Two rules that stand for the ends of what is possible: one that knows the truth, and one that looks at nothing."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from guerdon.agreement import TrueVariance
+from guerdon.arrays import Array, namespace
+from guerdon.costs import Cost
+from guerdon.evidence import Evidence
+from guerdon.mechanisms import Mechanism, Payments, Status, Truth, as_request, check_round, statuses
+from guerdon.states import NoState
+
+
+@dataclass(frozen=True)
+class GenieAided(Mechanism):
+    """The paper's ideal (its equation 8): pay by the distance to the true gradient, which only a simulation knows.
+
+    R_k = h(ν) + h'(ν) · ν²/σ² · (σ²/ν − ‖X_k − m‖²), from evidence gathered with the population gradient m as its
+    prediction. Nobody's pay depends on anybody else's gradient, so a lone participant is paid like any other.
+    """
+
+    cost: Cost
+    variance: Any  # KnownVariance, or in a simulation TrueVariance
+
+    wants_prediction = wants_truth = True
+    rule_name, formula = "genie", "E − D"
+
+    def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
+        """Return the payments of a round, and the state as it is."""
+        state, mask = check_round(state, evidence, participating, request)
+        xp = namespace(evidence.deviation)
+        nu = as_request(evidence, request)
+        variance = self.variance.variance + 0 * evidence.length
+        status = statuses(evidence, mask, least_participants=1, variance=variance)
+        paid = status == Status.PAID.value
+        reward = self.cost(nu) + self.cost.slope(nu) * nu**2 / variance * (variance / nu - evidence.length)
+        shown = [xp.where(paid, x, xp.nan) for x in (evidence.length, variance / nu, variance)]
+        return Payments(xp.where(paid, reward, 0.0), *shown, status=status), state
+
+    def knowing(self, truth: Truth) -> Mechanism:
+        """Return the rule with the true σ², where its variance is that."""
+        return replace(self, variance=self.variance.knowing(truth))
+
+    @classmethod
+    def choices(cls) -> Mapping[str, Callable[..., Mechanism]]:
+        """Return it with the true variance."""
+
+        def genie(cost: Cost) -> Mechanism:
+            return cls(cost, TrueVariance())
+
+        return {"genie": genie}
+
+
+@dataclass(frozen=True)
+class FlatPay(Mechanism):
+    """The control: pay h(ν) to everybody who sends anything usable. No agent has a reason to work."""
+
+    cost: Cost
+
+    rule_name = "flat"
+
+    def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
+        """Return h(ν) for every participant, and the state as it is."""
+        state, mask = check_round(state, evidence, participating, request)
+        xp = namespace(evidence.deviation)
+        nu = as_request(evidence, request)
+        status = statuses(evidence, mask, least_participants=1, variance=1 + 0 * evidence.deviation)
+        nothing = xp.nan + 0 * evidence.deviation
+        reward = xp.where(status == Status.PAID.value, self.cost(nu), 0.0 * evidence.deviation)
+        return Payments(reward, nothing, nothing, nothing, status), state

@@ -1,0 +1,92 @@
+"""The payment rules by name: how they are chosen, written down, and read again years later.
+
+A rule of your own joins the ledger, the command line, the files of experiments and the playground with one line:
+
+    register(MyRule)
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from guerdon.agreement import OutputAgreement
+from guerdon.controls import FlatPay, GenieAided
+from guerdon.costs import Cost, ExpressionCost, formula_of
+from guerdon.information import InformationPay
+from guerdon.mechanisms import Mechanism
+
+_RULES: dict[str, type[Mechanism]] = {}
+
+
+def register(kind: type[Mechanism]) -> type[Mechanism]:
+    """Make a rule known by its `rule_name`, and by the names of its `choices`."""
+    taken = [name for name in kind.choices() if name in choices() and _RULES.get(kind.rule_name) is not kind]
+    if not kind.rule_name or taken or _RULES.get(kind.rule_name, kind) is not kind:
+        name = next(iter(taken), kind.rule_name)
+        raise ValueError(f"`rule_name` and choices of {kind.__name__} must be names of their own, got {name!r}")
+    _RULES[kind.rule_name] = kind
+    return kind
+
+
+def choices() -> dict[str, Callable[..., Mechanism]]:
+    """Return what makes a rule from a cost, by the names that people choose by."""
+    return {name: make for kind in _RULES.values() for name, make in kind.choices().items()}
+
+
+def choose(text: str, cost: Cost) -> Mechanism:
+    """Return the rule that `text` names: balanced, information, known:4.0, …
+
+    >>> from guerdon import AffineCost
+    >>> choose("known:4", AffineCost(1, 1)).variance
+    KnownVariance(variance=4.0)
+    """
+    name, colon, number = text.partition(":")
+    if name not in choices():
+        raise ValueError(f"the rule must be one of {', '.join(choices())}, got {text!r}")
+    try:
+        return choices()[name](cost, *([float(number)] if colon else []))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the rule {text!r} cannot be made: {error}") from error
+
+
+def choose_payable(text: str, cost: Cost) -> Mechanism:
+    """Return the rule that `text` names, for paying outside of a simulation."""
+    rule = choose(text, cost)
+    if rule.needs_truth:
+        instead = "give the number: known:4.0" if text == "known" else "choose another"
+        raise ValueError(f"the rule {text!r} needs what only a simulation knows; {instead}")
+    return rule
+
+
+def describe(mechanism: Mechanism) -> tuple[str, str]:
+    """Return a payment rule and its cost as text.
+
+    >>> from guerdon import AffineCost
+    >>> describe(OutputAgreement(AffineCost(1, 1)))
+    ('{"crowd":"present","rule":"output-agreement","variance":{"decay":null,"kind":"balanced"}}', '1 + 1*s')
+    """
+    if _RULES.get(mechanism.rule_name) is not type(mechanism) or mechanism.needs_truth:
+        raise ValueError(
+            f"`mechanism` must be a rule that can be recorded, got {mechanism!r}; rules of your own are made known by "
+            "`guerdon.rules.register`, and a rule that needs the truth is for simulations"
+        )
+    settings = {"rule": mechanism.rule_name, **mechanism.settings()}
+    return json.dumps(settings, sort_keys=True, separators=(",", ":"), ensure_ascii=False), formula_of(mechanism.cost)
+
+
+def restore(rule: str, cost: str) -> Mechanism:
+    """Return the payment rule that `describe` wrote down."""
+    try:
+        settings: dict[str, Any] = json.loads(rule)
+        kind = _RULES.get(settings.pop("rule"))
+        if kind is not None:
+            return kind.from_settings(ExpressionCost(cost), settings)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"a recorded payment rule cannot be read: {rule[:200]} ({error})") from error
+    raise ValueError(
+        f"a recorded payment rule is not known here: {rule[:200]}; `guerdon.rules.register` makes a rule known"
+    )
+
+
+for _kind in (OutputAgreement, InformationPay, FlatPay, GenieAided):
+    register(_kind)

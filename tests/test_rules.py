@@ -1,0 +1,148 @@
+"""A rule from outside of the package joins everything by being registered."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from guerdon import AffineCost, Cost, FixedRequest, GenieAided, KnownVariance, OutputAgreement, Server, explain, rules
+from guerdon.arrays import Array, namespace
+from guerdon.dashboard import playground
+from guerdon.evidence import Evidence
+from guerdon.ledger import Ledger
+from guerdon.mechanisms import Mechanism, Payments, as_request, check_round, statuses
+from guerdon.rules import choices, choose, choose_payable, describe, register, restore
+from tests.support.command_line import run, run_json
+
+COST = AffineCost(1, 1)
+
+
+@dataclass(frozen=True)
+class Lottery(Mechanism):
+    """Pays `prize` times the cost to everybody whose report is not longer than the mean length, and nothing else."""
+
+    cost: Cost
+    prize: float = 2.0
+
+    rule_name = "lottery"
+
+    def pay(self, state: Any, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, Any]:
+        state, mask = check_round(state, evidence, participating, request)
+        xp, nu = namespace(evidence.length), as_request(evidence, request)
+        status = statuses(evidence, mask, 1, 1 + 0 * evidence.length)
+        usual = xp.sum(evidence.length, axis=-1, keepdims=True) / xp.sum(evidence.counted, axis=-1, keepdims=True)
+        won = (status == 0) & (evidence.length <= usual)
+        reward = xp.where(won, self.prize * self.cost(nu), 0.0 * evidence.length)
+        shown = xp.where(status == 0, evidence.length, xp.nan)
+        return Payments(reward, shown, xp.where(status == 0, usual, xp.nan), 1 + 0 * shown, status), state
+
+    def why(self, distance: float, expected: float) -> str:
+        return "a prize" if distance <= expected else "no luck"
+
+
+@pytest.fixture
+def lottery() -> Iterator[type[Lottery]]:
+    register(Lottery)
+    yield Lottery
+    del rules._RULES["lottery"]
+
+
+@pytest.mark.usefixtures("lottery")
+def test_a_rule_from_outside_is_paid_recorded_verified_and_explained(tmp_path: Path) -> None:
+    server, model = Server(Lottery(COST, 3.0), FixedRequest(8, 0.1)), np.zeros(5)
+    state, names = server.init(model, 3), ["Basel", "Lyon", "Porto"]
+    with Ledger(tmp_path / "guerdon.db") as ledger:
+        ledger.start_run("run", names, server.mechanism)
+        for number in (1, 2):
+            ask, state = server.ask(state, model)
+            reports = np.array([[1.0] * 5, [2.0] * 5, [9.0] * 5])
+            done, state = server.settle(state, ask, reports, np.ones(3, dtype=bool))
+            ledger.record_round("run", number, 8, done.payments, done.evidence)
+        assert ledger.verify().holds
+        assert [row.balance for row in ledger.balances()] == [54_000_000, 54_000_000, 0]
+        assert "a prize" in ledger.payslips("run")[0].why
+        assert ledger.statement("Porto").lines[-1].why == "9 for the 8 samples asked for, less 9: no luck"
+        resumed = ledger.resume("run")
+    assert resumed is not None
+    assert describe(Lottery(COST, 3.0)) == ('{"prize":3.0,"rule":"lottery"}', "1 + 1*s")
+    assert restore('{"prize":3.0,"rule":"lottery"}', "1 + 1*s").cost(8) == 9
+    assert explain(server.mechanism, done.payments, 8)[0].endswith("plus 18: a prize")
+
+
+@pytest.mark.usefixtures("lottery")
+def test_it_can_be_chosen_wherever_a_rule_can(tmp_path: Path) -> None:
+    np.save(tmp_path / "g.npy", np.array([[1.0, 1.0], [2.0, 0.0], [9.0, 9.0]]))
+    paid = run_json("pay", str(tmp_path / "g.npy"), "--request", "8", "--rule", "lottery:4")
+    assert [row["reward"] for row in paid["agents"]] == [36.0, 36.0, 0.0]
+    (tmp_path / "mine.toml").write_text(
+        '[problem]\nkind = "linear"\ndim = 5\n[server]\nrequest = 4\nrules = ["lottery"]\n'
+        '[[agents]]\nkind = "cooperative"\ncount = 3\n[run]\nrounds = 2\nrepetitions = 3\n'
+    )
+    simulated = run_json("simulate", str(tmp_path / "mine.toml"))
+    assert [row["rule"] for row in simulated["agents"]] == ["lottery"]
+    settings = playground.GameSettings(agents=4, request=4, rule="lottery", others=4, max_batch=8)
+    with pytest.raises(ValueError, match="the rule 'lottery' has no closed form; press Simulate"):
+        playground.play(settings)
+    found = playground.simulate(settings, lambda _: None)
+    assert len(found["points"]) == len(playground.sizes_to_try(settings))
+    assert "one of balanced, known, estimated, information, flat, genie, lottery" in run(
+        "pay", str(tmp_path / "g.npy"), "--request", "8", "--rule", "fair"
+    ).stderr.replace("\n", " ")
+
+
+def test_a_rule_is_known_while_it_is_registered(lottery: type[Lottery]) -> None:
+    assert register(lottery) is lottery  # again changes nothing
+
+    @dataclass(frozen=True)
+    class Other(Lottery):
+        """Another rule of the same name."""
+
+    with pytest.raises(ValueError, match="must be names of their own, got 'lottery'"):
+        register(Other)
+    with pytest.raises(ValueError, match="`mechanism` must be a rule that can be recorded"):
+        describe(Other(COST))
+
+
+def test_rules_that_need_the_truth_are_for_simulations() -> None:
+    for text in ("known", "genie"):
+        assert choose(text, COST).needs_truth
+        with pytest.raises(ValueError, match="needs what only a simulation knows"):
+            choose_payable(text, COST)
+        with pytest.raises(ValueError, match="must be a rule that can be recorded"):
+            describe(choose(text, COST))
+    assert choose("known:4", COST) == OutputAgreement(COST, KnownVariance(4.0))
+    assert isinstance(choose("genie", COST), GenieAided)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fair", "the rule must be one of balanced, known, .*got 'fair'"),
+        ("known:x", "the rule 'known:x' cannot be made: could not convert"),
+        ("known:0", "`variance` must be a finite number above 0"),
+        ("flat:3", "the rule 'flat:3' cannot be made"),
+    ],
+)
+def test_what_cannot_be_chosen_is_said(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        choose(text, COST)
+
+
+@pytest.mark.parametrize(
+    "text", ["not json", "[]", '{"rule":"unknown"}', '{"rule":"flat","more":1}', '{"rule":"output-agreement"}']
+)
+def test_what_cannot_be_read_is_said(text: str) -> None:
+    with pytest.raises(ValueError, match=r"a recorded payment rule (cannot be read|is not known here)"):
+        restore(text, "1 + s")
+
+
+@pytest.mark.parametrize("name", [name for name in choices() if not choose(name, COST).needs_truth])
+def test_every_choice_can_be_written_down_and_read_again(name: str) -> None:
+    rule = choose(name, COST)
+    again = restore(*describe(rule))
+    assert type(again) is type(rule)
+    assert again.settings() == rule.settings()
+    assert again.words()
