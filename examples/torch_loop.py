@@ -28,15 +28,16 @@ def main() -> None:
     server = Server(InformationPay(AffineCost(fixed=1, per_sample=1)), FixedRequest(16, step=0.02))
     model, earned = torch.zeros(CLASSES * FEATURES), torch.zeros(AGENTS)
     state, sent = server.init(model, AGENTS), torch.ones(AGENTS, dtype=torch.bool)
-    for _ in range(ROUNDS):
+    for turn in range(ROUNDS):
         ask, state = server.ask(state, model)
         reports = torch.stack([work(agent, ask, generator) for agent in range(AGENTS)])
         done, state = server.settle(state, ask, reports, sent)
         model = model - done.step * done.mean
         earned += done.payments.reward
-    print(f"Of the last round: {explain(server.mechanism, done.payments, int(ask.request))[-1]}")
-    for agent, total in enumerate(earned.tolist()):
-        print(f"agent {agent} was paid {total / ROUNDS:7.2f} a round; honest work costs 17")
+        if turn == ROUNDS - 1:
+            print(f"The last agent got, at last, {explain(server.mechanism, done.payments, int(ask.request))[-1]}")
+    for agent in range(AGENTS):
+        print(f"agent {agent} was paid {float(earned[agent]) / ROUNDS:7.2f} a round; honest work costs 17")
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def test_it_can_be_chosen_wherever_a_rule_can(tmp_path: Path) -> None:
     )
     simulated = run_json("simulate", str(tmp_path / "mine.toml"))
     assert [row["rule"] for row in simulated["agents"]] == ["lottery"]
-    settings = playground.GameSettings(agents=4, request=4, rule="lottery", others=4, max_batch=8)
+    settings = playground.GameSettings(agents=4, request=4, cost="1 + s", rule="lottery", others=4, max_batch=8)
     with pytest.raises(ValueError, match="the rule 'lottery' has no closed form; press Simulate"):
         playground.play(settings)
     found = playground.simulate(settings, lambda _: None)

@@ -50,8 +50,8 @@ class Status(IntEnum):
 class Payments(NamedTuple):
     """Per agent: the reward, and what it was computed from.
 
-    `distance` is D_k, `expected_distance` E_k and `variance` V_k of R_k = h(ν) + h'(ν)·ν²/V_k·(E_k − D_k), all three NaN
-    where the rule was not applied; `status` holds values of `Status`.
+    `distance` is D_k, `expected_distance` E_k and `variance` V_k of R_k = h(ν) + h'(ν)·ν²/V_k·(E_k − D_k), all three
+    NaN where the rule was not applied; `status` holds values of `Status`.
     """
 
     reward: Array
@@ -135,6 +135,9 @@ class Mechanism(Protocol):
     @classmethod
     def from_settings(cls, cost: Cost, settings: Mapping[str, Any]) -> "Mechanism":
         """Return the rule that `settings` described."""
+        names = [field.name for field in fields(cls) if field.name != "cost"]  # pyright: ignore[reportArgumentType]
+        if set(settings) != set(names):
+            raise ValueError(f"its settings must be {', '.join(names)}, got {', '.join(settings)}")
         return cls(cost, **{name: math.inf if value == INFINITY else value for name, value in settings.items()})  # pyright: ignore[reportCallIssue]
 
     def words(self) -> str:

@@ -130,7 +130,7 @@ def paid_on_flower(make: Make, ledger: Ledger, rule: Any, sent: np.ndarray, pres
     """Return the rewards (rounds, agents), 0 before an agent joins, and the last checkpoint; in three processes."""
     nodes = [Node(100 + k, Actor(sent[:, k], present[:, k])) for k in range(AGENTS)]
     ledger.enrol({f"n{k}": node.der for k, node in enumerate(nodes)})
-    rewards = np.zeros((ROUNDS, AGENTS))
+    rewards, arrays = np.zeros((ROUNDS, AGENTS)), record()
     for rounds in sorted({*JOINS[JOINS > 0].tolist(), ROUNDS}):
         inner = FedSGD(min_train_nodes=1, fraction_evaluate=0.0)
         strategy = make(inner, mechanism=rule, requests=REQUESTS, **options)
@@ -139,7 +139,8 @@ def paid_on_flower(make: Make, ledger: Ledger, rule: Any, sent: np.ndarray, pres
         for number, metrics in result.train_metrics_clientapp.items():
             pay: Any = metrics["guerdon-pay"]
             rewards[number - 1, : len(pay)] = pay
-    return rewards, result.arrays, ledger.resume("run")
+        arrays = result.arrays
+    return rewards, arrays, ledger.resume("run")
 
 
 @pytest.fixture

@@ -371,7 +371,7 @@ def test_one_enormous_report_does_not_stop_the_pay(
         own = worker(4)(message, context)
         if message.content.config_records["guerdon-request"]["round"] == 1:
             return own
-        return reply(message, record(**{k: np.full_like(v, 1e9) for k, v in MODEL.items()}), loss=4.0)
+        return reply(message, record(**{k: np.full_like(v, 1e14) for k, v in MODEL.items()}), loss=4.0)
 
     nodes[4].app = far
     rewarded(FedAvg(fraction_evaluate=0.0), mechanism=rule).start(MemoryGrid(nodes), model, num_rounds=2)

@@ -14,6 +14,7 @@ from guerdon.dashboard.explanations import formula
 from guerdon.dashboard.queries import read_run
 from guerdon.information import Knowledge
 from guerdon.ledger import Ledger, RefusedError
+from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import largest_term
 from guerdon.ledger.statements import payments_of
 from guerdon.mechanisms import padded
@@ -48,7 +49,7 @@ def test_infinity_is_text() -> None:
 )  # fmt: skip
 def test_nonsense_is_refused(text: str) -> None:
     with pytest.raises(RefusedError, match="cannot be read"):
-        rules.restore(text, "1 + s")
+        restored(text, "1 + s")
 
 
 def test_rounds_are_recorded_resumed_and_verified(ledger: Ledger) -> None:

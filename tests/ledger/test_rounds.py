@@ -20,6 +20,7 @@ from guerdon import (
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
+from guerdon.mechanisms import padded
 from tests.support.ledger_scenes import HARSH, NAMES, REMEMBERING, RULE, busy_ledger, play, record
 from tests.support.libraries import Library, every_library
 
@@ -160,7 +161,7 @@ def test_agents_may_join_a_run(ledger: Ledger) -> None:
     state = REMEMBERING.init(3)
     for one in play(2, REMEMBERING, agents=3):
         _, state = REMEMBERING.pay(state, one.evidence, one.payments.status != 1, one.request)
-    state = type(state)(*(np.append(part, 0.0) for part in state))
+    state = padded(REMEMBERING.init(4), state)
     everybody = np.ones(4, dtype=bool)
     evidence = gather(np.random.default_rng(5).normal(size=(4, 6)), everybody)
     payments, _ = REMEMBERING.pay(state, evidence, everybody, 8)
@@ -222,7 +223,7 @@ def test_bad_input_is_named(ledger: Ledger, change: dict[str, Any], message: str
         (OutputAgreement(FunctionCost(lambda s: s + 1)), "`cost` must be one that can be written down"),
         (
             GenieAided(AffineCost(1, 1), KnownVariance(1.0)),
-            "`mechanism` must be an OutputAgreement, an Info",
+            "`mechanism` must be a rule that can be recorded",
         ),
     ],
 )

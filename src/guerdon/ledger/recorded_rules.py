@@ -80,8 +80,9 @@ class FadingAgreement(Mechanism):
         """Return the payments of a round, and the past with this round added."""
         spread = spread_of(evidence, request)
         known, pooled = state.squares > 0, spread.request * spread.squares / max(float(spread.count[0]) - 1, 1.0)
-        slope: Array = np.where(known, state.squares / np.where(known, state.freedom, 1.0), pooled)
-        agreement = OutputAgreement(self.cost, _GivenSlope(slope), self.crowd)
+        past = state.squares / np.where(known, state.freedom, 1.0)
+        given = _GivenSlope(np.where(known, past, pooled))
+        agreement = OutputAgreement(self.cost, given, self.crowd)
         payments, _ = agreement.pay(NoState(), evidence, participating, request)
         # Squares at the limit of what can be resolved are rounding: nothing to remember.
         informative = (spread.freedom_of_others > 0) & (spread.squares_of_others > RESOLUTION * spread.squares)
