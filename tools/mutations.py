@@ -31,7 +31,7 @@ import pytest
 
 SOURCE = Path("src/guerdon")
 AREAS = {
-    "core": ("*.py",),
+    "core": ("*.py", "evidence/*.py", "rules/*.py", "audit/*.py", "planning/*.py", "cli/*.py"),
     "simulation": ("simulation/*.py", "problems/*.py", "experiments/*.py"),
     "ledger": ("ledger/*.py",),
     "flower": ("flower/*.py",),

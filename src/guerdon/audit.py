@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guerdon.arrays import Array, namespace
-from guerdon.products import shortening
+from guerdon.evidence import shortening
 
 LEAST = 3  # agents, below which none can be compared with the others
 PEERS = 10.0  # to one, beyond which an agent is no longer one of those that others are ranked among
@@ -85,7 +85,7 @@ def trusted_agents(wealth: Array, counted: Array, odds: float) -> Array:
 def copying(products: Array, counted: Array, wealth: Array, num_agents: Any = None, alpha: float = 0.001) -> Array:
     """Tell who sends copies: reports that are all but identical in this round, or too alike in earlier ones.
 
-    `products` are the ⟨v_i, v_j⟩ of `guerdon.products`, `wealth` that of the bets against pairs before this round. Of
+    `products` are the ⟨v_i, v_j⟩ of `multiply`, `wealth` that of the bets against pairs before this round. Of
     all pairs of `num_agents` honest agents (default: all that there is room for) together a share `alpha` is ever
     taken for copies. Where nobody else would be left, it is nobody: then something else is wrong.
     """
@@ -103,7 +103,7 @@ def copying(products: Array, counted: Array, wealth: Array, num_agents: Any = No
 def pair_scores(products: Array, counted: Array, reference: Array | None = None) -> Ranks:
     """Return how often two agents' deviations agree more than those of other pairs, less how often less, as a share.
 
-    `products` are those of `guerdon.products.multiply`, around any point. 1 for the pair that agrees most, 0 on the
+    `products` are those of `guerdon.evidence.multiply`, around any point. 1 for the pair that agrees most, 0 on the
     diagonal, for who is not counted, and where fewer than four are. `reference` tells which agents' pairs the others
     are compared with (default: all).
 
@@ -247,7 +247,7 @@ def watch_pairs(
 ) -> Array:
     """Return the wealth of the bets against all pairs after a round.
 
-    `products` are the ⟨v_i, v_j⟩ of `guerdon.products`. Pairs are compared with those of the agents in `reference`
+    `products` are the ⟨v_i, v_j⟩ of `multiply`. Pairs are compared with those of the agents in `reference`
     (default: all that are counted) who are in no doubtful pair; where these are fewer than four, with all counted.
     `num_agents` is how many there are (default: as many as there is room for).
 

@@ -10,7 +10,7 @@
 
 Everything is pure: what the server knows is in the state, a NamedTuple of arrays (`guerdon.states` saves and restores
 it). It runs on NumPy, on PyTorch, and on JAX under jit, vmap and scan. A model is an array or a list of layers; reports
-are (agents, dim), a list of layers (agents, …), or `guerdon.blocks.AgentRows`, which are never copied as a whole.
+are (agents, dim), a list of layers (agents, …), or `guerdon.evidence.AgentRows`, which are never copied as a whole.
 
 What `settle` does, in this order:
 
@@ -34,13 +34,21 @@ import numpy as np
 
 from guerdon.arrays import Array, check_choice, check_positive_integer, is_array, is_traced, namespace, over_layers
 from guerdon.audit import copying, first_pairs, watch_pairs, widened
-from guerdon.blocks import Layers, combine
 from guerdon.broadcasts import Dither, MeanNoise, secret_normals
-from guerdon.evidence import Evidence, gather
+from guerdon.evidence import (
+    Evidence,
+    Layers,
+    combine,
+    evidence_around_prediction,
+    evidence_around_zero,
+    gather,
+    lengths_of,
+    multiply,
+    shortening,
+)
 from guerdon.information import PredictionError, prediction_error
 from guerdon.mechanisms import Mechanism, Payments, padded
 from guerdon.predictions import Prediction, RunningMean, StepObservation, ZeroPrediction
-from guerdon.products import evidence_around_prediction, evidence_around_zero, lengths_of, multiply, shortening
 from guerdon.requests import FixedRequest, Outcome, Requests
 from guerdon.states import NoState, choose_state, map_state
 

@@ -8,10 +8,10 @@ from flwr.app import Context, Message
 
 from guerdon import InformationPay, gather
 from guerdon.broadcasts import Dither
+from guerdon.evidence import shortening
 from guerdon.flower import Request, decline
 from guerdon.ledger import Ledger
 from guerdon.predictions import Prediction, StepObservation
-from guerdon.products import shortening
 from tests.flower.grids import Node, record, reply
 
 DIM, NOISE, LOCAL = 20, 3.0, 0.1

@@ -7,9 +7,9 @@ import numpy as np
 
 from guerdon import AffineCost, FixedRequest, InformationPay
 from guerdon.audit import first_pairs, watch_pairs, widened
+from guerdon.evidence import multiply
 from guerdon.ledger import Ledger
 from guerdon.mechanisms import Mechanism, padded
-from guerdon.products import multiply
 from guerdon.server import Ask, Server
 from guerdon.verdicts import Played
 

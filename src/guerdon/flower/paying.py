@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message
 
-from guerdon.blocks import AgentRows
+from guerdon.evidence import AgentRows
 from guerdon.flower.book import PaidRound, Seats
 from guerdon.flower.messages import Request
 from guerdon.flower.payload import TOO_LARGE, Template, read_arrays

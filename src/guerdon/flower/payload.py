@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from guerdon.blocks import LARGEST
+from guerdon.evidence.blocks import LARGEST
 
 LONGEST_HEADER = 10_000
 TOO_LARGE = f"it holds a number that is not finite, or beyond {LARGEST:.0e}"

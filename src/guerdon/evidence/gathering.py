@@ -14,7 +14,7 @@ the gradients; blocks and layers are added in float64 where the library has it. 
 from sums around the mean: their rounding is relative to ‖m̄ − p‖², also for an agent who sends p itself.
 
 An agent whose report holds a NaN, an infinity, or a component further than `LARGEST` from the prediction is not
-counted: the numbers of the others are exactly those of a round in which he did not take part.
+counted: the numbers of the others are exactly those of a round in which it did not take part.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guerdon.arrays import Array, is_traced, namespace, row_dots, widest_float
-from guerdon.blocks import LARGEST, AgentRows, Block, Layers, find_usable, holds_tracer, read_blocks
+from guerdon.evidence.blocks import LARGEST, AgentRows, Block, Layers, find_usable, holds_tracer, read_blocks
 
 
 class Evidence(NamedTuple):
@@ -84,8 +84,8 @@ def _seated(rows: AgentRows, participating: Array, prediction: Layers | None, re
     if not len(rows.seats):
         nothing = np.zeros(rows.agents)
         return Evidence(nothing, nothing, nothing, np.zeros(rows.agents, dtype=bool))
-    whom = None if reference is None else reference[rows.seats]
-    found = gather(list(rows), participating[rows.seats], prediction, whom)
+    compared = None if reference is None else reference[rows.seats]
+    found = gather(list(rows), participating[rows.seats], prediction, compared)
     return Evidence(*(rows.seated(part) for part in found))
 
 

@@ -16,8 +16,8 @@ import array_api_compat as compat
 import numpy as np
 
 from guerdon.arrays import Array, namespace, widest_float
-from guerdon.blocks import LARGEST, AgentRows, Block, Layers, find_usable, holds_tracer, read_blocks
-from guerdon.evidence import Evidence
+from guerdon.evidence.blocks import LARGEST, AgentRows, Block, Layers, find_usable, holds_tracer, read_blocks
+from guerdon.evidence.gathering import Evidence
 
 
 class Products(NamedTuple):

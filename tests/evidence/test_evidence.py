@@ -9,10 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import guerdon.blocks as module
+import guerdon.evidence.blocks as module
 from guerdon import gather
-from guerdon.blocks import WIDEST, AgentRows, combine
-from guerdon.products import evidence_around_prediction, evidence_around_zero, lengths_of, multiply, shortening
+from guerdon.evidence import (
+    AgentRows,
+    combine,
+    evidence_around_prediction,
+    evidence_around_zero,
+    lengths_of,
+    multiply,
+    shortening,
+)
+from guerdon.evidence.blocks import WIDEST
 from tests.support import paper_oracle as oracle
 from tests.support.libraries import Library, jax_once, without_jax
 

@@ -1,0 +1,26 @@
+"""What the reports of a round say about each other: read in blocks of columns, reduced to a few numbers per agent."""
+
+from guerdon.evidence.blocks import AgentRows, Layers, combine
+from guerdon.evidence.gathering import Evidence, gather
+from guerdon.evidence.products import (
+    Products,
+    evidence_around_prediction,
+    evidence_around_zero,
+    lengths_of,
+    multiply,
+    shortening,
+)
+
+__all__ = [
+    "AgentRows",
+    "Evidence",
+    "Layers",
+    "Products",
+    "combine",
+    "evidence_around_prediction",
+    "evidence_around_zero",
+    "gather",
+    "lengths_of",
+    "multiply",
+    "shortening",
+]
