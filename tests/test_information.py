@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, FixedRequest, InformationPay, PowerCost, Server, Status, explain, gather
-from guerdon.audit import BETS, TESTS
+from guerdon.bets import BETS, TESTS
 from guerdon.costs import Cost
 from guerdon.information import Knowledge, noise_scale_bound, prediction_error
 from guerdon.server import Ask

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
-from guerdon.arrays import Array, check_choice, check_number, namespace
+from guerdon.arrays import Array, at_least_one, check_choice, check_number, namespace
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.mechanisms import (
@@ -33,7 +33,6 @@ from guerdon.mechanisms import (
     Status,
     Truth,
     as_request,
-    at_least_one,
     check_round,
     statuses,
 )

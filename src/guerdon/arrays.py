@@ -74,6 +74,11 @@ def as_mask(xp: Namespace, values: object, shape: tuple[int, ...], name: str = "
     return array
 
 
+def at_least_one(count: Array) -> Array:
+    """Return a count to divide by: where it is below 1 the quotient is masked away, but must exist."""
+    return namespace(count).where(count > 1, count, 1.0)
+
+
 def over_layers(function: Callable[..., Any], *values: Any) -> Any:
     """Return a function of arrays, or of each layer where they are lists of layers."""
     if is_array(values[0]):

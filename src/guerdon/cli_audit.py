@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from guerdon.audit import TESTS, Pair, limit, suspicious_pairs
+from guerdon.audit import TESTS, SuspiciousPair, limit, suspicious_pairs
 from guerdon.cli_ledger import DEFAULT, DbOption, JsonOption, open_ledger
 from guerdon.terminal import print_json
 from guerdon.terminal_ledger import money, plain, print_table
@@ -78,7 +78,7 @@ def _find(ledger: "Ledger", name: str | None) -> str:
     return name
 
 
-def _pairs(ledger: "Ledger", run: str, alpha: float) -> list[Pair] | None:
+def _pairs(ledger: "Ledger", run: str, alpha: float) -> list[SuspiciousPair] | None:
     """Return the suspicious pairs in a run's last checkpoint; None where pairs were not watched."""
     resumed = ledger.resume(run)
     wealth = None if resumed is None else resumed.arrays.get("audit", {}).get("pairs")
@@ -103,7 +103,7 @@ def _draw(found: "RunAudit", out: Path) -> None:
 
 
 def _report(
-    found: "RunAudit", pairs: list[Pair] | None, moves: "list[EscrowMove]", unit: str
+    found: "RunAudit", pairs: list[SuspiciousPair] | None, moves: "list[EscrowMove]", unit: str
 ) -> dict[str, Any]:  # for JSON: evidence in powers of ten
     def power(evidence: float) -> float:
         return evidence / math.log(10)
@@ -135,7 +135,9 @@ def _report(
     }  # fmt: skip
 
 
-def _print(found: "RunAudit", pairs: list[Pair] | None, moves: "list[EscrowMove]", unit: str, *, settle: bool) -> None:
+def _print(
+    found: "RunAudit", pairs: list[SuspiciousPair] | None, moves: "list[EscrowMove]", unit: str, *, settle: bool
+) -> None:
     title = f"Audit of run {found.run}: {found.trail.rounds} rounds, α = {found.alpha:g}; held in {unit}"
     empty = f"Run {found.run} has no round yet: there is nothing to audit."
     print_table(title, HEADINGS, _cells(found), text=HEADINGS[:2], empty=empty)
@@ -171,7 +173,7 @@ def _cells(found: "RunAudit") -> list[list[str]]:
     ]  # fmt: skip
 
 
-def _sentences(found: "RunAudit", pairs: list[Pair] | None) -> list[str]:
+def _sentences(found: "RunAudit", pairs: list[SuspiciousPair] | None) -> list[str]:
     """Return what the numbers mean, in plain words."""
     from guerdon.ledger.escrow import odds
 

@@ -30,11 +30,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon.arrays import Array, check_number, check_positive_integer, is_array, namespace
-from guerdon.audit import BETS, LEAST, PEERS, TESTS, against_agents, agent_scores, bet, trusted_agents
+from guerdon.arrays import Array, at_least_one, check_number, check_positive_integer, is_array, namespace
+from guerdon.bets import BETS, LEAST, PEERS, TESTS, against_agents, agent_scores, bet, trusted_agents
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
-from guerdon.mechanisms import RESOLUTION, Mechanism, Payments, Status, as_request, at_least_one, check_round, statuses
+from guerdon.mechanisms import RESOLUTION, Mechanism, Payments, Status, as_request, check_round, statuses
 
 
 class Knowledge(NamedTuple):

@@ -89,7 +89,7 @@ class Mechanism(Protocol):
     wants_truth: ClassVar[bool] = False  # evidence is gathered around the true gradient: in a simulation only
     compares_pairs: ClassVar[bool] = False  # copies are left out, and reports longer than `limit` allows shortened
     remembers: ClassVar[bool] = False  # the pay of a round depends on earlier rounds
-    keeps_bets: ClassVar[bool] = False  # its state has the `wealth` of the bets against agents (`guerdon.audit`)
+    keeps_bets: ClassVar[bool] = False  # its state has the `wealth` of the bets against agents (`guerdon.bets`)
     formula: ClassVar[str] = ""  # what is in the brackets of R = h(ν) + h'(ν)·ν²/V·(…), in letters
     limit: float = math.inf  # times the median length of the others
 
@@ -208,8 +208,3 @@ def statuses(evidence: Evidence, participating: Array, least_participants: int, 
     status = xp.where((count < 2) & (least_participants > 1), Status.ALONE.value, status)
     status = xp.where(evidence.counted, status, Status.INVALID.value)
     return xp.where(participating, status, Status.DECLINED.value)
-
-
-def at_least_one(count: Array) -> Array:
-    """Return a count to divide by: where it is below 1 the quotient is masked away, but must exist."""
-    return namespace(count).where(count > 1, count, 1.0)

@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 
 from guerdon import AffineCost, FixedRequest, InformationPay
-from guerdon.audit import first_pairs, watch_pairs, widened
+from guerdon.audit import PlayedRound, first_pairs, watch_pairs, widened
 from guerdon.evidence import multiply
 from guerdon.ledger import Ledger
 from guerdon.mechanisms import Mechanism, padded
 from guerdon.server import Ask, Server
-from guerdon.verdicts import Played
 
 COST = AffineCost(1, 1)
 RULE = InformationPay(COST)
@@ -40,7 +39,7 @@ class Training:
         self.rng, self.number, self.state = np.random.default_rng(seed), 0, None
         self.prediction = np.zeros(DIM)
 
-    def play(self, cheats: dict[int, Cheat] | None = None) -> tuple[Played, Any, Any]:
+    def play(self, cheats: dict[int, Cheat] | None = None) -> tuple[PlayedRound, Any, Any]:
         """Return a round as it was paid, its payments and its reports."""
         self.number += 1
         self.prediction = self.rng.normal(size=DIM)
@@ -56,10 +55,10 @@ class Training:
         ask = Ask(self.prediction, REQUEST, self.prediction, self.prediction)
         payments, found, after = server.pay(known, ask, reports, here)
         self.state = after.rule
-        return Played(self.rule, found.evidence, here, REQUEST), payments, reports
+        return PlayedRound(self.rule, found.evidence, here, REQUEST), payments, reports
 
 
-def played(rounds: int, agents: int, cheats: dict[int, Cheat] | None = None, **settings: Any) -> list[Played]:
+def played(rounds: int, agents: int, cheats: dict[int, Cheat] | None = None, **settings: Any) -> list[PlayedRound]:
     """Return the rounds of a training."""
     training = Training(agents, **settings)
     return [training.play(cheats)[0] for _ in range(rounds)]
@@ -93,7 +92,7 @@ def record_more(
     hold: bool = True,
 ) -> None:
     """Record further rounds of a training; names added at the end join."""
-    from guerdon.verdicts import held_back
+    from guerdon.audit import held_back
 
     training.agents = len(names)
     resumed = ledger.resume(run)

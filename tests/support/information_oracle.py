@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon.audit import BETS, TESTS
-from guerdon.evidence import LARGEST
+from guerdon.bets import BETS, TESTS
+from guerdon.evidence.blocks import LARGEST
 from guerdon.mechanisms import RESOLUTION
 
 Vectors = dict[int, Any]  # by agent

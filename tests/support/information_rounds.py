@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from guerdon import AffineCost, FixedRequest, InformationPay
-from guerdon.audit import BETS, TESTS, against_agents
+from guerdon.bets import BETS, TESTS, against_agents
 from guerdon.information import Knowledge
 from guerdon.server import Ask, Server
 

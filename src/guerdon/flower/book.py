@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from flwr.app import MetricRecord
 
+from guerdon.audit import held_back
 from guerdon.flower.messages import Pay, Request
 from guerdon.flower.replies import Report
 from guerdon.ledger import Ledger
@@ -15,7 +16,6 @@ from guerdon.ledger.errors import RefusedError, UnavailableError
 from guerdon.ledger.money import LARGEST, MICRO
 from guerdon.mechanisms import Mechanism, Payments, Status
 from guerdon.server import Settlement
-from guerdon.verdicts import held_back
 
 if TYPE_CHECKING:
     from guerdon.ledger.statements import Payslip

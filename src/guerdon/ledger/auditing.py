@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import Connection, select
 
+from guerdon.audit import AuditFinding, PlayedRound, VerdictTrail, follow, judge
 from guerdon.ledger import holdings, queries, tables
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import read_payments
 from guerdon.ledger.tables import AnyRow
-from guerdon.verdicts import Finding, Played, Trail, follow, judge
 
 
 class RunAudit(NamedTuple):
@@ -20,8 +20,8 @@ class RunAudit(NamedTuple):
     alpha: float
     agents: list[str]
     rounds: Any  # their numbers
-    findings: list[Finding]  # none where there are no rounds; their rounds are indices into `rounds`
-    trail: Trail
+    findings: list[AuditFinding]  # none where there are no rounds; their rounds are indices into `rounds`
+    trail: VerdictTrail
     held: list[int]
     can_clear: bool  # whether any of its evidence was gathered around a public prediction
 
@@ -44,11 +44,11 @@ def audit_run(connection: Connection, run: str, alpha: float) -> RunAudit:
     )  # fmt: skip
 
 
-def _played(connection: Connection, rows: Sequence[AnyRow]) -> Iterator[Played]:
+def _played(connection: Connection, rows: Sequence[AnyRow]) -> Iterator[PlayedRound]:
     for row in rows:
         block = read_payments(connection, row.record, row.record)
         whole = slice(None)
-        yield Played(restored(row.rule, row.cost), block.evidence(whole), block.participating(whole), row.request)
+        yield PlayedRound(restored(row.rule, row.cost), block.evidence(whole), block.participating(whole), row.request)
 
 
 def _predicted(row: AnyRow) -> bool:

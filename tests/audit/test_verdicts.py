@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, ExpressionCost, OutputAgreement
-from guerdon.audit import BETS, Ranks, against_agents, bet, evidence_against
+from guerdon.audit import AuditFinding, PlayedRound, follow, held_back, judge
+from guerdon.bets import BETS, Ranks, against_agents, bet, evidence_against
 from guerdon.evidence import Evidence
 from guerdon.information import Knowledge
-from guerdon.verdicts import Finding, Played, follow, held_back, judge
 from tests.support.audit_scenes import COST, DIM, REQUEST, RULE, Training, played, send_noise, send_prediction
 
 
-def audited(rounds: int, agents: int, cheats: Any = None, alpha: float = 0.001, **settings: Any) -> list[Finding]:
+def audited(rounds: int, agents: int, cheats: Any = None, alpha: float = 0.001, **settings: Any) -> list[AuditFinding]:
     return judge(follow(played(rounds, agents, cheats, **settings), alpha), alpha)
 
 
@@ -67,7 +67,7 @@ def test_honest_agents_are_accused_at_most_at_the_stated_rate(alpha: float, pres
 
 
 @cache
-def one_sends_the_prediction() -> list[list[Finding]]:
+def one_sends_the_prediction() -> list[list[AuditFinding]]:
     return [audited(100, 8, {0: send_prediction}, seed=seed) for seed in range(6)]
 
 
@@ -153,7 +153,7 @@ def test_a_run_without_rounds() -> None:
 def test_too_few_participants_say_nothing() -> None:
     one = played(1, 3)[0]
     here = np.array([True, True, False])
-    alone = Played(
+    alone = PlayedRound(
         one.mechanism, Evidence(*(np.where(here, part, 0) for part in one.evidence[:3]), counted=here), here, 8
     )
     findings = judge(follow([alone], 0.5), 0.5)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon.audit import BETS, Ranks, agent_scores, bet, evidence_against, limit, rank_scores
+from guerdon.bets import BETS, Ranks, agent_scores, bet, evidence_against, limit, rank_scores
 from tests.support.information_oracle import odds
 from tests.support.libraries import Library, jax_once, without_jax
 from tests.support.means import mean

@@ -1,16 +1,16 @@
-"""The audit of a run: who is accused, who is cleared, and by what evidence.
+"""The audit of a run: which agents are accused, which are cleared, and by what evidence.
 
-Two bets in fair odds (`guerdon.audit`) are kept for each agent, round by round, from nothing but the recorded evidence:
+Two bets at fair odds (`guerdon.bets`) are kept for each agent, round by round, from nothing but the recorded evidence:
 
-- *against him*: that his reports tell less than the others', or are shorter or longer. These are the bets that
-  information pay keeps in its state. Of a run under another rule they are made in the same way, around the point that
-  its evidence was gathered around. Where their wealth reaches 1/α he is accused; this happens to an honest agent with a
-  probability of at most α.
-- *for him*: that his reports tell something that was not public. Of an agent who knows no more than everybody,
-  ⟨v_k, w_k⟩ (with v_k what his report adds to the public prediction, w_k the same of the others' mean) is as likely
-  negative as positive, so one bets on its sign. Each time the wealth reaches 1/α he is cleared for the rounds so far,
-  and the bet starts anew: who stops working is not cleared any more. Only evidence that was gathered around a
-  prediction, as information pay's, can clear anybody: anything public agrees with the others otherwise.
+- *against it*: that its reports tell less than the others', or are shorter or longer. These are the bets that
+  information pay keeps in its state. For a run under another rule they are made in the same way, around the point that
+  its evidence was gathered around. When their wealth reaches 1/α the agent is accused; this happens to an honest agent
+  with a probability of at most α.
+- *for it*: that its reports tell something that was not public. If the agent knows only what is public, ⟨v_k, w_k⟩
+  (with v_k what its report adds to the public prediction, w_k the same of the others' mean) is as likely negative as
+  positive, so the bet is on its sign. Each time the wealth reaches 1/α the agent is cleared for the rounds so far, and
+  the bet starts anew: an agent that stops working is not cleared any more. Only evidence that was gathered around a
+  prediction, as for information pay, can clear an agent: otherwise anything public agrees with the others.
 
 Both may be looked at after every round.
 """
@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from guerdon.audit import BETS, TESTS, Ranks, against_agents, bet, evidence_against, limit, widened
+from guerdon.bets import BETS, TESTS, Ranks, against_agents, bet, evidence_against, limit, widened
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.information import InformationPay
@@ -29,8 +29,8 @@ from guerdon.mechanisms import RESOLUTION, Mechanism, padded
 Verdict = Literal["accused", "cleared", "not enough evidence"]
 
 
-class Played(NamedTuple):
-    """A round as it was paid; agents who joined later are not in it, newcomers come last."""
+class PlayedRound(NamedTuple):
+    """A round as it was paid; agents that joined later are not in it, newcomers come last."""
 
     mechanism: Mechanism
     evidence: Evidence
@@ -38,14 +38,14 @@ class Played(NamedTuple):
     request: int
 
 
-class Trail(NamedTuple):
-    """A run round by round: arrays (rounds, agents), with nothing known of an agent before he joined."""
+class VerdictTrail(NamedTuple):
+    """A run round by round: arrays (rounds, agents), with nothing known of an agent before it joined."""
 
-    against: Any  # logarithm of the wealth of the bets against him, after the round
-    strongest: Any  # which of `guerdon.audit.TESTS` says most against him, as an index
-    informed: Any  # the same of the bets for him, since he was last cleared
-    cleared: Any  # whether he was cleared in this round, for all rounds up to it
-    advantage: Any  # how much more he told than the others, in units of what honest work tells; NaN: not compared
+    against: Any  # logarithm of the wealth of the bets against the agent, after the round
+    strongest: Any  # which of `guerdon.bets.TESTS` says most against it, as an index
+    informed: Any  # the same of the bets for it, since it was last cleared
+    cleared: Any  # whether it was cleared in this round, for all rounds up to it
+    advantage: Any  # how much more it told than the others, in units of what honest work tells; NaN: not compared
 
     @property
     def rounds(self) -> int:
@@ -53,21 +53,21 @@ class Trail(NamedTuple):
         return len(self.against)
 
 
-class Finding(NamedTuple):
+class AuditFinding(NamedTuple):
     """What the audit found of one agent; rounds are indices, evidence is a logarithm."""
 
     verdict: Verdict
     against: float  # after the last round
     highest: float  # ever
-    because: str  # what says most against him: one of `guerdon.audit.TESTS`
+    because: str  # what says most against it: one of `guerdon.bets.TESTS`
     accused_in: int | None
-    informed: float  # since he was last cleared
+    informed: float  # since it was last cleared
     cleared_to: int | None
-    advantage: float  # mean over the rounds in which he was compared; NaN: in none
+    advantage: float  # mean over the rounds in which it was compared; NaN: in none
     compared: int  # how many these are
 
 
-def follow(rounds: Iterable[Played], alpha: float) -> Trail:
+def follow(rounds: Iterable[PlayedRound], alpha: float) -> VerdictTrail:
     """Return what a run's rounds say of its agents, round by round, in NumPy; `alpha` is the rate of false verdicts."""
     threshold = limit(alpha)
     state, wealth = None, np.zeros((len(BETS), 0))
@@ -89,12 +89,13 @@ def follow(rounds: Iterable[Played], alpha: float) -> Trail:
     return _stacked(rows)
 
 
-def judge(trail: Trail, alpha: float) -> list[Finding]:
+def judge(trail: VerdictTrail, alpha: float) -> list[AuditFinding]:
     """Return what a run's trail amounts to, agent by agent; `alpha` is the one it was followed with."""
     if not trail.rounds:
         return []
     return [
-        _finding(Trail(*(part[:, agent] for part in trail)), limit(alpha)) for agent in range(trail.against.shape[1])
+        _finding(VerdictTrail(*(part[:, agent] for part in trail)), limit(alpha))
+        for agent in range(trail.against.shape[1])
     ]
 
 
@@ -114,11 +115,11 @@ def held_back(reward: Any, cost: Cost, request: int, amount: float | None = None
 
 
 def _betting(mechanism: Mechanism) -> Any:
-    """Return the rule that keeps the bets: the run's own, or one that trusts everybody, as the run did."""
+    """Return the rule that keeps the bets: the run's own, or one that trusts every agent, as the run did."""
     return mechanism if mechanism.keeps_bets else InformationPay(mechanism.cost, doubt=float("inf"))
 
 
-def _agreement(rule: Mechanism, state: Any, played: Played) -> Any:
+def _agreement(rule: Mechanism, state: Any, played: PlayedRound) -> Any:
     """Return the sign of ⟨v_k, w_k⟩ per agent: 0 where it is not resolved, or says nothing."""
     evidence = played.evidence
     if rule is not played.mechanism:
@@ -130,11 +131,11 @@ def _agreement(rule: Mechanism, state: Any, played: Played) -> Any:
     return np.where(evidence.counted & (evidence.length > RESOLUTION * typical), np.sign(cross), 0.0)
 
 
-def _stacked(rows: list[tuple[Any, ...]]) -> Trail:
+def _stacked(rows: list[tuple[Any, ...]]) -> VerdictTrail:
     """Return rows of growing length as arrays."""
     crowd = max((len(row[0]) for row in rows), default=0)
     empty = (0.0, 0, 0.0, False, np.nan)
-    return Trail(
+    return VerdictTrail(
         *(
             np.array(
                 [np.pad(row[index], (0, crowd - len(row[index])), constant_values=nothing) for row in rows]
@@ -144,7 +145,7 @@ def _stacked(rows: list[tuple[Any, ...]]) -> Trail:
     )
 
 
-def _finding(own: Trail, threshold: float) -> Finding:
+def _finding(own: VerdictTrail, threshold: float) -> AuditFinding:
     """Return what the columns of one agent amount to."""
     beyond, freed = np.flatnonzero(own.against >= threshold), np.flatnonzero(own.cleared)
     accused_in = int(beyond[0]) if len(beyond) else None
@@ -155,4 +156,4 @@ def _finding(own: Trail, threshold: float) -> Finding:
     standing = 0.0 if own.cleared[-1] else float(own.informed[-1])
     latest, highest = float(own.against[-1]), float(np.max(own.against))
     because = TESTS[int(own.strongest[-1 if accused_in is None else accused_in])]
-    return Finding(verdict, latest, highest, because, accused_in, standing, cleared_to, mean, len(known))
+    return AuditFinding(verdict, latest, highest, because, accused_in, standing, cleared_to, mean, len(known))

@@ -1,0 +1,36 @@
+"""The audit: which agents and which pairs of agents the evidence accuses, and which agents it clears."""
+
+from guerdon.audit.pairs import (
+    SuspiciousPair,
+    copying,
+    first_pairs,
+    pair_limit,
+    pair_scores,
+    suspicious_pairs,
+    watch_pairs,
+)
+from guerdon.audit.verdicts import AuditFinding, PlayedRound, Verdict, VerdictTrail, follow, held_back, judge
+from guerdon.bets import BETS, TESTS, against_agents, evidence_against, limit, widened
+
+__all__ = [
+    "BETS",
+    "TESTS",
+    "AuditFinding",
+    "PlayedRound",
+    "SuspiciousPair",
+    "Verdict",
+    "VerdictTrail",
+    "against_agents",
+    "copying",
+    "evidence_against",
+    "first_pairs",
+    "follow",
+    "held_back",
+    "judge",
+    "limit",
+    "pair_limit",
+    "pair_scores",
+    "suspicious_pairs",
+    "watch_pairs",
+    "widened",
+]
