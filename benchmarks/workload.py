@@ -7,9 +7,9 @@ import numpy as np
 
 from guerdon import AffineCost, OutputAgreement
 from guerdon.agents import Cooperative, Fixed
-from guerdon.agreement import TrueVariance
 from guerdon.problems.linear_regression import linear_regression, optimal_step
 from guerdon.requests import FixedRequest
+from guerdon.rules import TrueVariance
 from guerdon.simulation import simulate
 
 RULE = OutputAgreement(AffineCost(1, 1), TrueVariance())

@@ -7,8 +7,8 @@ import pytest
 
 from guerdon import AffineCost
 from guerdon.broadcasts import MARGIN, QUICKEST, Dither, DitherState, MeanNoise, secret_normals
-from guerdon.information import noise_scale_bound
 from guerdon.predictions import RunningMean
+from guerdon.rules import noise_scale_bound
 from tests.support.libraries import Library, jax_once
 
 COST = AffineCost(1, 1)

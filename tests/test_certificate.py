@@ -6,11 +6,11 @@ import pytest
 
 from guerdon import AffineCost, FlatPay, OutputAgreement
 from guerdon.agents import Fixed, Portion, Reporting, shrink
-from guerdon.agreement import TrueVariance
 from guerdon.certificate import Certificate, certify, standard_deviations
 from guerdon.problems import linear_regression
 from guerdon.problems.linear_regression import optimal_step
 from guerdon.quantiles import student_quantile
+from guerdon.rules import TrueVariance
 
 COST = AffineCost(1, 1)
 PROBLEM = linear_regression(dim=100, max_batch=16)

@@ -23,8 +23,8 @@ from guerdon import (
     OutputAgreement,
     gather,
 )
-from guerdon.agreement import VarianceRule
 from guerdon.game import Rule
+from guerdon.rules import VarianceRule
 from tests.support.means import Mean, mean
 
 SURE = 4.0

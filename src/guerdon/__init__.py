@@ -1,15 +1,23 @@
 """Guerdon: pay participants of federated learning for work that nobody can see."""
 
-from guerdon.agreement import BalancedVariance, EstimatedVariance, KnownVariance, OutputAgreement
-from guerdon.controls import FlatPay, GenieAided
 from guerdon.costs import AffineCost, Cost, ExpressionCost, FunctionCost, PowerCost, check_cost
 from guerdon.evidence import Evidence, gather
-from guerdon.explanations import explain
 from guerdon.game import MinibatchGame
-from guerdon.information import InformationPay
-from guerdon.mechanisms import Mechanism, Payments, Status
 from guerdon.noise_scale import estimate_noise
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Outcome, Requests, ScheduledRequest
+from guerdon.rules import (
+    BalancedVariance,
+    EstimatedVariance,
+    FlatPay,
+    GenieAided,
+    InformationPay,
+    KnownVariance,
+    Mechanism,
+    OutputAgreement,
+    Payments,
+    Status,
+    explain,
+)
 from guerdon.server import Server
 
 __version__ = "0.1.0"

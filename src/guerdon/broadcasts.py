@@ -24,8 +24,8 @@ import numpy as np
 
 from guerdon.arrays import Array, check_number, layers_dot, namespace, over_layers
 from guerdon.costs import Cost
-from guerdon.information import noise_scale_bound
 from guerdon.predictions import StepObservation
+from guerdon.rules import noise_scale_bound
 
 MARGIN = 0.7  # the noise scale aimed at, relative to the bound
 MEMORY = 0.8  # weight of a pair in what is believed of the noise scale, relative to the pair after it

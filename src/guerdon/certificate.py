@@ -32,11 +32,11 @@ from guerdon.agents import (
 from guerdon.arrays import check_number, check_positive_integer
 from guerdon.broadcasts import Dither
 from guerdon.costs import Cost
-from guerdon.mechanisms import Mechanism
 from guerdon.predictions import Prediction
 from guerdon.problems import Problem
 from guerdon.quantiles import student_quantile
 from guerdon.requests import FixedRequest
+from guerdon.rules import Mechanism
 from guerdon.simulation import simulate
 
 Verdict = Literal["deters", "does not deter", "undecided"]

@@ -14,10 +14,9 @@ from rich.markup import escape
 import guerdon
 from guerdon import cli_audit, cli_dashboard, cli_flower, cli_ledger
 from guerdon.costs import ExpressionCost, check_cost
-from guerdon.explanations import explain
 from guerdon.files import read_array, read_gradients
 from guerdon.game import RULES, MinibatchGame, Rule
-from guerdon.rules import choices, choose, choose_payable
+from guerdon.rules import choices, choose, choose_payable, explain
 from guerdon.server import pay_once
 from guerdon.terminal import (
     certificate_report,

@@ -14,12 +14,11 @@ from guerdon.agents import Agent
 from guerdon.arrays import check_choice
 from guerdon.broadcasts import Dither
 from guerdon.costs import Cost, ExpressionCost, check_cost
-from guerdon.mechanisms import Mechanism
 from guerdon.predictions import Extrapolation, Prediction, RunningMean, ZeroPrediction
 from guerdon.problems import Problem, linear_regression, logistic_regression
 from guerdon.problems.linear_regression import optimal_step
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
-from guerdon.rules import choices, choose
+from guerdon.rules import Mechanism, choices, choose
 from guerdon.simulation import Stop
 
 EXAMPLE = """\

@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from guerdon.agreement import Crowd
 from guerdon.arrays import (
     Array,
     as_float,
@@ -32,6 +31,7 @@ from guerdon.arrays import (
     namespace,
 )
 from guerdon.costs import Cost, check_cost
+from guerdon.rules.agreement import Crowd
 
 Rule: TypeAlias = Literal["known", "estimated", "balanced", "information"]
 RULES = ("known", "estimated", "balanced", "information")  # those with a closed form

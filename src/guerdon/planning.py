@@ -21,12 +21,11 @@ import numpy as np
 
 from guerdon.agents import Cooperative
 from guerdon.arrays import check_number, check_positive_integer
-from guerdon.controls import FlatPay
 from guerdon.costs import Cost, check_cost
-from guerdon.mechanisms import Mechanism
 from guerdon.noise_scale import CURVATURE
 from guerdon.problems.quadratic import Numbers, noisy_quadratic
 from guerdon.requests import NoiseScaleRequest, Requests
+from guerdon.rules import FlatPay, Mechanism
 from guerdon.simulation import Stop, simulate
 
 if TYPE_CHECKING:

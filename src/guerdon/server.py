@@ -46,10 +46,11 @@ from guerdon.evidence import (
     multiply,
     shortening,
 )
-from guerdon.information import PredictionError, prediction_error
-from guerdon.mechanisms import Mechanism, Payments, padded
 from guerdon.predictions import Prediction, RunningMean, StepObservation, ZeroPrediction
 from guerdon.requests import FixedRequest, Outcome, Requests
+from guerdon.rules import Mechanism, Payments
+from guerdon.rules.information import PredictionError, prediction_error
+from guerdon.rules.mechanism import padded
 from guerdon.states import NoState, choose_state, map_state
 
 Sends = Literal["gradients", "models"]

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from guerdon.game import MinibatchGame
-from guerdon.mechanisms import Payments, Status
+from guerdon.rules import Payments, Status
 
 if TYPE_CHECKING:
     from guerdon.certificate import Certificate

@@ -12,7 +12,7 @@ from guerdon import AffineCost, ExpressionCost, OutputAgreement
 from guerdon.audit import AuditFinding, PlayedRound, follow, held_back, judge
 from guerdon.bets import BETS, Ranks, against_agents, bet, evidence_against
 from guerdon.evidence import Evidence
-from guerdon.information import Knowledge
+from guerdon.rules.information import Knowledge
 from tests.support.audit_scenes import COST, DIM, REQUEST, RULE, Training, played, send_noise, send_prediction
 
 

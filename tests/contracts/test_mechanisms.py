@@ -22,7 +22,7 @@ from guerdon import (
     gather,
 )
 from guerdon.evidence import Evidence
-from guerdon.mechanisms import Mechanism
+from guerdon.rules import Mechanism
 from tests.support.libraries import Library, without_jax
 
 COST = AffineCost(1, 1)

@@ -13,7 +13,7 @@ from guerdon.dashboard import explanations, series, statistics
 from guerdon.dashboard.queries import RunData, RunMember, read_run
 from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger import Ledger
-from guerdon.mechanisms import Mechanism, Status
+from guerdon.rules import Mechanism, Status
 from tests.support.dashboard_scenes import NAMES, SHIRKER, Training
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)

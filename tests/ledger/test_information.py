@@ -12,12 +12,12 @@ from guerdon import AffineCost, ExpressionCost, InformationPay, Payments, Status
 from guerdon.dashboard import statistics
 from guerdon.dashboard.explanations import formula
 from guerdon.dashboard.queries import read_run
-from guerdon.information import Knowledge
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import largest_term
 from guerdon.ledger.statements import payments_of
-from guerdon.mechanisms import padded
+from guerdon.rules.information import Knowledge
+from guerdon.rules.mechanism import padded
 from tests.support.audit_scenes import COST, REQUEST, RULE, Training, record_more, record_training, send_prediction
 from tests.support.ledger_scenes import REMEMBERING, play
 

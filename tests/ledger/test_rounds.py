@@ -20,7 +20,7 @@ from guerdon import (
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
-from guerdon.mechanisms import padded
+from guerdon.rules.mechanism import padded
 from tests.support.ledger_scenes import HARSH, NAMES, REMEMBERING, RULE, busy_ledger, play, record
 from tests.support.libraries import Library, every_library
 

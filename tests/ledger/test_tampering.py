@@ -21,7 +21,7 @@ from guerdon.ledger.database import parse_url, schema_digest
 from guerdon.ledger.journal import DETAILS, detail
 from guerdon.ledger.tables import KINDS, LIABILITIES, OUTCOMES, metadata
 from guerdon.ledger.verify import Verification, verify
-from guerdon.mechanisms import Status
+from guerdon.rules import Status
 from tests.support.ledger_scenes import NAMES, RULE, dump, fill_busily, play, prepare, record
 
 TABLES = [table for table in metadata.sorted_tables if table.name != "alembic_version"]

@@ -5,10 +5,9 @@ from typing import Any
 
 from guerdon import AffineCost, EstimatedVariance, FlatPay, GenieAided, OutputAgreement
 from guerdon.agents import Fixed
-from guerdon.agreement import TrueVariance
-from guerdon.mechanisms import Mechanism
 from guerdon.problems import linear_regression
 from guerdon.requests import ScheduledRequest
+from guerdon.rules import Mechanism, TrueVariance
 from guerdon.simulation import History, engine, simulate
 
 COST = AffineCost(1, 1)

@@ -7,9 +7,9 @@ import pytest
 
 from guerdon import OutputAgreement, gather
 from guerdon.agents import Cooperative, learning
-from guerdon.agreement import TrueVariance
 from guerdon.problems import linear_regression
 from guerdon.requests import FixedRequest, ScheduledRequest
+from guerdon.rules import TrueVariance
 from guerdon.simulation import Stop, simulate
 from tests.simulation.setting import COST, DIM, DISTANCE, LARGEST, NU, RULES, STEP, compilations
 

@@ -10,9 +10,9 @@ import pytest
 
 from guerdon import AffineCost, FlatPay, GenieAided, OutputAgreement
 from guerdon.agents import Declining
-from guerdon.agreement import TrueVariance
 from guerdon.problems import linear_regression
 from guerdon.requests import BudgetRequest, NoiseScaleRequest, Requests, ScheduledRequest
+from guerdon.rules import TrueVariance
 from guerdon.simulation import Stop, simulate
 from guerdon.simulation.engine import repetition_key, round_keys
 from tests.simulation.setting import compilations

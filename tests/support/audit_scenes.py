@@ -9,7 +9,8 @@ from guerdon import AffineCost, FixedRequest, InformationPay
 from guerdon.audit import PlayedRound, first_pairs, watch_pairs, widened
 from guerdon.evidence import multiply
 from guerdon.ledger import Ledger
-from guerdon.mechanisms import Mechanism, padded
+from guerdon.rules import Mechanism
+from guerdon.rules.mechanism import padded
 from guerdon.server import Ask, Server
 
 COST = AffineCost(1, 1)

@@ -7,7 +7,7 @@ import numpy as np
 
 from guerdon import AffineCost, FlatPay, OutputAgreement, gather
 from guerdon.ledger import Ledger
-from guerdon.mechanisms import Mechanism
+from guerdon.rules import Mechanism
 
 RULE = OutputAgreement(AffineCost(1, 1))
 NAMES = ["Basel University Hospital", "Berlin Charité", "Lyon", "Porto", "Turin", "Vigo", "Zürich", "Kraków", "Ghent", "Oslo"]  # noqa: E501  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 
 from guerdon import AffineCost, FixedRequest, InformationPay
 from guerdon.bets import BETS, TESTS, against_agents
-from guerdon.information import Knowledge
+from guerdon.rules.information import Knowledge
 from guerdon.server import Ask, Server
 
 COST = AffineCost(1, 1)

@@ -12,7 +12,7 @@ import numpy as np
 from guerdon import AffineCost, InformationPay, KnownVariance, OutputAgreement, gather
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger, gradient_hash
-from guerdon.mechanisms import Mechanism, Payments
+from guerdon.rules import Mechanism, Payments
 
 RULE = OutputAgreement(AffineCost(1, 1))
 HARSH = OutputAgreement(AffineCost(1, 1), KnownVariance(10.0))  # some rewards are negative

@@ -23,8 +23,8 @@ import numpy as np
 from guerdon.bets import BETS, TESTS, Ranks, against_agents, bet, evidence_against, limit, widened
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
-from guerdon.information import InformationPay
-from guerdon.mechanisms import RESOLUTION, Mechanism, padded
+from guerdon.rules import InformationPay, Mechanism
+from guerdon.rules.mechanism import RESOLUTION, padded
 
 Verdict = Literal["accused", "cleared", "not enough evidence"]
 

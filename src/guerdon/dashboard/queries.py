@@ -19,7 +19,7 @@ from guerdon.ledger.queries import LARGEST_ID, balances, last_round, payout_summ
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.statements import Line, payments_of, read_lines
 from guerdon.ledger.tables import AnyRow
-from guerdon.mechanisms import Mechanism
+from guerdon.rules import Mechanism
 
 agents, members, payments = tables.agents, tables.members, tables.payments
 records, rounds, runs = tables.records, tables.rounds, tables.runs

@@ -9,7 +9,7 @@ import numpy as np
 from guerdon.dashboard.queries import RoundNote, RunData, RunMember
 from guerdon.dashboard.statistics import pay_spread, took_part
 from guerdon.ledger.money import MICRO
-from guerdon.mechanisms import Status
+from guerdon.rules import Status
 
 MOST_POINTS = 400
 MOST_ROWS = 40  # agents in the matrix

@@ -22,8 +22,8 @@ import numpy as np
 
 from guerdon.dashboard.queries import RunData, RunMember
 from guerdon.ledger.money import MICRO
-from guerdon.mechanisms import Status
 from guerdon.quantiles import f_quantile, student_quantile
+from guerdon.rules import Status
 
 CONFIDENCE = 0.95
 BINS = 48

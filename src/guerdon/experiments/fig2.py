@@ -7,12 +7,12 @@ import numpy as np
 import polars as pl
 
 from guerdon.agents import Fixed
-from guerdon.controls import FlatPay
 from guerdon.experiments.claims import Claim, Experiment, curve, exceeds
 from guerdon.experiments.paper import AGENTS, COST, DIM, LARGEST, REQUEST, SIZES, START
 from guerdon.figures import GREY, SEQUENCE, draw_mean, legend, panels
 from guerdon.problems.linear_regression import expected_errors, linear_regression, optimal_step
 from guerdon.requests import FixedRequest
+from guerdon.rules import FlatPay
 from guerdon.simulation import simulate
 
 ROUNDS = 40

@@ -1,7 +1,7 @@
 """The setting of the paper's experiments."""
 
-from guerdon.agreement import BalancedVariance, EstimatedVariance, OutputAgreement, TrueVariance
 from guerdon.costs import AffineCost
+from guerdon.rules import BalancedVariance, EstimatedVariance, OutputAgreement, TrueVariance
 
 AGENTS = 10
 DIM = 100

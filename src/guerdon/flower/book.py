@@ -14,7 +14,7 @@ from guerdon.flower.replies import Report
 from guerdon.ledger import Ledger
 from guerdon.ledger.errors import RefusedError, UnavailableError
 from guerdon.ledger.money import LARGEST, MICRO
-from guerdon.mechanisms import Mechanism, Payments, Status
+from guerdon.rules import Mechanism, Payments, Status
 from guerdon.server import Settlement
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from guerdon.flower.book import PaidRound, Seats
 from guerdon.flower.messages import Request
 from guerdon.flower.payload import TOO_LARGE, Template, read_arrays
 from guerdon.flower.replies import Report
-from guerdon.information import noise_scale_bound
+from guerdon.rules import noise_scale_bound
 from guerdon.server import Server
 from guerdon.states import flatten_state, restore_state
 

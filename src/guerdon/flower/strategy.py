@@ -25,10 +25,9 @@ from guerdon.ledger import Ledger
 from guerdon.ledger.checks import check_name
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.tables import LIABILITIES
-from guerdon.mechanisms import Mechanism
 from guerdon.predictions import Prediction
 from guerdon.requests import Requests
-from guerdon.rules import describe
+from guerdon.rules import Mechanism, describe
 from guerdon.server import Server
 
 log = logging.getLogger("flwr.guerdon")

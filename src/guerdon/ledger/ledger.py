@@ -29,7 +29,8 @@ from guerdon.ledger.statements import Payslip, Statement, payslips, statement
 from guerdon.ledger.submissions import load_public_key
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.verify import Verification, verify
-from guerdon.mechanisms import Mechanism, Payments, padded
+from guerdon.rules import Mechanism, Payments
+from guerdon.rules.mechanism import padded
 
 
 class Recorded(NamedTuple):

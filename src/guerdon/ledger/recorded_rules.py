@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guerdon import rules
-from guerdon.agreement import OutputAgreement, Spread, VarianceRule, far_or_near, spread_of, variance_of_others
 from guerdon.arrays import Array
 from guerdon.costs import Cost, ExpressionCost
 from guerdon.evidence import Evidence
 from guerdon.ledger.errors import RefusedError
-from guerdon.mechanisms import RESOLUTION, Mechanism, Payments
+from guerdon.rules import Mechanism, OutputAgreement, Payments, VarianceRule
+from guerdon.rules.agreement import Spread, far_or_near, spread_of, variance_of_others
+from guerdon.rules.mechanism import RESOLUTION
 from guerdon.states import NoState
 
 

@@ -10,7 +10,8 @@ from guerdon.evidence import Evidence
 from guerdon.ledger import chain, tables
 from guerdon.ledger.money import MICRO, to_micro
 from guerdon.ledger.recorded_rules import restored
-from guerdon.mechanisms import Mechanism, Payments, Status, padded
+from guerdon.rules import Mechanism, Payments, Status
+from guerdon.rules.mechanism import padded
 
 TOLERANCE = 1e-9  # relative: what another machine's last digit may change in a recomputed number
 

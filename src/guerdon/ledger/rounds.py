@@ -17,7 +17,8 @@ from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.money import to_micro
 from guerdon.ledger.recorded_rules import described
 from guerdon.ledger.replay import largest_term
-from guerdon.mechanisms import RESOLUTION, Mechanism, Payments, Status
+from guerdon.rules import Mechanism, Payments, Status
+from guerdon.rules.mechanism import RESOLUTION
 
 # What single precision may put between a reward as it was paid and as it is recomputed, relative to its largest term.
 ROUNDING, REMEMBERED = 1e-4, 0.2

@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, or_, select
 
-from guerdon.explanations import explain
 from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
 from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.queries import entries_of, find_agent, last_round
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
-from guerdon.mechanisms import Payments
+from guerdon.rules import Payments, explain
 
 _MOVED = {
     "deposit": "deposit paid in",

@@ -31,7 +31,7 @@ from sqlalchemy import (
     text,
 )
 
-from guerdon.mechanisms import Status
+from guerdon.rules import Status
 
 REVISION = "0002"  # the newest migration
 

@@ -8,7 +8,7 @@ if version("jaxlib") == "0.10.2":
         "(jax-ml/jax#39103); install another one with: pip install 'jax!=0.10.2' 'jaxlib!=0.10.2'"
     )
 
-from guerdon.agreement import TrueVariance
+from guerdon.rules import TrueVariance
 from guerdon.simulation.engine import simulate
 from guerdon.simulation.history import History
 from guerdon.simulation.terms import Stop

@@ -22,11 +22,11 @@ from guerdon.arrays import Array, check_positive_integer
 from guerdon.audit import evidence_against
 from guerdon.broadcasts import Dither
 from guerdon.costs import Cost
-from guerdon.mechanisms import Mechanism
 from guerdon.noise_scale import estimate_noise
 from guerdon.predictions import Prediction, RunningMean
 from guerdon.problems import Problem
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
+from guerdon.rules import Mechanism
 from guerdon.server import Ask, Server, ServerState, Settlement
 from guerdon.simulation.chunks import run_in_chunks
 from guerdon.simulation.history import History, Rounds, pad_rounds

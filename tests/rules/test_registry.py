@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, Cost, FixedRequest, GenieAided, KnownVariance, OutputAgreement, Server, explain, rules
+from guerdon import AffineCost, Cost, FixedRequest, GenieAided, KnownVariance, OutputAgreement, Server, explain
 from guerdon.arrays import Array, namespace
 from guerdon.dashboard import playground
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger
-from guerdon.mechanisms import Mechanism, Payments, as_request, check_round, statuses
-from guerdon.rules import choices, choose, choose_payable, describe, register, restore
+from guerdon.rules import Mechanism, Payments, choices, choose, choose_payable, describe, register, registry, restore
+from guerdon.rules.mechanism import as_request, check_round, statuses
 from tests.support.command_line import run, run_json
 
 COST = AffineCost(1, 1)
@@ -47,7 +47,7 @@ class Lottery(Mechanism):
 def lottery() -> Iterator[type[Lottery]]:
     register(Lottery)
     yield Lottery
-    del rules._RULES["lottery"]
+    del registry._RULES["lottery"]
 
 
 @pytest.mark.usefixtures("lottery")

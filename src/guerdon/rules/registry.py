@@ -9,11 +9,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from guerdon.agreement import OutputAgreement
-from guerdon.controls import FlatPay, GenieAided
 from guerdon.costs import Cost, ExpressionCost, formula_of
-from guerdon.information import InformationPay
-from guerdon.mechanisms import Mechanism
+from guerdon.rules.agreement import OutputAgreement
+from guerdon.rules.controls import FlatPay, GenieAided
+from guerdon.rules.information import InformationPay
+from guerdon.rules.mechanism import Mechanism
 
 _RULES: dict[str, type[Mechanism]] = {}
 

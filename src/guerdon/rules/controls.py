@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from guerdon.agreement import TrueVariance
 from guerdon.arrays import Array, namespace
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
-from guerdon.mechanisms import Mechanism, Payments, Status, Truth, as_request, check_round, statuses
+from guerdon.rules.agreement import TrueVariance
+from guerdon.rules.mechanism import Mechanism, Payments, Status, Truth, as_request, check_round, statuses
 from guerdon.states import NoState
 
 

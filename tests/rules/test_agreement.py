@@ -21,8 +21,8 @@ from guerdon import (
     explain,
     gather,
 )
-from guerdon.agreement import Crowd, VarianceRule
-from guerdon.mechanisms import Mechanism
+from guerdon.rules import Mechanism, VarianceRule
+from guerdon.rules.agreement import Crowd
 from tests.support import paper_oracle as oracle
 from tests.support.libraries import Library, without_jax
 

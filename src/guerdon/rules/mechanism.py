@@ -1,12 +1,12 @@
-"""Payment rules: the evidence of a round in, `Payments` out.
+"""What a payment rule is: the evidence of a round in, `Payments` out.
 
 A mechanism is a frozen dataclass with two pure methods: `init(num_agents)` gives the state before the first round, and
 `pay(state, evidence, participating, request)` gives the payments of a round and the next state. The server may change
 the request from round to round. The last axis of all arrays is the agents'; a rule that remembers nothing takes many
 rounds at once, with the rounds along axes before it.
 
-The rules themselves are in `guerdon.agreement` (the paper's, and ours that balances it), `guerdon.information` and
-`guerdon.controls`; `guerdon.rules` knows them by name.
+The rules themselves are in `agreement` (the paper's, and ours that balances it), `information` and `controls`;
+`registry` knows them by name.
 """
 
 import math

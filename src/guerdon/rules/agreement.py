@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 from guerdon.arrays import Array, at_least_one, check_choice, check_number, namespace
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
-from guerdon.mechanisms import (
+from guerdon.rules.mechanism import (
     RESOLUTION,
     Mechanism,
     Payments,

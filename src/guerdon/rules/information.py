@@ -34,7 +34,7 @@ from guerdon.arrays import Array, at_least_one, check_number, check_positive_int
 from guerdon.bets import BETS, LEAST, PEERS, TESTS, against_agents, agent_scores, bet, trusted_agents
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
-from guerdon.mechanisms import RESOLUTION, Mechanism, Payments, Status, as_request, check_round, statuses
+from guerdon.rules.mechanism import RESOLUTION, Mechanism, Payments, Status, as_request, check_round, statuses
 
 
 class Knowledge(NamedTuple):

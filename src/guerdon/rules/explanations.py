@@ -1,6 +1,6 @@
 """Why a payment is what it is, in plain words."""
 
-from guerdon.mechanisms import Mechanism, Payments, Status
+from guerdon.rules.mechanism import Mechanism, Payments, Status
 
 
 def explain(mechanism: Mechanism, payments: Payments, request: int) -> list[str]:

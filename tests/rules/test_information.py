@@ -11,7 +11,8 @@ import pytest
 from guerdon import AffineCost, FixedRequest, InformationPay, PowerCost, Server, Status, explain, gather
 from guerdon.bets import BETS, TESTS
 from guerdon.costs import Cost
-from guerdon.information import Knowledge, noise_scale_bound, prediction_error
+from guerdon.rules import noise_scale_bound
+from guerdon.rules.information import Knowledge, prediction_error
 from guerdon.server import Ask
 from tests.support.information_oracle import InformationOracle, mean_length, mean_product
 from tests.support.libraries import Library, without_jax

@@ -1,0 +1,39 @@
+"""Payment rules: what they promise (`mechanism`), the rules themselves, and how they are chosen and written down."""
+
+from guerdon.rules.agreement import (
+    BalancedVariance,
+    EstimatedVariance,
+    KnownVariance,
+    OutputAgreement,
+    TrueVariance,
+    VarianceRule,
+)
+from guerdon.rules.controls import FlatPay, GenieAided
+from guerdon.rules.explanations import explain
+from guerdon.rules.information import InformationPay, noise_scale_bound
+from guerdon.rules.mechanism import Mechanism, Payments, Status, Truth
+from guerdon.rules.registry import choices, choose, choose_payable, describe, register, restore
+
+__all__ = [
+    "BalancedVariance",
+    "EstimatedVariance",
+    "FlatPay",
+    "GenieAided",
+    "InformationPay",
+    "KnownVariance",
+    "Mechanism",
+    "OutputAgreement",
+    "Payments",
+    "Status",
+    "TrueVariance",
+    "Truth",
+    "VarianceRule",
+    "choices",
+    "choose",
+    "choose_payable",
+    "describe",
+    "explain",
+    "noise_scale_bound",
+    "register",
+    "restore",
+]
