@@ -317,7 +317,8 @@ def plan(
     The forecast rests on a pilot run, or on σ² and ‖m‖² and how far ‖m‖² is to fall.
     """
     _need_sim("plan")
-    from guerdon.planning import forecast, parse_goal
+    from guerdon.planning.forecasts import forecast
+    from guerdon.planning.pilots import parse_goal
 
     _check_limit("--agents", agents, 1000)
     _check_limit("--max-batch", max_batch, LARGEST_BATCH)

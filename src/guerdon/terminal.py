@@ -17,7 +17,7 @@ from guerdon.rules import Payments, Status
 if TYPE_CHECKING:
     from guerdon.certificate import Certificate
     from guerdon.experiments.claims import Experiment
-    from guerdon.planning import Plan
+    from guerdon.planning.forecasts import Plan
     from guerdon.simulation import History
 
 ROWS_SHOWN = 48
@@ -176,7 +176,7 @@ def plan_report(plan: "Plan") -> dict[str, Any]:
     rows = [
         {"policy": o.policy, "request": o.request, "reached": o.reached,
          "rounds": dict(zip(ends, o.rounds, strict=True)), "total_reward": dict(zip(ends, o.total, strict=True))}
-        for o in plan.outlooks
+        for o in plan.forecasts
     ]  # fmt: skip
     return {"recommended": plan.recommended, "interval": 0.9, "policies": rows}
 
@@ -188,13 +188,13 @@ def print_plan(plan: "Plan", title: str, figure: Path | None) -> None:
     for heading in ("rounds", "90 %", "total reward", "90 %"):
         table.add_column(heading, justify="right")
     table.add_column("")
-    for outlook in plan.outlooks:
-        cells = [f"{outlook.rounds[0]:.1f}", "{:.0f} … {:.0f}".format(*outlook.rounds[1:])]
-        cells += [f"{outlook.total[0]:,.0f}", "{:,.0f} … {:,.0f}".format(*outlook.total[1:])]
-        chosen = outlook.policy == plan.recommended
-        late = "" if outlook.reached > 0.95 else f"only {outlook.reached:.0%} arrive"
+    for forecast in plan.forecasts:
+        cells = [f"{forecast.rounds[0]:.1f}", "{:.0f} … {:.0f}".format(*forecast.rounds[1:])]
+        cells += [f"{forecast.total[0]:,.0f}", "{:,.0f} … {:,.0f}".format(*forecast.total[1:])]
+        chosen = forecast.policy == plan.recommended
+        late = "" if forecast.reached > 0.95 else f"only {forecast.reached:.0%} arrive"
         note = "◀ recommended" if chosen else late
-        table.add_row(outlook.policy, *cells, note, style="bold green" if chosen else None)
+        table.add_row(forecast.policy, *cells, note, style="bold green" if chosen else None)
     console = Console(emoji=False)
     console.print(table)
     console.print(

@@ -19,8 +19,9 @@ from guerdon.experiments.incentives import incentive_claims
 from guerdon.experiments.paper import AGENTS, BALANCED, COST, DIM, START
 from guerdon.figures import BLUE, GREEN, GREY, NORMAL_95, ORANGE, RED, legend, panels
 from guerdon.noise_scale import estimate_noise
-from guerdon.optimum import Optimum, optimal_requests
-from guerdon.planning import fit_pilot, forecast, pilot_from_frame
+from guerdon.planning.forecasts import forecast
+from guerdon.planning.optimum import Optimum, optimal_requests
+from guerdon.planning.pilots import fit_pilot, pilot_from_frame
 from guerdon.problems import Problem, from_loss, linear_regression, logistic_regression
 from guerdon.problems.heart import HeartData, load_survey, prepare
 from guerdon.problems.linear_regression import optimal_step
@@ -238,7 +239,7 @@ def _covered(path: History) -> Claim:
     for number in range(min(PILOTS, path.repetitions)):
         pilot = pilot_from_frame(frame.filter(frame["repetition"] == number), "error", at_most=TARGETS[-1])
         fit = fit_pilot(pilot, number)._replace(dim=FORECAST_DIM)
-        low, high = forecast(COST, AGENTS, fit, sizes=(), repetitions=100).outlooks[0].total[1:]
+        low, high = forecast(COST, AGENTS, fit, sizes=(), repetitions=100).forecasts[0].total[1:]
         others = np.delete(totals, number)
         shares.append(float(np.mean((others >= low) & (others <= high))))
     covered, error = mean_over_repetitions(shares)

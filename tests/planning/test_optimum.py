@@ -7,7 +7,7 @@ import pytest
 
 from guerdon import AffineCost, PowerCost
 from guerdon.costs import Cost
-from guerdon.optimum import next_error, optimal_requests
+from guerdon.planning.optimum import next_error, optimal_requests
 from guerdon.problems.linear_regression import expected_errors
 
 COST = AffineCost(1, 1)

@@ -1,46 +1,33 @@
-"""Forecasting a training before it is paid for: rounds and total reward of each fixed request and of the adaptive rule.
+"""What a forecast starts from: a stand-in for the training (`NoisyQuadratic`), given or fitted to a pilot.
 
-The forecast trains a stand-in (`NoisyQuadratic`) many times with the real policies. Its five numbers are given, or
-fitted to a pilot: the unbiased σ² and ‖m‖² that every round of a saved history carries. Given the curvature L, a
-pilot's ‖m‖² follows from its first value by the recursion ‖m'‖² = ‖m‖²(1 − ηL)² + (ηL)²σ²/(nν), in which it is linear.
-So a search finds L, and least squares the first value. The goal is the value of that curve when the pilot reached its
-target. A parametric bootstrap measures what the pilot leaves uncertain: pilots are drawn from the fitted stand-in and
-fitted again, and every repetition of the forecast uses the numbers of another one.
+A pilot is a saved history: every round carries unbiased σ² and ‖m‖². Given the curvature L, a pilot's ‖m‖² follows from
+its first value by the recursion ‖m'‖² = ‖m‖²(1 − ηL)² + (ηL)²σ²/(nν), in which it is linear. So a search finds L, and
+least squares the first value. The goal is the value of that curve when the pilot reached its target. A parametric
+bootstrap measures what the pilot leaves uncertain: pilots are drawn from the fitted stand-in and fitted again.
 """
 
 # JAX's transformations forget the types of their arguments.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from guerdon.agents import Cooperative
 from guerdon.arrays import check_number, check_positive_integer
-from guerdon.costs import Cost, check_cost
 from guerdon.noise_scale import CURVATURE
-from guerdon.problems.quadratic import Numbers, noisy_quadratic
-from guerdon.requests import NoiseScaleRequest, Requests
-from guerdon.rules import FlatPay, Mechanism
-from guerdon.simulation import Stop, simulate
+from guerdon.problems.quadratic import Numbers
 
 if TYPE_CHECKING:
     import polars as pl
 
-SIZES = (1, 2, 4, 8, 16, 32)
-ARRIVES = 0.95  # share of trainings that must reach the goal; a pilot may leave the goal uncertain
-COVERED = 0.9  # share of totals in the interval
-MOST_ROUNDS = 2048
 BOOTSTRAPS = 40
 CURVATURES = CURVATURE * np.geomspace(1e-3, 1e3, 601)
-WORTH = 0.02  # a fixed request must be this much cheaper to be preferred to the adaptive rule, which needs no forecast
 LEAST_ROUNDS = 8  # of a pilot
-SEEN = ("request", "step", "variance", "signal")
-COLUMNS = ("repetition", "round", "agent", "batch_size", "cost", "rule", "reward", *SEEN, "sent")
+MEASURED = ("request", "step", "variance", "signal")
+COLUMNS = ("repetition", "round", "agent", "batch_size", "cost", "rule", "reward", *MEASURED, "sent")
 
 
 @dataclass(frozen=True)
@@ -63,63 +50,7 @@ class Fit(NamedTuple):
     dim: int
 
 
-class PolicyForecast(NamedTuple):
-    """What a policy is expected to need: the median, and an interval that contains 90 % of trainings."""
-
-    policy: str
-    request: int | None  # None: adaptive
-    rounds: tuple[float, float, float]
-    total: tuple[float, float, float]
-    reached: float  # share of trainings that reached the goal within 2048 rounds
-
-
-class Plan(NamedTuple):
-    """The outlook of every policy, the one to choose, and the stand-in behind it."""
-
-    outlooks: tuple[PolicyForecast, ...]
-    recommended: str
-    numbers: Numbers
-    totals: dict[str, Any]  # of every repetition
-
-
-def forecast(
-    cost: Cost,
-    num_agents: int,
-    fit: Fit,
-    *,
-    sizes: tuple[int, ...] = SIZES,
-    max_batch: int = 64,
-    mechanism: Mechanism | None = None,
-    repetitions: int = 200,
-    seed: int = 0,
-    announce: Callable[[str], None] = lambda _: None,
-) -> Plan:
-    """Return rounds and total reward of each fixed request and of the adaptive rule, all with the rule's step.
-
-    `mechanism` is the payment rule (default: flat pay, which is what honest work is paid on average by every rule).
-    """
-    check_positive_integer("num_agents", num_agents)
-    if num_agents < 2 or repetitions < 20:
-        raise ValueError(f"`num_agents` must be at least 2 and `repetitions` 20, got {num_agents} and {repetitions}")
-    check_cost(cost, max_batch)
-    problem = noisy_quadratic(fit.numbers, fit.dim, max_batch)
-    policies: dict[str, Requests] = {"adaptive": NoiseScaleRequest(cost, max_batch)}
-    policies |= {f"ν = {nu}": NoiseScaleRequest(cost, nu, min_batch=nu) for nu in sizes if nu <= max_batch}
-    outlooks, totals = list[PolicyForecast](), dict[str, Any]()
-    for name, policy in policies.items():
-        announce(name)
-        agents, stop = [Cooperative()] * num_agents, Stop("left", at_most=0.0)
-        history = simulate(
-            problem, agents, mechanism or FlatPay(cost), policy, MOST_ROUNDS, repetitions, seed, stop=stop
-        )
-        totals[name] = history.total_reward()
-        reached = float(np.mean(history.metrics["left"][:, -1] <= 0))
-        fixed = None if name == "adaptive" else policy.largest(1)
-        outlooks.append(PolicyForecast(name, fixed, _summary(history.rounds_played), _summary(totals[name]), reached))
-    return Plan(tuple(outlooks), _recommend(outlooks), fit.numbers, totals)
-
-
-def given(variance: float, signal: float, target: float, dim: int = 100) -> Fit:
+def fit_numbers(variance: float, signal: float, target: float, dim: int = 100) -> Fit:
     """Return the stand-in with a constant σ², and ‖m‖² that must fall from `signal` to `target`."""
     for name, value in (("variance", variance), ("signal", signal), ("target", target)):
         check_number(name, value, minimum=0, inclusive=False)
@@ -136,7 +67,7 @@ def parse_goal(pilot: Path | None, target: str, variance: float | None, signal: 
     if pilot is None:
         if variance is None or signal is None or not target:
             raise ValueError("`plan` needs a pilot and `--target`, or all of `--variance`, `--signal` and `--target`")
-        return given(variance, signal, _number(target, "`--target` must be a number without a pilot"))
+        return fit_numbers(variance, signal, _number(target, "`--target` must be a number without a pilot"))
     if variance is not None or signal is not None:
         raise ValueError("`--variance` and `--signal` must be left out with a pilot, which gives both")
     found = re.fullmatch(r"\s*(\w+)\s*(<=|>=)\s*(\S+)\s*", target)
@@ -184,7 +115,7 @@ def pilot_from_frame(
     rounds = (
         frame.filter(pl.col("rule") == pl.col("rule").first())
         .group_by("repetition", "round", maintain_order=True)
-        .agg(pl.col(*SEEN, metric).first(), crowd=pl.col("sent").sum())
+        .agg(pl.col(*MEASURED, metric).first(), crowd=pl.col("sent").sum())
         .with_columns(goal=goal)
         .with_columns(past=pl.col("goal").cast(pl.Int32).cum_sum().over("repetition") - pl.col("goal").cast(pl.Int32))
         .filter((pl.col("past") == 0) & (pl.col("crowd") > 1))
@@ -217,7 +148,7 @@ def _pilot(rounds: Any, metric: str) -> Pilot:
         raise ValueError(
             f"the pilot must have reached its target, in at least {LEAST_ROUNDS} rounds, got {rounds.height}, {values}"
         )
-    columns = {name: used[name].to_numpy().astype(np.float64) for name in (*SEEN, "crowd")}
+    columns = {name: used[name].to_numpy().astype(np.float64) for name in (*MEASURED, "crowd")}
     repetition = used["repetition"].to_numpy()
     start = np.concatenate([[True], repetition[1:] != repetition[:-1]])
     return Pilot(start=start, reached=used["goal"].to_numpy(), **columns)
@@ -294,19 +225,3 @@ def _draw_pilot(pilot: Pilot, numbers: Numbers, dim: int, rng: np.random.Generat
         reached[t] = not done and (model @ model <= numbers.goal or last)
         done = done or bool(reached[t])
     return Pilot(pilot.start, pilot.request, pilot.step, pilot.crowd, variance, signal, reached.astype(bool))
-
-
-def _summary(sample: Any) -> tuple[float, float, float]:
-    low, high = np.quantile(sample, [(1 - COVERED) / 2, (1 + COVERED) / 2])
-    return float(np.median(sample)), float(low), float(high)
-
-
-def _recommend(outlooks: list[PolicyForecast]) -> str:
-    """Return the cheapest policy that nearly always arrives; the adaptive one if it is nearly as cheap."""
-    arriving = [o for o in outlooks if o.reached >= ARRIVES]
-    if not arriving:
-        raise ValueError(f"no request reaches the target within {MOST_ROUNDS} rounds; choose an easier target")
-    cheapest = min(arriving, key=lambda o: o.total[0])
-    adaptive = outlooks[0]
-    near = adaptive.reached >= ARRIVES and adaptive.total[0] <= (1 + WORTH) * cheapest.total[0]
-    return adaptive.policy if near else cheapest.policy

@@ -11,7 +11,8 @@ import pytest
 
 from guerdon import AffineCost, OutputAgreement
 from guerdon.agents import Cooperative, Declining
-from guerdon.planning import COLUMNS, Fit, Pilot, fit_pilot, forecast, given, parse_goal, read_pilot
+from guerdon.planning.forecasts import forecast
+from guerdon.planning.pilots import COLUMNS, Fit, Pilot, fit_numbers, fit_pilot, parse_goal, read_pilot
 from guerdon.problems import linear_regression, noisy_quadratic
 from guerdon.problems.quadratic import Numbers
 from guerdon.requests import FixedRequest, NoiseScaleRequest, Requests
@@ -109,7 +110,7 @@ def coverage(pilots: int, sizes: tuple[int, ...], folder: Path) -> Any:
         history = train(seed=seed // REPETITIONS)
         fit = fit_pilot(pilot_of(history, folder, [seed % REPETITIONS]), seed)
         plan = forecast(COST, 10, fit._replace(dim=64), sizes=sizes, repetitions=100)
-        low, high = plan.outlooks[0].total[1:]
+        low, high = plan.forecasts[0].total[1:]
         shares.append(float(np.mean((realised() >= low) & (realised() <= high))))
     return shares
 
@@ -124,24 +125,24 @@ def test_the_interval_covers_what_happens(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_forecast_from_the_truth_agrees_with_what_happens() -> None:
     plan = forecast(COST, 10, Fit(TRUE, 64), sizes=(4, 16), repetitions=100)
-    assert [o.policy for o in plan.outlooks] == ["adaptive", "ν = 4", "ν = 16"]
-    assert [o.request for o in plan.outlooks] == [None, 4, 16]
+    assert [o.policy for o in plan.forecasts] == ["adaptive", "ν = 4", "ν = 16"]
+    assert [o.request for o in plan.forecasts] == [None, 4, 16]
     assert plan.recommended == "adaptive"
-    assert plan.outlooks[0].total[0] == pytest.approx(realised().mean(), rel=0.06)
-    for outlook in plan.outlooks:
-        for middle, low, high in (outlook.rounds, outlook.total):
+    assert plan.forecasts[0].total[0] == pytest.approx(realised().mean(), rel=0.06)
+    for found in plan.forecasts:
+        for middle, low, high in (found.rounds, found.total):
             assert low < middle < high
-        assert outlook.reached == 1.0
-    assert plan.outlooks[1].rounds[0] > plan.outlooks[2].rounds[0]
+        assert found.reached == 1.0
+    assert plan.forecasts[1].rounds[0] > plan.forecasts[2].rounds[0]
 
 
 @pytest.mark.slow
 def test_a_fixed_request_is_recommended_where_it_is_cheaper() -> None:
     """Where asking costs nothing to begin with, one sample at a time is best, and the rule's search is not free."""
-    plan = forecast(AffineCost(0, 1), 10, given(1000.0, 1.0, 0.9, 64), sizes=(1, 32), repetitions=100)
-    cheapest = min(plan.outlooks, key=lambda o: o.total[0])
+    plan = forecast(AffineCost(0, 1), 10, fit_numbers(1000.0, 1.0, 0.9, 64), sizes=(1, 32), repetitions=100)
+    cheapest = min(plan.forecasts, key=lambda o: o.total[0])
     assert plan.recommended in ("adaptive", cheapest.policy)
-    assert {o.policy: o.total[0] for o in plan.outlooks}[plan.recommended] <= 1.02 * cheapest.total[0]
+    assert {o.policy: o.total[0] for o in plan.forecasts}[plan.recommended] <= 1.02 * cheapest.total[0]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_a_fixed_request_is_recommended_where_it_is_cheaper() -> None:
 )
 def test_bad_numbers_are_refused(arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        given(*arguments)
+        fit_numbers(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,7 @@ def test_a_bad_goal_is_refused(pilot: Path | None, target: str, numbers: Any, me
 
 
 def test_a_goal_is_understood(tmp_path: Path) -> None:
-    assert parse_goal(None, "0.2", 400.0, 4.0) == given(400.0, 4.0, 0.2)
+    assert parse_goal(None, "0.2", 400.0, 4.0) == fit_numbers(400.0, 4.0, 0.2)
     train().save(tmp_path / "p.parquet")
     fit = parse_goal(tmp_path / "p.parquet", " error<=0.5 ", None, None)
     assert 30 <= len(fit.numbers.signal) <= 41
