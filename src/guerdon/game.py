@@ -189,3 +189,24 @@ class MinibatchGame:
         if not is_traced(profile) and not bool(xp.all(allowed)):
             raise ValueError(f"`sizes` must be whole numbers from 0 to `max_batch` ({self.max_batch}), got {sizes!r}")
         return profile
+
+
+def equilibrium_report(game: MinibatchGame, others: int, cost: str) -> dict[str, Any]:
+    """Return the game from one agent's side, for JSON."""
+    profile = [others] * game.num_agents
+    utilities = [float(u) for u in game.utilities(0, profile)]
+    costs = [game.cost(size) for size in range(game.max_batch + 1)]
+    return {
+        "agents": game.num_agents,
+        "request": game.request,
+        "cost": cost,
+        "max_batch": game.max_batch,
+        "rule": game.rule,
+        "others": others,
+        "best_response": game.best_response(0, profile),
+        "symmetric_equilibria": game.symmetric_equilibria(),
+        "table": [
+            {"batch_size": size, "expected_reward": u + c, "cost": c, "utility": u}
+            for size, (u, c) in enumerate(zip(utilities, costs, strict=True))
+        ],
+    }

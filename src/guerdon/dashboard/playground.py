@@ -11,10 +11,9 @@ from pydantic import BaseModel, Field
 
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.dashboard.live import TICK, event
-from guerdon.game import RULES, MinibatchGame, Rule
+from guerdon.game import RULES, MinibatchGame, Rule, equilibrium_report
 from guerdon.quantiles import student_quantile
 from guerdon.rules import choices, choose
-from guerdon.terminal import equilibrium_report
 
 if TYPE_CHECKING:
     from guerdon.certificate import Certificate

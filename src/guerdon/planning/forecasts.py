@@ -4,6 +4,9 @@ The forecast trains a stand-in (`guerdon.planning.pilots`) many times with the r
 fitted to a pilot, every repetition uses another set of the numbers that the pilot leaves possible.
 """
 
+# JAX's transformations forget the types of their arguments.
+# pyright: reportUnknownArgumentType=false
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from guerdon.files import read_gradients
+from guerdon.cli.files import read_gradients
 
 GRADIENTS = np.arange(6.0).reshape(3, 2)
 BY_NAME = {"ann": GRADIENTS[0], "bob": GRADIENTS[1], "cy": GRADIENTS[2]}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from guerdon.agents import Cooperative, Fixed
-from guerdon.config import EXAMPLE, KINDS, parse_config, read_config
+from guerdon.cli.config import EXAMPLE, KINDS, parse_config, read_config
 from guerdon.costs import ExpressionCost
 from guerdon.requests import BudgetRequest, NoiseScaleRequest
 from guerdon.simulation import Stop

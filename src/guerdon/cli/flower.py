@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from guerdon.cli_ledger import DEFAULT, DbOption, open_ledger
+from guerdon.cli.ledger import DEFAULT, DbOption, open_ledger
 
 if TYPE_CHECKING:
     from guerdon.ledger.queries import RunSummary

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from guerdon.cli_ledger import DEFAULT, DbOption
+from guerdon.cli.ledger import DEFAULT, DbOption
 
 PORT = 8733
 

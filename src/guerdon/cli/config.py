@@ -59,7 +59,7 @@ size = 4                   # noisy-echo: strength; shrink, scale: factor; garbag
 
 
 @dataclass(frozen=True)
-class Config:
+class ExperimentConfig:
     """An experiment: the arguments of `simulate`, and a name for every agent."""
 
     problem: Problem
@@ -77,7 +77,7 @@ class Config:
     label: str
 
 
-class Table:
+class SettingsTable:
     """A TOML table that knows its name, and complains about keys that nobody asked for."""
 
     def __init__(self, name: str, values: Any) -> None:
@@ -115,7 +115,7 @@ class Table:
                 raise ValueError(f"`{self.name}.{key}` is not a setting; `{self.name}` may have: {allowed}")
 
 
-def read_config(path: Path) -> Config:
+def read_config(path: Path) -> ExperimentConfig:
     """Return the experiment in a TOML file, or raise with the key that is wrong and what is allowed."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -124,11 +124,11 @@ def read_config(path: Path) -> Config:
     return parse_config(content)
 
 
-def parse_config(content: dict[str, Any]) -> Config:
+def parse_config(content: dict[str, Any]) -> ExperimentConfig:
     """Return the experiment that the parsed TOML describes."""
-    top = Table("the file", content)
-    sections = {name: Table(name, top.get(name, dict, {})) for name in ("problem", "server", "run")}
-    groups = [Table(f"agents[{i}]", values) for i, values in enumerate(top.get("agents", list))]
+    top = SettingsTable("the file", content)
+    sections = {name: SettingsTable(name, top.get(name, dict, {})) for name in ("problem", "server", "run")}
+    groups = [SettingsTable(f"agents[{i}]", values) for i, values in enumerate(top.get("agents", list))]
     top.finish()
     run = sections["run"]
     rounds, repetitions, seed = (run.get(k, int, d) for k, d in (("rounds", 60), ("repetitions", 250), ("seed", 0)))
@@ -140,10 +140,10 @@ def parse_config(content: dict[str, Any]) -> Config:
     for section in sections.values():
         section.finish()
     terms = prediction, dither, stop, rounds, repetitions, seed, label
-    return Config(problem, names, agents, mechanisms, requests, costs, *terms)
+    return ExperimentConfig(problem, names, agents, mechanisms, requests, costs, *terms)
 
 
-def _problem(table: Table) -> tuple[Problem, str]:
+def _problem(table: SettingsTable) -> tuple[Problem, str]:
     kind = table.choice("kind", ("linear", "heart"))
     max_batch = table.get("max_batch", int, 64)
     if kind == "linear":
@@ -156,7 +156,7 @@ def _problem(table: Table) -> tuple[Problem, str]:
     return logistic_regression(*arrays, max_batch=max_batch), f"logistic regression, {data.label}"
 
 
-def _cost(table: Table, default: str, max_batch: int) -> Cost:
+def _cost(table: SettingsTable, default: str, max_batch: int) -> Cost:
     cost = ExpressionCost(table.get("cost", str, default))
     check_cost(cost, max_batch)
     return cost
@@ -169,7 +169,7 @@ PREDICTIONS: dict[str, Callable[[], Prediction]] = {
 }
 
 
-def _rules(table: Table, cost: Cost) -> dict[str, Mechanism]:
+def _rules(table: SettingsTable, cost: Cost) -> dict[str, Mechanism]:
     names = table.get("rules", list, ["balanced"])
     crowd = table.choice("crowd", ("present", "enrolled"), "present")
     for name in names or [None]:
@@ -179,11 +179,11 @@ def _rules(table: Table, cost: Cost) -> dict[str, Mechanism]:
 
 
 def _server(
-    table: Table, cost: Cost, problem: Problem, num_agents: int
+    table: SettingsTable, cost: Cost, problem: Problem, num_agents: int
 ) -> tuple[dict[str, Mechanism], Requests, Stop | None]:
     rules, stop = _rules(table, cost), None
     if "stop" in table.values:
-        rule = Table("server.stop", table.get("stop", dict))
+        rule = SettingsTable("server.stop", table.get("stop", dict))
         bounds = {key: float(rule.get(key, float)) for key in ("at_most", "at_least") if key in rule.values}
         rule.known |= {"at_most", "at_least"}
         stop = Stop(rule.get("metric", str), **bounds)
@@ -191,7 +191,7 @@ def _server(
     return rules, _requests(table, cost, problem, num_agents), stop
 
 
-def _broadcast(table: Table, cost: Cost) -> tuple[Prediction | None, Dither | None]:
+def _broadcast(table: SettingsTable, cost: Cost) -> tuple[Prediction | None, Dither | None]:
     """Return what the server predicts, and how far from the model it asks for gradients."""
     table.known |= {"prediction", "dither"}
     prediction = PREDICTIONS[table.choice("prediction", PREDICTIONS)]() if "prediction" in table.values else None
@@ -199,14 +199,14 @@ def _broadcast(table: Table, cost: Cost) -> tuple[Prediction | None, Dither | No
     return prediction, dither
 
 
-def _requests(table: Table, cost: Cost, problem: Problem, num_agents: int) -> Requests:
+def _requests(table: SettingsTable, cost: Cost, problem: Problem, num_agents: int) -> Requests:
     request = table.get("request", (int, list, str, dict))
     table.known.add("stop")
     if isinstance(request, str):
         table.choice("request", ("adaptive",))
         return NoiseScaleRequest(cost, problem.max_batch)
     if isinstance(request, dict):
-        limit = Table("server.request", request)
+        limit = SettingsTable("server.request", request)
         policy = BudgetRequest(cost, float(limit.get("budget", float)), problem.max_batch)
         limit.finish()
         return policy
@@ -226,7 +226,7 @@ def _requests(table: Table, cost: Cost, problem: Problem, num_agents: int) -> Re
 
 
 def _agents(
-    groups: list[Table], believed: Cost, max_batch: int
+    groups: list[SettingsTable], believed: Cost, max_batch: int
 ) -> tuple[tuple[str, ...], tuple[Agent, ...], tuple[Cost, ...]]:
     """Return name, agent and true cost of every agent."""
     counts = [table.get("count", int, 1) for table in groups]
@@ -247,21 +247,21 @@ def _agents(
     return tuple(names), tuple(agents), tuple(costs)
 
 
-def _fixed(table: Table, max_batch: int) -> Agent:
+def _fixed(table: SettingsTable, max_batch: int) -> Agent:
     size = table.get("size", int)
     if not 0 <= size <= max_batch:
         raise ValueError(f"`{table.name}.size` must be from 0 to `problem.max_batch` ({max_batch}), got {size}")
     return players.Fixed(size)
 
 
-def _share(table: Table, key: str, largest: float) -> float:
+def _share(table: SettingsTable, key: str, largest: float) -> float:
     value = float(table.get(key, float))
     if not 0 <= value <= largest:
         raise ValueError(f"`{table.name}.{key}` must be from 0 to {largest:g}, got {value:g}")
     return value
 
 
-KINDS: dict[str, Callable[[Table, Cost, int, int], Agent]] = {
+KINDS: dict[str, Callable[[SettingsTable, Cost, int, int], Agent]] = {
     "cooperative": lambda *_: players.Cooperative(),
     "fixed": lambda table, _, __, max_batch: _fixed(table, max_batch),
     "portion": lambda table, *_: players.Portion(_share(table, "share", 1e6)),

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from guerdon.game import MinibatchGame
 from guerdon.rules import Payments, Status
 
 if TYPE_CHECKING:
@@ -26,27 +25,6 @@ ROWS_SHOWN = 48
 def print_json(report: dict[str, Any]) -> None:
     """Print a report as JSON; infinities are not JSON, and are never printed."""
     typer.echo(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def equilibrium_report(game: MinibatchGame, others: int, cost: str) -> dict[str, Any]:
-    """Return the game from one agent's side, for JSON."""
-    profile = [others] * game.num_agents
-    utilities = [float(u) for u in game.utilities(0, profile)]
-    costs = [game.cost(size) for size in range(game.max_batch + 1)]
-    return {
-        "agents": game.num_agents,
-        "request": game.request,
-        "cost": cost,
-        "max_batch": game.max_batch,
-        "rule": game.rule,
-        "others": others,
-        "best_response": game.best_response(0, profile),
-        "symmetric_equilibria": game.symmetric_equilibria(),
-        "table": [
-            {"batch_size": size, "expected_reward": u + c, "cost": c, "utility": u}
-            for size, (u, c) in enumerate(zip(utilities, costs, strict=True))
-        ],
-    }
 
 
 def print_equilibrium(report: dict[str, Any], plot: Path | None) -> None:

@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from guerdon.terminal import print_json
-from guerdon.terminal_ledger import json_row, money, plain, print_table, print_verification
+from guerdon.cli.reports import print_json
+from guerdon.cli.tables import json_row, money, plain, print_table, print_verification
 
 if TYPE_CHECKING:
     from guerdon.ledger import Ledger

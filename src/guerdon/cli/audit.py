@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from guerdon.audit import TESTS, SuspiciousPair, limit, suspicious_pairs
-from guerdon.cli_ledger import DEFAULT, DbOption, JsonOption, open_ledger
-from guerdon.terminal import print_json
-from guerdon.terminal_ledger import money, plain, print_table
+from guerdon.cli.ledger import DEFAULT, DbOption, JsonOption, open_ledger
+from guerdon.cli.reports import print_json
+from guerdon.cli.tables import money, plain, print_table
 
 if TYPE_CHECKING:
     from guerdon.ledger import Ledger

@@ -1,4 +1,4 @@
-"""The command line: `guerdon COMMAND`. An extra is imported only inside the command that needs it."""
+"""All commands but those of the ledger, Flower and the dashboard. An extra is imported only where it is needed."""
 
 import math
 import sys
@@ -12,15 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 
 import guerdon
-from guerdon import cli_audit, cli_dashboard, cli_flower, cli_ledger
-from guerdon.costs import ExpressionCost, check_cost
-from guerdon.files import read_array, read_gradients
-from guerdon.game import RULES, MinibatchGame, Rule
-from guerdon.rules import choices, choose, choose_payable, explain
-from guerdon.server import pay_once
-from guerdon.terminal import (
+from guerdon.cli import audit, dashboard, flower, ledger
+from guerdon.cli.files import read_array, read_gradients
+from guerdon.cli.reports import (
     certificate_report,
-    equilibrium_report,
     payment_rows,
     plan_report,
     print_certificate,
@@ -32,6 +27,10 @@ from guerdon.terminal import (
     print_simulation,
     simulation_rows,
 )
+from guerdon.costs import ExpressionCost, check_cost
+from guerdon.game import RULES, MinibatchGame, Rule, equilibrium_report
+from guerdon.rules import choices, choose, choose_payable, explain
+from guerdon.server import pay_once
 
 LARGEST_BATCH = 10_000  # a longer table helps nobody, and finding its equilibria takes the square of its length
 MOST_AGENTS = 100_000
@@ -44,12 +43,12 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Pay participants of federated learning for work that nobody can see.",
 )
-app.add_typer(cli_ledger.app, name="ledger")
-app.add_typer(cli_flower.app, name="flower")
-app.command(epilog="Example: [bold]guerdon dashboard --db guerdon.db[/]")(cli_dashboard.dashboard)
+app.add_typer(ledger.app, name="ledger")
+app.add_typer(flower.app, name="flower")
+app.command(epilog="Example: [bold]guerdon dashboard --db guerdon.db[/]")(dashboard.dashboard)
 app.command(
     epilog="Examples: [bold]guerdon audit --db guerdon.db --out audit.svg[/], [bold]guerdon audit heart --settle[/]"
-)(cli_audit.audit)
+)(audit.audit)
 
 
 class ProblemName(StrEnum):
@@ -186,7 +185,7 @@ def certify(
     """Simulate one agent's deviations, in work and in reports, and say which of them the payment rule deters."""
     _need_sim("certify")
     from guerdon.certificate import certify as run_certificate
-    from guerdon.config import parse_config
+    from guerdon.cli.config import parse_config
 
     if not 1 <= request <= LARGEST_BATCH or agents < 2:
         raise ValueError(f"`--request` must be at least 1 and `--agents` at least 2, got {request} and {agents}")
@@ -257,7 +256,7 @@ def simulate(
 ) -> None:
     """Run an experiment of your own: any agents, payment rules and requests."""
     _need_sim("simulate")
-    from guerdon.config import EXAMPLE, read_config
+    from guerdon.cli.config import EXAMPLE, read_config
     from guerdon.simulation import simulate as run_simulation
 
     if example:
