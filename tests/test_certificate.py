@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from guerdon import AffineCost, FlatPay, OutputAgreement
+from guerdon._quantiles import student_quantile
 from guerdon.agents import Fixed, Portion, Reporting, shrink
 from guerdon.certificate import Certificate, certify, standard_deviations
 from guerdon.problems import linear_regression
 from guerdon.problems.linear_regression import optimal_step
-from guerdon.quantiles import student_quantile
 from guerdon.rules import TrueVariance
 
 COST = AffineCost(1, 1)

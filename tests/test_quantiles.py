@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from guerdon.quantiles import f_quantile, student_quantile
+from guerdon._quantiles import f_quantile, student_quantile
 
 stats = pytest.importorskip("scipy.stats", reason="SciPy comes with JAX")
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from guerdon.trees import register
+from guerdon._trees import register
 
 
 @register

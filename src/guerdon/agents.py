@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from guerdon._trees import register
 from guerdon.arrays import Array, check_number
 from guerdon.costs import Cost
 from guerdon.game import MinibatchGame, Rule
-from guerdon.trees import register
 
 
 class View(NamedTuple):

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from guerdon._quantiles import student_quantile
 from guerdon.agents import (
     Agent,
     Cooperative,
@@ -34,7 +35,6 @@ from guerdon.broadcasts import Dither
 from guerdon.costs import Cost
 from guerdon.predictions import Prediction
 from guerdon.problems import Problem
-from guerdon.quantiles import student_quantile
 from guerdon.requests import FixedRequest
 from guerdon.rules import Mechanism
 from guerdon.simulation import simulate

@@ -21,6 +21,7 @@ from guerdon import (
     KnownVariance,
     OutputAgreement,
 )
+from guerdon._trees import register
 from guerdon.agents import Agent, View
 from guerdon.arrays import Array
 from guerdon.audit import against_agents, evidence_against, pair_limit
@@ -30,7 +31,6 @@ from guerdon.ledger import Ledger
 from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
 from guerdon.simulation import simulate
 from guerdon.simulation.engine import repetition_key
-from guerdon.trees import register
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, record, reply
 

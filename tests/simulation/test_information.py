@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, InformationPay, OutputAgreement
+from guerdon._trees import register
 from guerdon.agents import Agent, Cooperative, Fixed, Portion, Reporting, garbage, zero
 from guerdon.broadcasts import Dither
 from guerdon.predictions import Extrapolation, Prediction, RunningMean, ZeroPrediction
@@ -17,7 +18,6 @@ from guerdon.problems import linear_regression
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, ScheduledRequest
 from guerdon.simulation import History, simulate
 from guerdon.simulation.engine import repetition_key, round_keys
-from guerdon.trees import register
 from tests.support import information_oracle as oracle
 from tests.support.means import mean
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from pydantic import BaseModel, Field
 
+from guerdon._quantiles import student_quantile
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.dashboard.live import TICK, event
 from guerdon.game import RULES, MinibatchGame, Rule, equilibrium_report
-from guerdon.quantiles import student_quantile
 from guerdon.rules import choices, choose
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from guerdon._quantiles import f_quantile, student_quantile
 from guerdon.dashboard.queries import RunData, RunMember
 from guerdon.ledger.money import MICRO
-from guerdon.quantiles import f_quantile, student_quantile
 from guerdon.rules import Status
 
 CONFIDENCE = 0.95

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from guerdon._trees import register
 from guerdon.agents import Agent, Foreseeing, Portion, Reporting, View
 from guerdon.arrays import Array
 from guerdon.problems import Problem
-from guerdon.trees import register
 
 CREW = 3  # the most agents in an attack
 LONG = 0.95  # memory of a cheat that remembers longer than the server does

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
+from guerdon._trees import register
 from guerdon.agents import Agent, Cooperative, View
 from guerdon.arrays import Array
 from guerdon.experiments.claims import Claim, exceeds
@@ -17,7 +18,6 @@ from guerdon.experiments.paper import AGENTS, BALANCED, COST, DIM, START
 from guerdon.problems import linear_regression
 from guerdon.requests import NoiseScaleRequest
 from guerdon.simulation import History, simulate
-from guerdon.trees import register
 
 ROUNDS = 30
 ONCE = 6  # the round of a single deviation

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from guerdon.lazy import loader
+from guerdon._lazy import loader
 
 if TYPE_CHECKING:
     from guerdon.flower.client import batch_size, decline, last_pay, paid_work

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from guerdon._trees import register
 from guerdon.arrays import Array, check_positive_integer
-from guerdon.trees import register
 
 
 @register

@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from guerdon._trees import register
 from guerdon.arrays import Array, check_number, check_positive_integer
-from guerdon.trees import register
 
 FEW = 32  # up to this many samples it is quicker to add them up than to draw their sums
 

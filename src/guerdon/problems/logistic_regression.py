@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from guerdon._trees import register
 from guerdon.arrays import Array, check_positive_integer
-from guerdon.trees import register
 
 
 @register

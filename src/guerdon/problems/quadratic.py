@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from guerdon._trees import register
 from guerdon.arrays import Array, check_number, check_positive_integer
-from guerdon.trees import register
 
 
 class Numbers(NamedTuple):

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from guerdon._trees import register
 from guerdon.agents import Agent, Learning, View
 from guerdon.arrays import Array, check_positive_integer
 from guerdon.audit import evidence_against
@@ -32,7 +33,6 @@ from guerdon.simulation.chunks import run_in_chunks
 from guerdon.simulation.history import History, Rounds, pad_rounds
 from guerdon.simulation.players import Players, by_kind, choose, learn, report, sort_by_kind
 from guerdon.simulation.terms import AtModel, Stop
-from guerdon.trees import register
 
 SEGMENT = 32  # rounds compiled as one scan where a stopping rule may end a run early
 MEMORY = 2**29  # bytes that a chunk of repetitions may take
