@@ -8,13 +8,13 @@ import pytest
 from guerdon import gather
 from guerdon.noise_scale import (
     TRAIL,
-    Filter,
-    Recall,
+    NoiseFilter,
+    TrailProducts,
     estimate_noise,
+    extend_trail,
     first_filter,
-    follow,
-    lengthen,
-    recall,
+    trail_products,
+    update_filter,
 )
 from tests.support.filter_oracle import Oracle
 from tests.support.means import mean
@@ -77,7 +77,7 @@ def test_fewer_than_two_say_nothing(present: int) -> None:
     seen = estimate_noise(gather(rounds_of(4.0, 8, draws=1)[0], here), 8)
     assert (float(seen.variance), float(seen.signal), float(seen.signal_variance)) == (0, 0, 0)
     before = first_filter(AGENTS)
-    after = follow(before, seen, 8, Recall(0.0, 0.0), 2.0)
+    after = update_filter(before, seen, 8, TrailProducts(0.0, 0.0), 2.0)
     assert float(after.step) == 0
     for old, new in zip(before._replace(step=after.step), after, strict=True):
         np.testing.assert_array_equal(old, new)
@@ -87,7 +87,7 @@ def test_identical_gradients_need_no_averaging() -> None:
     """Without noise the step is one over the curvature as far as it is believed, and the noise scale as good as 0."""
     everybody = np.ones(AGENTS, dtype=bool)
     seen = estimate_noise(gather(np.ones((AGENTS, DIM)), everybody), 8)
-    after = follow(first_filter(AGENTS), seen, 8, Recall(0.0, 0.0), 2.0)
+    after = update_filter(first_filter(AGENTS), seen, 8, TrailProducts(0.0, 0.0), 2.0)
     assert 0.05 < float(after.step) < 1
     assert float(after.noise_scale) < 1e-6
     assert all(np.isfinite(part).all() for part in after)
@@ -96,7 +96,7 @@ def test_identical_gradients_need_no_averaging() -> None:
 def test_gradients_that_are_all_zero_move_nothing() -> None:
     everybody = np.ones(AGENTS, dtype=bool)
     seen = estimate_noise(gather(np.zeros((AGENTS, DIM)), everybody), 8)
-    after = follow(first_filter(AGENTS), seen, 8, Recall(0.0, 0.0), 2.0)
+    after = update_filter(first_filter(AGENTS), seen, 8, TrailProducts(0.0, 0.0), 2.0)
     assert float(after.step) == 0
     assert float(after.rounds) == 0
 
@@ -113,10 +113,10 @@ def test_the_trail_is_a_decayed_sum() -> None:
     aggregates = rng.normal(size=(4, 5))
     trail: Any = np.zeros(5)
     for g in aggregates[:3]:
-        trail = lengthen(trail, g)
+        trail = extend_trail(trail, g)
     expected = TRAIL**2 * aggregates[0] + TRAIL * aggregates[1] + aggregates[2]
     np.testing.assert_allclose(trail, expected)
-    np.testing.assert_allclose(recall(trail, aggregates[3]), [expected @ aggregates[3], expected @ expected])
+    np.testing.assert_allclose(trail_products(trail, aggregates[3]), [expected @ aggregates[3], expected @ expected])
 
 
 def test_a_model_in_layers_has_the_same_trail() -> None:
@@ -126,14 +126,14 @@ def test_a_model_in_layers_has_the_same_trail() -> None:
     def split(x: Any) -> list[Any]:
         return [x[:8].reshape(4, 2), x[8:]]
 
-    np.testing.assert_allclose(recall(split(whole), split(aggregate)), recall(whole, aggregate))
-    longer = lengthen(split(whole), split(aggregate))
-    np.testing.assert_allclose(np.concatenate([x.ravel() for x in longer]), lengthen(whole, aggregate))
+    np.testing.assert_allclose(trail_products(split(whole), split(aggregate)), trail_products(whole, aggregate))
+    longer = extend_trail(split(whole), split(aggregate))
+    np.testing.assert_allclose(np.concatenate([x.ravel() for x in longer]), extend_trail(whole, aggregate))
     with pytest.raises(ValueError, match="zip"):
-        recall(split(whole), split(aggregate)[:1])
+        trail_products(split(whole), split(aggregate)[:1])
 
 
-def play(seed: int, rounds: int, curvature: float, present: Any) -> tuple[list[Any], Oracle, Filter]:
+def play(seed: int, rounds: int, curvature: float, present: Any) -> tuple[list[Any], Oracle, NoiseFilter]:
     """Follow a quadratic with the filter and with its transcription; return their steps and noise scales."""
     rng = np.random.default_rng(seed)
     steepness = np.geomspace(0.3, 3.0, DIM)
@@ -144,8 +144,8 @@ def play(seed: int, rounds: int, curvature: float, present: Any) -> tuple[list[A
         here, nu = present(t, rng), 1 + t % 5
         drawn = steepness * model + 2 * rng.normal(size=(AGENTS, DIM)) / np.sqrt(nu)
         evidence, aggregate = gather(drawn, here), drawn[here].mean(axis=0)
-        state = follow(state, estimate_noise(evidence, nu), nu, recall(trail, aggregate), curvature)
-        trail = lengthen(trail, aggregate)
+        state = update_filter(state, estimate_noise(evidence, nu), nu, trail_products(trail, aggregate), curvature)
+        trail = extend_trail(trail, aggregate)
         pairs.append(((float(state.step), float(state.noise_scale)), oracle.observe(drawn[here], nu)))
         model = model - float(state.step) * aggregate
     return pairs, oracle, state
@@ -181,8 +181,8 @@ def test_it_finds_the_curvature_from_far_away(true: float) -> None:
             drawn = true * model + 0.5 * true * rng.normal(size=(AGENTS, DIM))
             aggregate = drawn.mean(axis=0)
             noise = estimate_noise(gather(drawn, np.ones(AGENTS, dtype=bool)), 8)
-            state = follow(state, noise, 8, recall(trail, aggregate), 2.0)
-            trail = lengthen(trail, aggregate)
+            state = update_filter(state, noise, 8, trail_products(trail, aggregate), 2.0)
+            trail = extend_trail(trail, aggregate)
             model = model - float(state.step) * aggregate
         assert np.sum(model**2) < 1e-3 * DIM * 100
 
@@ -195,8 +195,8 @@ def test_a_signal_lost_in_noise_does_not_run_away() -> None:
     for _ in range(300):
         drawn = rng.normal(size=(AGENTS, DIM))
         noise = estimate_noise(gather(drawn, np.ones(AGENTS, dtype=bool)), 8)
-        state = follow(state, noise, 8, recall(trail, drawn.mean(axis=0)), 2.0)
-        trail = lengthen(trail, drawn.mean(axis=0))
+        state = update_filter(state, noise, 8, trail_products(trail, drawn.mean(axis=0)), 2.0)
+        trail = extend_trail(trail, drawn.mean(axis=0))
         steps.append(float(state.step))
         assert np.isfinite(float(state.noise_scale))
         assert float(state.noise_scale) > 0

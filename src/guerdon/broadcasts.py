@@ -3,8 +3,8 @@
 Near convergence the gradient is no surprise, and information pay has nothing to pay for. The server therefore asks for
 gradients at θ + u and in the next round at θ − u, with u fresh, random and known to nobody in advance, and steps once
 per pair of rounds along the mean of both. To first order the answers H·u and −H·u cancel, so training is undisturbed,
-while ‖m − p‖² is at least ‖H·u‖², which no public record ever shows. Whoever knows H can compute it all the same: a
-server who must expect that predicts it too (`guerdon.predictions.Extrapolation`), and what is left is what counts.
+while ‖m − p‖² is at least ‖H·u‖², which no public record ever shows. An agent that knows H can still compute
+it: a server that must expect this predicts it too (`guerdon.predictions.Extrapolation`), and what is left counts.
 
 How long u must be: information pay turns public knowledge into a loss once the noise scale B = σ²/‖m − p‖² is below
 `noise_scale_bound`. Half the difference of what a pair's mean gradients differ by from their predictions is H·u and

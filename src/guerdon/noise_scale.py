@@ -3,7 +3,7 @@
 σ² is the variance of a single-sample gradient, ‖m‖² the squared length of the true one, and B = σ²/‖m‖² the *gradient
 noise scale*: a batch of B samples has as much noise as signal. Both are estimated without bias from the evidence that
 the server has anyway (`estimate_noise`). One round's ‖m‖² is noisy, and near the end of a training drowns in its
-noise, so a `Filter` follows it: it knows how a step shortens a gradient where the loss has curvature L,
+noise, so a `NoiseFilter` follows it: it knows how a step shortens a gradient where the loss has curvature L,
 
     ‖m'‖² = ‖m‖²(1 − ηL)² + (ηL)²σ²/(nν)        ⟨m', T⟩ = ⟨m, T⟩ − ηL⟨ḡ, T⟩
 
@@ -56,7 +56,7 @@ FAINT = 0.5  # ‖m‖² counts as at least so many standard deviations of what 
 UNLIKELY = -60.0  # log-weights lower than this are not told apart
 
 
-class Noise(NamedTuple):
+class NoiseEstimate(NamedTuple):
     """What one round says: unbiased σ² and ‖m‖², ‖ḡ‖², and the variance of the second, by the jackknife."""
 
     variance: Array
@@ -66,14 +66,14 @@ class Noise(NamedTuple):
     count: Array
 
 
-class Recall(NamedTuple):
+class TrailProducts(NamedTuple):
     """How a round's mean gradient ḡ lies to the trail T of those before it: ⟨ḡ, T⟩ and ‖T‖²."""
 
     agreement: Array
     length: Array
 
 
-class Filter(NamedTuple):
+class NoiseFilter(NamedTuple):
     """What is believed after a round. The arrays `signal`…`log_weight` have an entry for each curvature tried.
 
     `signal` and `turn` are predictions of ‖m‖² and ⟨m, T⟩ for the next round, with variances, in units of σ².
@@ -98,7 +98,7 @@ class Filter(NamedTuple):
     log_weight: Array
 
 
-class _Seen(NamedTuple):
+class _ScaledRound(NamedTuple):
     """A round in units of σ²: the noise of its mean gradient, and what was seen of it."""
 
     noise: Array
@@ -109,7 +109,7 @@ class _Seen(NamedTuple):
     turn_noise: Array
 
 
-def estimate_noise(evidence: Evidence, request: Any) -> Noise:
+def estimate_noise(evidence: Evidence, request: Any) -> NoiseEstimate:
     """Return unbiased estimates of σ² and ‖m‖² from one round's evidence, gathered without a prediction.
 
     σ² = ν·Σ‖X_k − m̄‖²/(n − 1) and ‖m‖² = mean of ⟨X_i, X_j⟩ over i ≠ j. Fewer than two participants say nothing (0),
@@ -136,24 +136,24 @@ def estimate_noise(evidence: Evidence, request: Any) -> Noise:
     away = xp.where(evidence.counted, without - signal, 0.0)
     spread = xp.where(count > 2, one / xp.where(enough, count, 1.0) * xp.sum(away * away), 0.0)
     square = xp.sum(evidence.alignment) / xp.where(count > 0, count * count, 1.0)
-    return Noise(xp.where(enough, variance, 0.0), xp.where(enough, signal, 0.0), square, spread, count)
+    return NoiseEstimate(xp.where(enough, variance, 0.0), xp.where(enough, signal, 0.0), square, spread, count)
 
 
-def recall(trail: Any, mean: Any) -> Recall:
+def trail_products(trail: Any, mean: Any) -> TrailProducts:
     """Return how the mean gradient lies to the trail of those before it; both are an array, or a list of layers."""
-    return Recall(layers_dot(trail, mean), layers_dot(trail, trail))
+    return TrailProducts(layers_dot(trail, mean), layers_dot(trail, trail))
 
 
-def lengthen(trail: Any, mean: Any) -> Any:
+def extend_trail(trail: Any, mean: Any) -> Any:
     """Return the trail with this round's mean gradient added: an array, or a list of layers, as they came."""
     return over_layers(lambda old, new: TRAIL * old + new, trail, mean)
 
 
-def first_filter(num_agents: int) -> Filter:
+def first_filter(num_agents: int) -> NoiseFilter:
     """Return what is believed before the first round."""
     check_positive_integer("num_agents", num_agents)
     nothing, unknown = np.zeros(()), np.zeros(POINTS)
-    return Filter(
+    return NoiseFilter(
         rounds=nothing, variance=nothing, weight=nothing, freedom=np.asarray(FIRST_DIMENSION), scatter=np.ones(()),
         lean=nothing, lean_weight=nothing, excess=nothing, excess_weight=nothing, step=nothing,
         crowd=np.asarray(float(num_agents)), noise_scale=nothing,
@@ -161,20 +161,24 @@ def first_filter(num_agents: int) -> Filter:
     )  # fmt: skip
 
 
-def follow(state: Filter, noise: Noise, request: Any, recalled: Recall, curvature: Any) -> Filter:
+def update_filter(
+    state: NoiseFilter, noise: NoiseEstimate, request: Any, products: TrailProducts, curvature: Any
+) -> NoiseFilter:
     """Return what is believed after a round; `step` is the one to take now, `noise_scale` that of the next round.
 
     A round with fewer than two participants, or without any gradient at all, says nothing: its step is 0.
     """
     xp = namespace(noise.signal)
-    state = Filter(*(xp.asarray(part, dtype=noise.signal.dtype) for part in state))
+    state = NoiseFilter(*(xp.asarray(part, dtype=noise.signal.dtype) for part in state))
     informative = (noise.count > 1) & (noise.square + noise.variance > 0)
-    after = _advance(xp, state, _usable(xp, noise, informative), request, recalled, curvature)
-    kept = Filter(*(xp.where(informative, new, old) for new, old in zip(after, state, strict=True)))
+    after = _advance(xp, state, _usable(xp, noise, informative), request, products, curvature)
+    kept = NoiseFilter(*(xp.where(informative, new, old) for new, old in zip(after, state, strict=True)))
     return kept._replace(step=xp.where(informative, after.step, 0.0))
 
 
-def _advance(xp: Namespace, state: Filter, noise: Noise, request: Any, recalled: Recall, curvature: Any) -> Filter:
+def _advance(
+    xp: Namespace, state: NoiseFilter, noise: NoiseEstimate, request: Any, products: TrailProducts, curvature: Any
+) -> NoiseFilter:
     """Return what is believed after a round that says something."""
     before = _variance(xp, state)
     state = state._replace(
@@ -185,14 +189,14 @@ def _advance(xp: Namespace, state: Filter, noise: Noise, request: Any, recalled:
     )
     # Without any noise at all the unit is a trillionth of the signal: then noise is nothing beside it.
     unit = xp.clip(_variance(xp, state), 1e-12 * noise.square, None)
-    state, seen = _see(xp, state, noise, request, recalled, unit)
+    state, seen = _see(xp, state, noise, request, products, unit)
     state = _correct(xp, _rescale(state, before / unit), seen)
     return _decide(xp, state, seen, curvature * xp.exp(xp.asarray(_OFFSETS, dtype=unit.dtype)))
 
 
 def _see(
-    xp: Namespace, state: Filter, noise: Noise, request: Any, recalled: Recall, unit: Array
-) -> tuple[Filter, _Seen]:
+    xp: Namespace, state: NoiseFilter, noise: NoiseEstimate, request: Any, products: TrailProducts, unit: Array
+) -> tuple[NoiseFilter, _ScaledRound]:
     """Return the round in units of σ², and the effective dimension of the noise with this round added.
 
     The variance of a ‖m‖² estimate is (2v² + 4‖m‖²v)/dimension, v = σ²/(nν); the jackknife has the first part twice.
@@ -207,11 +211,11 @@ def _see(
         scatter=xp.where(known, WATCH * state.scatter + spread, state.scatter),
     )
     dimension = xp.clip(state.freedom / state.scatter, 1.0, 1e6)
-    turn, length = (xp.asarray(x, dtype=unit.dtype) / unit for x in recalled)
-    return state, _Seen(v, square, signal, turn, dimension, length * v / dimension + 1e-6 * v * v)
+    turn, length = (xp.asarray(x, dtype=unit.dtype) / unit for x in products)
+    return state, _ScaledRound(v, square, signal, turn, dimension, length * v / dimension + 1e-6 * v * v)
 
 
-def _correct(xp: Namespace, state: Filter, seen: _Seen) -> Filter:
+def _correct(xp: Namespace, state: NoiseFilter, seen: _ScaledRound) -> NoiseFilter:
     """Return the beliefs corrected by what was seen, each weighed by how well it had predicted that."""
     first = state.rounds < 2
     predicted = xp.clip(state.signal, 0.0, None)
@@ -231,7 +235,7 @@ def _correct(xp: Namespace, state: Filter, seen: _Seen) -> Filter:
     return _regress(xp, corrected, seen, predicted)
 
 
-def _regress(xp: Namespace, state: Filter, seen: _Seen, predicted: Array) -> Filter:
+def _regress(xp: Namespace, state: NoiseFilter, seen: _ScaledRound, predicted: Array) -> NoiseFilter:
     """Return the sums behind κ and ζ with this round added; the first has no prediction and no trail."""
     later = xp.where(state.rounds > 1, 1.0, 0.0)
     before, now = _mean(xp, state, predicted), _mean(xp, state, state.signal)
@@ -244,7 +248,7 @@ def _regress(xp: Namespace, state: Filter, seen: _Seen, predicted: Array) -> Fil
     )
 
 
-def _signal_noise(seen: _Seen, signal: Array) -> Array:
+def _signal_noise(seen: _ScaledRound, signal: Array) -> Array:
     """Return the variance of one round's estimate of a ‖m‖² that is `signal`."""
     return (2 * seen.noise + 4 * signal) * seen.noise / seen.dimension
 
@@ -258,7 +262,7 @@ def _blend(
     return predicted + gain * surprise, gain * seen_variance, -(surprise**2 / total + xp.log(total)) / 2
 
 
-def _decide(xp: Namespace, state: Filter, seen: _Seen, curvatures: Array) -> Filter:
+def _decide(xp: Namespace, state: NoiseFilter, seen: _ScaledRound, curvatures: Array) -> NoiseFilter:
     """Return the beliefs with the step they suggest, and what they predict for the next round after that step."""
     trust = 1 / DOUBT**2
     kappa = xp.clip((trust + state.excess) / (trust + state.excess_weight), 0.25, 4.0)
@@ -271,13 +275,13 @@ def _decide(xp: Namespace, state: Filter, seen: _Seen, curvatures: Array) -> Fil
     return after._replace(step=step, noise_scale=1 / strong)
 
 
-def _mean(xp: Namespace, state: Filter, values: Array) -> Array:
+def _mean(xp: Namespace, state: NoiseFilter, values: Array) -> Array:
     """Return the mean over all curvatures, as they are believed."""
     weight = xp.exp(state.log_weight)
     return xp.sum(weight * values) / xp.sum(weight)
 
 
-def _predict(state: Filter, seen: _Seen, moved: Array) -> Filter:
+def _predict(state: NoiseFilter, seen: _ScaledRound, moved: Array) -> NoiseFilter:
     """Return the beliefs of the next round; `moved` is ηL for each curvature."""
     signal, v = state.signal, seen.noise
     off = (MODEL_ERROR * signal) ** 2
@@ -293,7 +297,7 @@ def _predict(state: Filter, seen: _Seen, moved: Array) -> Filter:
     )
 
 
-def _rescale(state: Filter, ratio: Array) -> Filter:
+def _rescale(state: NoiseFilter, ratio: Array) -> NoiseFilter:
     """Return the beliefs in a unit of σ² that is `ratio` times smaller."""
     return state._replace(
         signal=ratio * state.signal, signal_variance=ratio**2 * state.signal_variance,
@@ -301,14 +305,14 @@ def _rescale(state: Filter, ratio: Array) -> Filter:
     )  # fmt: skip
 
 
-def _variance(xp: Namespace, state: Filter) -> Array:
+def _variance(xp: Namespace, state: NoiseFilter) -> Array:
     return state.variance / xp.where(state.weight > 0, state.weight, 1.0)
 
 
-def _usable(xp: Namespace, noise: Noise, informative: Array) -> Noise:
+def _usable(xp: Namespace, noise: NoiseEstimate, informative: Array) -> NoiseEstimate:
     """Return a round that can be computed with, whatever was seen; where nothing was, the result is not used."""
     stand_in = (1.0, 1.0, 1.0, 0.0, 2.0)
-    return Noise(*(xp.where(informative, x, y) for x, y in zip(noise, stand_in, strict=True)))
+    return NoiseEstimate(*(xp.where(informative, x, y) for x, y in zip(noise, stand_in, strict=True)))
 
 
 _OFFSETS = np.linspace(-DECADES, DECADES, POINTS) * math.log(10)  # ln L relative to the first guess

@@ -71,7 +71,7 @@ class ZeroPrediction:
         return state
 
 
-class Running(NamedTuple):
+class RunningMeanState(NamedTuple):
     """The running mean of mean gradients, and the sums whose ratio is the regression coefficient on it."""
 
     total: Any
@@ -97,23 +97,23 @@ class RunningMean:
             if value >= 1:
                 raise ValueError(f"`{name}` must be below 1, got {value!r}")
 
-    def init(self, model: Any) -> Running:
+    def init(self, model: Any) -> RunningMeanState:
         """Return no gradient and no regression."""
         zero = 0.0 * layers_dot(model, model)
-        return Running(over_layers(lambda part: 0 * part, model), zero, zero, zero)
+        return RunningMeanState(over_layers(lambda part: 0 * part, model), zero, zero, zero)
 
-    def predict(self, state: Running, model: Any) -> Any:
+    def predict(self, state: RunningMeanState, model: Any) -> Any:
         """Return β times the mean."""
         del model
         factor = _ratio(state.agreement, state.length) / _positive(state.weight)
         return over_layers(lambda part: factor * part, state.total)
 
-    def learn(self, state: Running, seen: StepObservation) -> Running:
+    def learn(self, state: RunningMeanState, seen: StepObservation) -> RunningMeanState:
         """Return the mean and the regression with this step added."""
         weight = _positive(state.weight)
         unit = _positive(layers_dot(seen.mean, seen.mean))  # long gradients of an early step must not rule for long
         total = over_layers(lambda old, new: self.decay * old + new, state.total, seen.mean)
-        return Running(
+        return RunningMeanState(
             total,
             self.decay * state.weight + 1,
             self.steady * state.agreement + layers_dot(state.total, seen.mean) / weight / unit,
@@ -121,10 +121,10 @@ class RunningMean:
         )
 
 
-class Extrapolated(NamedTuple):
+class ExtrapolationState(NamedTuple):
     """The running mean, the model it belongs to, and the sums whose ratio is the curvature."""
 
-    running: Running
+    running: RunningMeanState
     models: Any
     along: Array
     moved: Array
@@ -134,9 +134,9 @@ class Extrapolated(NamedTuple):
 class Extrapolation:
     """Predicts from the running mean and how far the model has moved since: β·mean + κ·(θ − mean of the models).
 
-    κ is one curvature for all directions, read from how the gradient responds to a dithered broadcast. Whoever knows
-    the problem can do the same, so where the loss is equally curved in all directions, a server who does not is
-    exploited; one who does finds that there is little left to pay for.
+    κ is one curvature for all directions, read from how the gradient responds to a dithered broadcast. An agent that
+    knows the problem can do the same. So where the loss is equally curved in all directions, a server that does not is
+    exploited, and one that does finds that there is little left to pay for.
     """
 
     decay: float = 0.8
@@ -144,12 +144,12 @@ class Extrapolation:
     def __post_init__(self) -> None:
         RunningMean(self.decay)  # which checks it
 
-    def init(self, model: Any) -> Extrapolated:
+    def init(self, model: Any) -> ExtrapolationState:
         """Return no gradient, no model and no curvature."""
         running = RunningMean(self.decay).init(model)
-        return Extrapolated(running, over_layers(lambda part: 0 * part, model), running.weight, running.weight)
+        return ExtrapolationState(running, over_layers(lambda part: 0 * part, model), running.weight, running.weight)
 
-    def predict(self, state: Extrapolated, model: Any) -> Any:
+    def predict(self, state: ExtrapolationState, model: Any) -> Any:
         """Return the mean, moved along the curvature."""
         mean = RunningMean(self.decay).predict(state.running, model)
         curvature = _ratio(state.along, state.moved, largest=None)
@@ -157,7 +157,7 @@ class Extrapolation:
         known = namespace(state.running.weight).where(state.running.weight > 0, curvature, 0.0)
         return over_layers(lambda p, old, now: p + known * (now - old / weight), mean, state.models, model)
 
-    def learn(self, state: Extrapolated, seen: StepObservation) -> Extrapolated:
+    def learn(self, state: ExtrapolationState, seen: StepObservation) -> ExtrapolationState:
         """Return the mean, the models and the curvature with this step added."""
         running = RunningMean(self.decay).learn(state.running, seen)
         models = over_layers(lambda old, new: self.decay * old + new, state.models, seen.model)
@@ -165,7 +165,7 @@ class Extrapolation:
         if seen.offset is not None:
             along = self.decay * along + layers_dot(seen.offset, seen.response)
             moved = self.decay * moved + layers_dot(seen.offset, seen.offset)
-        return Extrapolated(running, models, along, moved)
+        return ExtrapolationState(running, models, along, moved)
 
 
 def _positive(weight: Array) -> Array:

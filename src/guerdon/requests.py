@@ -23,7 +23,15 @@ import numpy as np
 from guerdon.arrays import Array, Namespace, check_number, check_positive_integer, is_array, namespace, over_layers
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
-from guerdon.noise_scale import CURVATURE, Filter, estimate_noise, first_filter, follow, lengthen, recall
+from guerdon.noise_scale import (
+    CURVATURE,
+    NoiseFilter,
+    estimate_noise,
+    extend_trail,
+    first_filter,
+    trail_products,
+    update_filter,
+)
 from guerdon.states import NoState, choose_state
 
 FIRST_REQUEST = 4
@@ -102,7 +110,7 @@ class FixedRequest(Requests):
         return self.step, state
 
 
-class Turn(NamedTuple):
+class ScheduleState(NamedTuple):
     """The state of a schedule: the rounds so far."""
 
     rounds: Array
@@ -133,27 +141,27 @@ class ScheduledRequest(Requests):
         """Return the largest request of the first so many rounds."""
         return int(np.max(np.asarray(self.batch_sizes)[:rounds]))
 
-    def init(self, model: Any, num_agents: int) -> Turn:
+    def init(self, model: Any, num_agents: int) -> ScheduleState:
         """Return that no round was played."""
         del model
         check_positive_integer("num_agents", num_agents)
-        return Turn(np.zeros((), dtype=np.int32))
+        return ScheduleState(np.zeros((), dtype=np.int32))
 
-    def ask(self, state: Turn, round: Array) -> Array:  # noqa: A002
+    def ask(self, state: ScheduleState, round: Array) -> Array:  # noqa: A002
         """Return the request scheduled for `round`."""
         del state
         return _entry(self.batch_sizes, round)
 
-    def observe(self, state: Turn, outcome: Outcome) -> tuple[Array, Turn]:
+    def observe(self, state: ScheduleState, outcome: Outcome) -> tuple[Array, ScheduleState]:
         """Return the step scheduled for the round that was played."""
         del outcome
-        return _entry(self.steps, state.rounds), Turn(state.rounds + 1)
+        return _entry(self.steps, state.rounds), ScheduleState(state.rounds + 1)
 
 
-class Adaptive(NamedTuple):
+class AdaptiveState(NamedTuple):
     """The state of a policy that learns: what it believes, what it will ask for, and what was spent."""
 
-    filter: Filter
+    filter: NoiseFilter
     request: Array
     enrolled: Array
     spent: Array
@@ -198,34 +206,34 @@ class NoiseScaleRequest(Requests):
         del rounds
         return int(self.max_batch)
 
-    def init(self, model: Any, num_agents: int) -> Adaptive:
-        """Return what is believed before the first round."""
+    def init(self, model: Any, num_agents: int) -> AdaptiveState:
+        """Return the beliefs before the first round."""
         start = first_filter(num_agents)
         first = namespace(self.first).asarray(1.0 * self.first)
         trail = over_layers(lambda part: 0 * part, model)
-        return Adaptive(start, first, np.asarray(float(num_agents)), np.zeros(()), trail)
+        return AdaptiveState(start, first, np.asarray(float(num_agents)), np.zeros(()), trail)
 
-    def ask(self, state: Adaptive, round: Array) -> Array:  # noqa: A002
+    def ask(self, state: AdaptiveState, round: Array) -> Array:  # noqa: A002
         """Return the request that the last round suggests."""
         del round
         return _whole(state.request)
 
-    def observe(self, state: Adaptive, outcome: Outcome) -> tuple[Array, Adaptive]:
-        """Return the step that lowers the loss most, and what is believed now."""
+    def observe(self, state: AdaptiveState, outcome: Outcome) -> tuple[Array, AdaptiveState]:
+        """Return the step that lowers the loss most, and the beliefs after the round."""
         noise = estimate_noise(outcome.evidence, outcome.request)
-        recalled = recall(state.trail, outcome.mean)
-        believed = follow(state.filter, noise, outcome.request, recalled, self.curvature)
-        xp = namespace(believed.step)
-        float_type = believed.step.dtype
-        wanted = cheapest_request(self.cost, believed.noise_scale, believed.crowd, self.max_batch)
+        products = trail_products(state.trail, outcome.mean)
+        beliefs = update_filter(state.filter, noise, outcome.request, products, self.curvature)
+        xp = namespace(beliefs.step)
+        float_type = beliefs.step.dtype
+        wanted = cheapest_request(self.cost, beliefs.noise_scale, beliefs.crowd, self.max_batch)
         wanted = xp.astype(xp.clip(wanted, self.min_batch, None), float_type)
-        request = xp.where(believed.rounds > 0, wanted, 1.0 * self.first)
+        request = xp.where(beliefs.rounds > 0, wanted, 1.0 * self.first)
         enrolled, spent, paid = (xp.asarray(x, dtype=float_type) for x in (state.enrolled, state.spent, outcome.paid))
         heard = xp.any(outcome.evidence.counted)
-        trail = choose_state(heard, lambda: lengthen(state.trail, outcome.mean), state.trail)
-        return believed.step, Adaptive(believed, request, enrolled, spent + paid, trail)
+        trail = choose_state(heard, lambda: extend_trail(state.trail, outcome.mean), state.trail)
+        return beliefs.step, AdaptiveState(beliefs, request, enrolled, spent + paid, trail)
 
-    def for_agents(self, state: Adaptive, num_agents: int) -> Adaptive:
+    def for_agents(self, state: AdaptiveState, num_agents: int) -> AdaptiveState:
         """Return the state with a budget that is shared by so many agents."""
         return state._replace(enrolled=np.asarray(float(num_agents)))
 
@@ -235,7 +243,7 @@ class BudgetRequest(Requests):
     """Spend at most `budget` in all, for the best model it buys.
 
     Asks for what `NoiseScaleRequest` would, or a little more or less, so that whole rounds use up what is left; ends
-    the training when not even one sample a head can be paid. The bound is exact where a round's rewards add up to
+    the training when not even one sample per agent can be paid. The bound is exact where a round's rewards add up to
     n·h(ν), as under the balanced rule; under another rule a last round's pay may stray from its mean.
     """
 
@@ -255,11 +263,11 @@ class BudgetRequest(Requests):
         """Return the largest request allowed."""
         return self.rule.largest(rounds)
 
-    def init(self, model: Any, num_agents: int) -> Adaptive:
-        """Return what is believed before the first round."""
+    def init(self, model: Any, num_agents: int) -> AdaptiveState:
+        """Return the beliefs before the first round."""
         return self.rule.init(model, num_agents)
 
-    def ask(self, state: Adaptive, round: Array) -> Array:  # noqa: A002
+    def ask(self, state: AdaptiveState, round: Array) -> Array:  # noqa: A002
         """Return the request that spends what is left in whole rounds; 0 where nothing can be bought any more."""
         del round
         xp = namespace(state.request)
@@ -271,11 +279,11 @@ class BudgetRequest(Requests):
         request = dearest_request(self.rule.cost, left / rounds / enrolled, self.rule.max_batch)
         return xp.where(request < self.rule.min_batch, 0, request)
 
-    def observe(self, state: Adaptive, outcome: Outcome) -> tuple[Array, Adaptive]:
-        """Return the step that lowers the loss most, and what is believed now."""
+    def observe(self, state: AdaptiveState, outcome: Outcome) -> tuple[Array, AdaptiveState]:
+        """Return the step that lowers the loss most, and the beliefs after the round."""
         return self.rule.observe(state, outcome)
 
-    def for_agents(self, state: Adaptive, num_agents: int) -> Adaptive:
+    def for_agents(self, state: AdaptiveState, num_agents: int) -> AdaptiveState:
         """Return the state with a budget that is shared by so many agents."""
         return self.rule.for_agents(state, num_agents)
 

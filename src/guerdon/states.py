@@ -22,10 +22,10 @@ class NoState(NamedTuple):
 def flatten_state(state: Any, prefix: str = "") -> dict[str, Any]:
     """Return the arrays of a state by their paths, as NumPy's.
 
-    >>> class Seen(NamedTuple):
+    >>> class Sums(NamedTuple):
     ...     total: Any
     ...     weight: Any
-    >>> list(flatten_state(Seen([np.zeros(2), np.zeros(3)], np.ones(()))))
+    >>> list(flatten_state(Sums([np.zeros(2), np.zeros(3)], np.ones(()))))
     ['total.0', 'total.1', 'weight']
     """
     if _is_leaf(state):

@@ -12,7 +12,7 @@ from guerdon import AffineCost, ExpressionCost, OutputAgreement
 from guerdon.audit import AuditFinding, PlayedRound, follow, held_back, judge
 from guerdon.bets import BETS, Ranks, against_agents, bet, evidence_against
 from guerdon.evidence import Evidence
-from guerdon.rules.information import Knowledge
+from guerdon.rules.information import InformationState
 from tests.support.audit_scenes import COST, DIM, REQUEST, RULE, Training, played, send_noise, send_prediction
 
 
@@ -49,7 +49,7 @@ def highest_evidence(agents: int, rounds: int, runs: int, present: float) -> Any
         return (state, jnp.maximum(highest, against_agents(state.wealth))), None
 
     def run(key: Any) -> Any:
-        start = Knowledge(*(jnp.asarray(part, dtype=jnp.float32) for part in RULE.init(agents)))
+        start = InformationState(*(jnp.asarray(part, dtype=jnp.float32) for part in RULE.init(agents)))
         (_, highest), _ = jax.lax.scan(step, (start, jnp.zeros(agents)), jax.random.split(key, rounds))
         return highest
 

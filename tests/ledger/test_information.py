@@ -16,7 +16,7 @@ from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import largest_term
 from guerdon.ledger.statements import payments_of
-from guerdon.rules.information import Knowledge
+from guerdon.rules.information import InformationState
 from guerdon.rules.mechanism import padded
 from tests.support.audit_scenes import COST, REQUEST, RULE, Training, record_more, record_training, send_prediction
 from tests.support.ledger_scenes import REMEMBERING, play
@@ -57,7 +57,7 @@ def test_rounds_are_recorded_resumed_and_verified(ledger: Ledger) -> None:
     assert ledger.verify().holds
     resumed = ledger.resume("heart")
     assert resumed is not None
-    assert isinstance(resumed.state, Knowledge)
+    assert isinstance(resumed.state, InformationState)
     for kept, own in zip(resumed.state, training.state or (), strict=True):
         np.testing.assert_allclose(kept, own, rtol=1e-12, atol=1e-12)
 

@@ -12,7 +12,7 @@ from guerdon import AffineCost, FixedRequest, InformationPay, PowerCost, Server,
 from guerdon.bets import BETS, TESTS
 from guerdon.costs import Cost
 from guerdon.rules import noise_scale_bound
-from guerdon.rules.information import Knowledge, prediction_error
+from guerdon.rules.information import InformationState, prediction_error
 from guerdon.server import Ask
 from tests.support.information_oracle import InformationOracle, mean_length, mean_product
 from tests.support.libraries import Library, without_jax
@@ -22,7 +22,7 @@ AGENTS, DIM = 6, 5
 INFINITY = float("inf")
 
 
-def settle(rule: InformationPay, state: Knowledge, gradients: Any, mask: Any, prediction: Any, nu: Any) -> Any:
+def settle(rule: InformationPay, state: InformationState, gradients: Any, mask: Any, prediction: Any, nu: Any) -> Any:
     """Shorten, compare and pay, as a server does."""
     server = Server(rule, FixedRequest(8, 0.1))
     begun = server.init(prediction, len(mask))._replace(rule=state)
@@ -49,7 +49,7 @@ def rounds(seed: int = 0, number: int = 9) -> list[Any]:
     return played
 
 
-def doubting(state: Knowledge, *agents: int) -> Knowledge:
+def doubting(state: InformationState, *agents: int) -> InformationState:
     """Return the state with much evidence against some."""
     wealth = np.array(state.wealth)
     wealth[..., list(agents)] = 5.0

@@ -14,7 +14,7 @@ import numpy as np
 
 from guerdon import AffineCost, FixedRequest, InformationPay
 from guerdon.bets import BETS, TESTS, against_agents
-from guerdon.rules.information import Knowledge
+from guerdon.rules.information import InformationState
 from guerdon.server import Ask, Server
 
 COST = AffineCost(1, 1)
@@ -100,7 +100,7 @@ def play(
     dim: int = 50,
     noise: str = "normal",
     seed: int = 0,
-    state: Knowledge | None = None,
+    state: InformationState | None = None,
     double: bool = False,
 ) -> Played:
     """Return what everybody was paid. `present` is with what probability each takes part; `state` is what is known.
@@ -121,8 +121,8 @@ def play(
         return Played(np.asarray(rewards, np.float64), np.asarray(against, np.float64))
 
 
-def knowing(noise_scale: float, agents: int = AGENTS, doubted: tuple[int, ...] = ()) -> Knowledge:
+def knowing(noise_scale: float, agents: int = AGENTS, doubted: tuple[int, ...] = ()) -> InformationState:
     """Return the state of a server who has seen this noise scale for ever, and doubts some agents."""
     wealth = np.zeros((len(BETS), len(TESTS), agents))
     wealth[..., list(doubted)] = 1e3
-    return Knowledge(np.full(agents, 1e9 / noise_scale), np.full(agents, 1e9), wealth)
+    return InformationState(np.full(agents, 1e9 / noise_scale), np.full(agents, 1e9), wealth)

@@ -226,7 +226,7 @@ def _requests(table: SettingsTable, cost: Cost, problem: Problem, num_agents: in
 
 
 def _agents(
-    groups: list[SettingsTable], believed: Cost, max_batch: int
+    groups: list[SettingsTable], usual_cost: Cost, max_batch: int
 ) -> tuple[tuple[str, ...], tuple[Agent, ...], tuple[Cost, ...]]:
     """Return name, agent and true cost of every agent."""
     counts = [table.get("count", int, 1) for table in groups]
@@ -237,7 +237,7 @@ def _agents(
         if count < 1:
             raise ValueError(f"`{table.name}.count` must be a positive integer, got {count}")
         kind = table.choice("kind", KINDS)
-        cost = _cost(table, "", max_batch) if "cost" in table.values else believed
+        cost = _cost(table, "", max_batch) if "cost" in table.values else usual_cost
         table.known.add("cost")
         agent = KINDS[kind](table, cost, sum(counts), max_batch)
         table.finish()

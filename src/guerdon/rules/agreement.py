@@ -145,7 +145,7 @@ class BalancedVariance(VarianceRule):
 
 @dataclass(frozen=True)
 class OutputAgreement(Mechanism):
-    """Pay each agent by how close his gradient lies to the mean of the others'.
+    """Pay each agent by how close its gradient lies to the mean of the others'.
 
     `crowd` says which number stands in the constant n/(n−1): the participants of the round ("present", balanced
     under dropouts) or all agents ("enrolled", the paper's K/(K−1), which underpays when somebody is absent).

@@ -9,17 +9,17 @@ participants' v, g² = ‖m − p‖² and a = g²/(g² + σ²/ν), the shrunk r
 where Ī₋ₖ is the same score as the others have it among themselves. At cooperation I_k and Ī₋ₖ have the same mean
 whatever a is, so it may be an estimate: it is from earlier rounds, without k. For σ² any value will do that does not
 depend on this round, or that is the same function of everybody's report: it is this round's estimate from all. So
-honest pay is h(ν) exactly. Where a is right, the slope in his batch size is h'(ν) at S = ν; shrinking, scaling and
-noise lose; and a report that is made from public knowledge, which scores at most 0 if p is the best public prediction,
-earns at most h(ν) − ν·h'(ν)·(1 + ν/B), B = σ²/g²: less than nothing once B < `noise_scale_bound`, and never more than
-the fixed part of the cost.
+honest pay is h(ν) exactly. Where a is right, the slope in its batch size is h'(ν) at S = ν; shrinking, scaling and
+noise lose. A report made from public knowledge alone scores at most 0 if p is the best public prediction, and earns at
+most h(ν) − ν·h'(ν)·(1 + ν/B), B = σ²/g²: less than nothing once B < `noise_scale_bound`, and never more than the fixed
+part of the cost.
 
 In the terms of `Payments`: distance D_k = ‖v_k‖² − (2/a)⟨v_k, w_k⟩, which is −I_k/a² and may be negative; E_k is the
 same among the others; and R_k = h(ν) + h'(ν)·ν²/V_k·(E_k − D_k) as in every other rule.
 
-**Trust.** Whoever sends something else than gradients also moves the others' pay, as their reference. So every agent's
-score is tested against the others' round by round (`guerdon.audit`), and whom the test doubts is compared with the
-others, but no longer they with him. The test looks at earlier rounds only, so honest pay stays exact.
+**Trust.** A false report also changes what the others are paid, because they are compared with it. So every agent's
+score is tested against the others' round by round (`guerdon.bets`). An agent under suspicion is still scored, but is no
+longer used to score others. The test looks at earlier rounds only, so honest pay stays exact.
 
 A round in which the reports differ by less than a millionth of their squared length has no scale, and pays nothing.
 """
@@ -37,15 +37,15 @@ from guerdon.evidence import Evidence
 from guerdon.rules.mechanism import RESOLUTION, Mechanism, Payments, Status, as_request, check_round, statuses
 
 
-class Knowledge(NamedTuple):
-    """What earlier rounds said, per agent without his own reports, and the bets against him."""
+class InformationState(NamedTuple):
+    """What earlier rounds said, per agent without its own reports, and the bets against it."""
 
     signal: Array  # decayed sum of g²/σ²: unlike g² itself, it changes little while a training converges
     weight: Array  # and of rounds
     wealth: Array  # (bets, tests, agents): logarithm of what each bet against an agent has become
 
 
-class Scores(NamedTuple):
+class InformationScores(NamedTuple):
     """A round in the terms of the rule: per agent, and among the others."""
 
     agreement: Array  # ⟨v_k, w_k⟩
@@ -57,13 +57,14 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True)
 class InformationPay(Mechanism):
-    """Pay each agent for what his report adds to the public prediction that the evidence was gathered around.
+    """Pay each agent for what its report adds to the public prediction that the evidence was gathered around.
 
     `decay` is the weight of a round in the estimate of a, relative to the round after it. `least` is the
     smallest a that is used: the smaller, the noisier the pay of rounds with little to learn, and the less a report that
-    shrinks towards the prediction can gain there. An agent against whom the evidence exceeds `doubt` to one is not
-    compared with; infinity trusts everybody. Reports longer than `limit` times the median length of the others' (around
-    the prediction) are to be shortened to that before evidence is gathered, see `guerdon.evidence.shortening`.
+    shrinks towards the prediction can gain there. Where the evidence against an agent exceeds `doubt` to one, others
+    are no longer compared with it; infinity trusts every agent. Reports longer than `limit` times the median length of
+    the others' (around the prediction) are to be shortened to that before evidence is gathered, see
+    `guerdon.evidence.shortening`.
 
     >>> import numpy as np
     >>> from guerdon import AffineCost, gather
@@ -94,21 +95,21 @@ class InformationPay(Mechanism):
             if value != float("inf"):
                 check_number(name, value, minimum=1)
 
-    def init(self, num_agents: int) -> Knowledge:
+    def init(self, num_agents: int) -> InformationState:
         """Return the state before the first round: nothing is known, everybody is trusted."""
         check_positive_integer("num_agents", num_agents)
         nothing = np.zeros(num_agents)
-        return Knowledge(nothing, nothing, np.zeros((len(BETS), len(TESTS), num_agents)))
+        return InformationState(nothing, nothing, np.zeros((len(BETS), len(TESTS), num_agents)))
 
-    def reference(self, state: Knowledge, counted: Array) -> Array:
-        """Tell with whom this round's participants are compared: gather the evidence with this.
+    def reference(self, state: InformationState, counted: Array) -> Array:
+        """Tell which agents this round's participants are compared with: gather the evidence with this.
 
-        `counted` are those of `guerdon.evidence.lengths`, copies left out. Where fewer than three of them are trusted,
-        or no more than half, all are: a few who agree must not drive out the rest.
+        `counted` are those that `guerdon.evidence.multiply` counted, copies left out. Where fewer than three of them
+        are trusted, or no more than half, all are: a few that agree must not drive out the rest.
         """
         return trusted_agents(state.wealth, counted, self.doubt)
 
-    def suspicion(self, state: Knowledge) -> Array:
+    def suspicion(self, state: InformationState) -> Array:
         """Return the logarithm of the evidence against each agent."""
         return against_agents(state.wealth)
 
@@ -147,8 +148,8 @@ class InformationPay(Mechanism):
         return super().largest_distance(payments, length) + 2 * (length + xp.max(length, axis=-1, keepdims=True))
 
     def pay(
-        self, state: Knowledge, evidence: Evidence, participating: Array, request: Any
-    ) -> tuple[Payments, Knowledge]:
+        self, state: InformationState, evidence: Evidence, participating: Array, request: Any
+    ) -> tuple[Payments, InformationState]:
         """Return the payments of a round, and the state with this round remembered.
 
         The evidence must have been gathered around the prediction, with `reference(state, counted)`.
@@ -171,10 +172,10 @@ class InformationPay(Mechanism):
         after = self._remember(state, scores, evidence.counted, trusted, shrinkage, nu)
         return Payments(xp.where(paid, reward, 0.0), *shown, status=status), after
 
-    def _terms(self, state: Knowledge, scores: Scores, nu: Array) -> tuple[Array, Array]:
+    def _terms(self, state: InformationState, scores: InformationScores, nu: Array) -> tuple[Array, Array]:
         """Return σ² as all have it in this round, and a as earlier rounds had it without k.
 
-        All are the trusted and k himself, so that where he is honest nobody among them is special. In the first round a
+        All are the trusted and k itself, so that where k is honest no agent among them is special. In the first round a
         too is from all.
         """
         xp = namespace(scores.length)
@@ -189,8 +190,14 @@ class InformationPay(Mechanism):
         return variance, xp.clip(nu * ratio / (nu * ratio + 1), self.least, 1.0)
 
     def _remember(
-        self, state: Knowledge, scores: Scores, counted: Array, trusted: Array, shrinkage: Array, nu: Array
-    ) -> Knowledge:
+        self,
+        state: InformationState,
+        scores: InformationScores,
+        counted: Array,
+        trusted: Array,
+        shrinkage: Array,
+        nu: Array,
+    ) -> InformationState:
         """Return the state with this round added; a round of fewer than two others says nothing."""
         xp = namespace(scores.length)
         noise = _resolved(scores.length_of_others - scores.signal_of_others, scores.length_of_others)
@@ -202,9 +209,9 @@ class InformationPay(Mechanism):
         people = xp.astype(counted, scores.length.dtype)
         common = xp.sum(people * shrinkage) / at_least_one(xp.sum(people))
         score = 2 * common * scores.agreement - common**2 * scores.length
-        # Also a rule that trusts everybody ranks nobody among those whom the bets doubt.
+        # Even a rule that trusts every agent ranks none among those that the bets doubt.
         peers = trusted_agents(state.wealth, trusted, min(self.doubt, PEERS))
-        return Knowledge(signal, weight, bet(state.wealth, agent_scores(score, scores.length, counted, peers)))
+        return InformationState(signal, weight, bet(state.wealth, agent_scores(score, scores.length, counted, peers)))
 
 
 def noise_scale_bound(cost: Cost, request: Any) -> Any:
@@ -244,7 +251,7 @@ def prediction_error(evidence: Evidence, reference: Array, request: Any) -> Pred
     return PredictionError(xp.where(enough, signal, 0.0), xp.where(enough, request * (length - signal), 0.0), enough)
 
 
-def _scores(evidence: Evidence, trusted: Array) -> Scores:
+def _scores(evidence: Evidence, trusted: Array) -> InformationScores:
     """Return the round's scores, from lengths and alignments with the trusted participants alone."""
     xp = namespace(evidence.length)
     own = xp.astype(trusted, evidence.length.dtype)
@@ -254,7 +261,7 @@ def _scores(evidence: Evidence, trusted: Array) -> Scores:
     pairs = at_least_one(others * (others - 1))
     signal = (xp.sum(own * cross) - 2 * own * cross) / pairs
     length = (xp.sum(own * evidence.length) - own * evidence.length) / at_least_one(others)
-    return Scores(cross / at_least_one(others), evidence.length, signal, length, others)
+    return InformationScores(cross / at_least_one(others), evidence.length, signal, length, others)
 
 
 def _resolved(noise: Array, length: Array) -> Array:

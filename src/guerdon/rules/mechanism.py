@@ -78,7 +78,7 @@ class Truth(Protocol):
 class Mechanism(Protocol):
     """A payment rule. A rule has a cost, and defines `init` and `pay`; all else here has a default.
 
-    The defaults are those of a rule that looks at reports as they come and trusts everybody. What a caller needs to
+    The defaults are those of a rule that looks at reports as they come and trusts every agent. What a caller needs to
     know of a rule is asked of the rule: nobody looks at its type. `guerdon.rules.register` makes a rule known to the
     ledger, the command line, the files of experiments and the playground.
     """
@@ -165,9 +165,9 @@ class Mechanism(Protocol):
 
 
 def padded(empty: Any, state: Any) -> Any:
-    """Return a mechanism's state for the agents of `empty`, of whom the first ones have the given state.
+    """Return a mechanism's state for the agents of `empty`; the first of them have the given state.
 
-    Newcomers, who come last, start from nothing; so does everybody where there is no state, or that of another rule.
+    Newcomers come last and start from nothing; so do all where there is no state, or that of another rule.
     """
     if type(state) is not type(empty):
         return empty
