@@ -47,7 +47,7 @@ from guerdon.blocks import Layers, combine
 from guerdon.broadcasts import Dither, MeanNoise, secret_normals
 from guerdon.evidence import Evidence, gather
 from guerdon.information import PredictionError, prediction_error
-from guerdon.mechanisms import Mechanism, Payments, padded
+from guerdon.mechanisms import Mechanism, Payments, as_request, padded
 from guerdon.predictions import Prediction, RunningMean, StepObservation, ZeroPrediction
 from guerdon.products import evidence_around_prediction, evidence_around_zero, lengths_of, multiply, shortening
 from guerdon.requests import FixedRequest, Outcome, Requests
@@ -323,7 +323,8 @@ class Server:
         """Return both under a dither: a step is taken, and something learned, where a pair of rounds ends."""
         xp = namespace(done.error.signal)
         heard = xp.any(done.comparison.trusted)
-        samples = xp.sum(xp.astype(done.comparison.trusted, done.error.signal.dtype)) * ask.request
+        trusted = xp.astype(done.comparison.trusted, done.error.signal.dtype)
+        samples = xp.sum(trusted) * as_request(done.evidence, ask.request)
         noise = MeanNoise(done.error.variance, samples)
         seen, after = dither.observe(state.dither, ask.origin, done.mean, ask.prediction, noise)
         ends = heard & xp.asarray(state.dither.second == 1)
