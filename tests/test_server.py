@@ -222,8 +222,9 @@ def test_without_a_mean_the_pay_is_the_same() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"requests": FixedRequest(8, 0.1)} | options
     with pytest.raises(ValueError, match=message):
-        Server(RULE, **({"requests": FixedRequest(8, 0.1)} | options))
+        Server(RULE, **given)
 
 
 def test_a_prediction_of_another_size_is_refused() -> None:
