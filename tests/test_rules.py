@@ -1,6 +1,5 @@
 """A rule from outside of the package joins everything by being registered."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,10 +43,10 @@ class Lottery(Mechanism):
 
 
 @pytest.fixture
-def lottery() -> Iterator[type[Lottery]]:
+def lottery(monkeypatch: pytest.MonkeyPatch) -> type[Lottery]:
+    monkeypatch.setattr(rules, "_RULES", dict(rules._RULES))  # it does not stay
     register(Lottery)
-    yield Lottery
-    del rules._RULES["lottery"]
+    return Lottery
 
 
 @pytest.mark.usefixtures("lottery")
