@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from guerdon.rules import registry
 from tests.support.command_line import run
 
 ROOT = Path(__file__).parent.parent
@@ -67,9 +68,17 @@ def test_pictures_and_links_exist(page: str) -> None:
 @pytest.mark.usefixtures("somewhere")
 @pytest.mark.parametrize(
     ("page", "examples"),
-    [("docs/simulation.md", 8), ("docs/planner.md", 8), ("docs/ledger.md", 9), ("docs/information.md", 20)],
+    [
+        ("docs/simulation.md", 8),
+        ("docs/planner.md", 8),
+        ("docs/ledger.md", 9),
+        ("docs/information.md", 20),
+        ("docs/mechanism.md", 11),
+        ("docs/audit.md", 9),
+    ],
 )
-def test_examples_in_the_docs(page: str, examples: int) -> None:
+def test_examples_in_the_docs(page: str, examples: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_RULES", dict(registry._RULES))  # a rule of one's own does not stay
     result = doctest.testfile(str(ROOT / page), module_relative=False, encoding="utf-8")
     assert result.attempted >= examples
     assert result.failed == 0

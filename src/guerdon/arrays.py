@@ -86,6 +86,11 @@ def over_layers(function: Callable[..., Any], *values: Any) -> Any:
     return [function(*parts) for parts in zip(*values, strict=True)]
 
 
+def zeros_like(value: Any) -> Any:
+    """Return zeros in the form of an array, or of a list of layers."""
+    return namespace(value).zeros_like(value) if is_array(value) else [zeros_like(part) for part in value]
+
+
 def layers_dot(left: Any, right: Any) -> Array:
     """Return the inner product of two arrays, or of two lists of layers."""
     if is_array(left):

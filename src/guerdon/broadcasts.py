@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon.arrays import Array, check_number, layers_dot, namespace, over_layers
+from guerdon.arrays import Array, check_number, layers_dot, namespace, over_layers, zeros_like
 from guerdon.costs import Cost
 from guerdon.predictions import StepObservation
 from guerdon.rules import noise_scale_bound
@@ -80,7 +80,7 @@ class Dither:
 
     def init(self, model: Any) -> DitherState:
         """Return the state before the first round."""
-        nothing = over_layers(lambda part: 0 * part, model)
+        nothing = zeros_like(model)
         zero = 0.0 * layers_dot(model, model)
         return DitherState(nothing, nothing, nothing, self.length + zero, zero, zero, np.zeros((), dtype=np.int32))
 

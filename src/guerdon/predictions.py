@@ -17,7 +17,7 @@ a pair (see `guerdon.broadcasts`).
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from guerdon.arrays import Array, check_number, layers_dot, namespace, over_layers
+from guerdon.arrays import Array, check_number, layers_dot, namespace, over_layers, zeros_like
 from guerdon.states import NoState
 
 LARGEST_SLOPE = 1.5  # a regression coefficient is not believed beyond this
@@ -63,7 +63,7 @@ class ZeroPrediction:
     def predict(self, state: NoState, model: Any) -> Any:
         """Return zeros."""
         del state
-        return over_layers(lambda part: 0 * part, model)
+        return zeros_like(model)
 
     def learn(self, state: NoState, seen: StepObservation) -> NoState:
         """Return nothing."""
@@ -100,7 +100,7 @@ class RunningMean:
     def init(self, model: Any) -> RunningMeanState:
         """Return no gradient and no regression."""
         zero = 0.0 * layers_dot(model, model)
-        return RunningMeanState(over_layers(lambda part: 0 * part, model), zero, zero, zero)
+        return RunningMeanState(zeros_like(model), zero, zero, zero)
 
     def predict(self, state: RunningMeanState, model: Any) -> Any:
         """Return β times the mean."""
@@ -147,7 +147,7 @@ class Extrapolation:
     def init(self, model: Any) -> ExtrapolationState:
         """Return no gradient, no model and no curvature."""
         running = RunningMean(self.decay).init(model)
-        return ExtrapolationState(running, over_layers(lambda part: 0 * part, model), running.weight, running.weight)
+        return ExtrapolationState(running, zeros_like(model), running.weight, running.weight)
 
     def predict(self, state: ExtrapolationState, model: Any) -> Any:
         """Return the mean, moved along the curvature."""

@@ -20,7 +20,15 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from guerdon.arrays import Array, Namespace, check_number, check_positive_integer, is_array, namespace, over_layers
+from guerdon.arrays import (
+    Array,
+    Namespace,
+    check_number,
+    check_positive_integer,
+    is_array,
+    namespace,
+    zeros_like,
+)
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.noise_scale import (
@@ -210,7 +218,7 @@ class NoiseScaleRequest(Requests):
         """Return the beliefs before the first round."""
         start = first_filter(num_agents)
         first = namespace(self.first).asarray(1.0 * self.first)
-        trail = over_layers(lambda part: 0 * part, model)
+        trail = zeros_like(model)
         return AdaptiveState(start, first, np.asarray(float(num_agents)), np.zeros(()), trail)
 
     def ask(self, state: AdaptiveState, round: Array) -> Array:  # noqa: A002

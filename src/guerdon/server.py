@@ -32,7 +32,16 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from guerdon.arrays import Array, check_choice, check_positive_integer, is_array, is_traced, namespace, over_layers
+from guerdon.arrays import (
+    Array,
+    check_choice,
+    check_positive_integer,
+    is_array,
+    is_traced,
+    namespace,
+    over_layers,
+    zeros_like,
+)
 from guerdon.audit import copying, first_pairs, watch_pairs, widened
 from guerdon.broadcasts import Dither, MeanNoise, secret_normals
 from guerdon.evidence import (
@@ -48,7 +57,7 @@ from guerdon.evidence import (
 )
 from guerdon.predictions import Prediction, RunningMean, StepObservation, ZeroPrediction
 from guerdon.requests import FixedRequest, Outcome, Requests
-from guerdon.rules import Mechanism, Payments
+from guerdon.rules import Mechanism, Payments, as_request
 from guerdon.rules.information import PredictionError, prediction_error
 from guerdon.rules.mechanism import padded
 from guerdon.states import NoState, choose_state, map_state
@@ -253,7 +262,7 @@ class Server:
         `mean=False` leaves the mean out (zeros) where nothing learns from it: for a model that is made elsewhere.
         """
         payments, found, state = self.pay(state, ask, reports, sent)
-        centre = self._mean(found, ask, reports) if mean or self.needs_mean else self._nothing(ask)
+        centre = self._mean(found, ask, reports) if mean or self.needs_mean else zeros_like(ask.origin)
         xp = namespace(payments.reward)
         outcome = Outcome(ask.request, found.plain, centre, xp.sum(payments.reward))
         step, requests = self.requests.observe(state.requests, outcome)
@@ -287,7 +296,7 @@ class Server:
         xp = namespace(found.factors)
         count = xp.sum(xp.astype(found.trusted, found.factors.dtype))
         if not is_traced(count) and not bool(count):
-            return self._nothing(ask)
+            return zeros_like(ask.origin)
         weights = xp.where(found.trusted, found.factors, 0.0) / xp.where(count > 0, count, 1.0)
         mean = combine(reports, weights)
         if is_traced(weights) or bool(xp.any(found.trusted & (found.factors < 1))):
@@ -298,9 +307,6 @@ class Server:
         if self.sends == "models":
             mean = over_layers(lambda part, start: xp.where(count > 0, part - start, 0.0), mean, ask.model)
         return over_layers(lambda part, model: namespace(part).astype(part, model.dtype), mean, ask.origin)
-
-    def _nothing(self, ask: Ask) -> Any:
-        return over_layers(lambda part: 0 * part, ask.origin)
 
     def _watch(self, state: ServerState, found: Comparison) -> Array:
         """Return the wealth of the bets against pairs after the round."""
@@ -326,7 +332,8 @@ class Server:
         """Return both under a dither: a step is taken, and something learned, where a pair of rounds ends."""
         xp = namespace(done.error.signal)
         heard = xp.any(done.comparison.trusted)
-        samples = xp.sum(xp.astype(done.comparison.trusted, done.error.signal.dtype)) * ask.request
+        trusted = xp.astype(done.comparison.trusted, done.error.signal.dtype)
+        samples = xp.sum(trusted) * as_request(done.evidence, ask.request)
         noise = MeanNoise(done.error.variance, samples)
         seen, after = dither.observe(state.dither, ask.origin, done.mean, ask.prediction, noise)
         ends = heard & xp.asarray(state.dither.second == 1)

@@ -186,8 +186,7 @@ def test_hostile_questions(served: Served, text: str) -> None:
         ("request=64&max_batch=8", "`request` must be at most `max_batch` (8), got 64"),
         ("others=64&max_batch=32", "`others` must be at most `max_batch` (32), got 64"),
         ("agents=100000", "`agents`: input should be less than or equal to 200, got '100000'"),
-        ("rule=fair", "`rule` must be one of 'known', 'estimated', 'balanced', 'information', got 'fair'"),
-        ("rule=flat", "the rule 'flat' has no closed form; press Simulate to see what it pays"),
+        ("rule=fair", "the rule must be one of balanced, known, estimated, information, flat, genie, got 'fair'"),
     ],
 )
 def test_what_is_wrong_is_said(served: Served, query: str, complaint: str) -> None:
@@ -197,7 +196,13 @@ def test_what_is_wrong_is_said(served: Served, query: str, complaint: str) -> No
         assert complaint in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("rule", ["known", "estimated", "balanced"])
+def test_a_rule_without_a_closed_form_is_to_be_simulated(served: Served) -> None:
+    answer = ask(served, "/api/game?rule=flat")
+    assert answer.status == 422
+    assert answer.json()["detail"] == "the rule 'flat' has no closed form; press Simulate to see what it pays"
+
+
+@pytest.mark.parametrize("rule", ["known", "estimated", "balanced", "information"])
 @pytest.mark.parametrize(("request_", "others", "cost"), [(8, 8, "1 + s"), (16, 4, "2 + 0.5*s**1.5"), (5, 0, "s")])
 def test_the_game_is_that_of_game_py(served: Served, rule: str, request_: int, others: int, cost: str) -> None:
     query = f"agents=7&request={request_}&others={others}&max_batch=40&rule={rule}&cost={quote(cost)}"

@@ -16,12 +16,13 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Krum, Strategy
 
-from guerdon import AffineCost, FixedRequest, FlatPay, InformationPay, NoiseScaleRequest
-from guerdon.evidence import gather
+from guerdon import AffineCost, Cost, FixedRequest, FlatPay, InformationPay, NoiseScaleRequest, Payments
+from guerdon.evidence import Evidence, gather
 from guerdon.flower import FedSGD, Pay, Rewarded, decline, last_pay, paid_work
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
 from guerdon.requests import BudgetRequest, ScheduledRequest
+from guerdon.rules import Mechanism, check_round, register, registry, statuses
 from tests.flower.conftest import MODEL, RULE, Make
 from tests.flower.grids import MemoryGrid, Node, gradients_of, record, reply, worker
 
@@ -361,19 +362,36 @@ def test_nan_is_found_in_arrays_that_do_not_count(kind: str, nodes: list[Node], 
     assert ledger.rounds("run")[1].statuses == {"invalid": 1, "paid": 4}
 
 
+@dataclass(frozen=True)
+class Lavish(Mechanism):
+    """Pays everybody as much as the longest report is long."""
+
+    cost: Cost
+
+    rule_name = "lavish"
+
+    def pay(self, state: Any, evidence: Evidence, participating: Any, request: Any) -> tuple[Payments, Any]:
+        state, mask = check_round(state, evidence, participating, request)
+        status = statuses(evidence, mask, 1, 1 + 0 * evidence.length)
+        reward = np.where(status == 0, evidence.length.max(), 0.0)
+        return Payments(reward, *[np.full(len(mask), np.nan)] * 3, status=status), state
+
+
 def test_one_enormous_report_does_not_stop_the_pay(
-    nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
+    nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under a rule with memory it would make the others' pay enormous; then it is left out, and they are paid."""
-    rule = InformationPay(AffineCost(1, 1), limit=float("inf"), doubt=float("inf"))
+    """Where it would make the others' pay more than a ledger can hold it is left out, and they are paid."""
+    monkeypatch.setattr(registry, "_RULES", dict(registry._RULES))
+    register(Lavish)
 
     def far(message: Message, context: Context) -> Message:
         own = worker(4)(message, context)
         if message.content.config_records["guerdon-request"]["round"] == 1:
             return own
-        return reply(message, record(**{k: np.full_like(v, 1e14) for k, v in MODEL.items()}), loss=4.0)
+        return reply(message, record(**{k: np.full_like(v, 1e12) for k, v in MODEL.items()}), loss=4.0)
 
     nodes[4].app = far
+    rule = Lavish(AffineCost(1, 1))
     rewarded(FedAvg(fraction_evaluate=0.0), mechanism=rule).start(MemoryGrid(nodes), model, num_rounds=2)
     status, why = slips(ledger)["n4"]
     assert (status, "it lies so far from all others" in why) == ("invalid", True)

@@ -1,6 +1,5 @@
 """A rule from outside of the package joins everything by being registered."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,20 @@ from guerdon.arrays import Array, namespace
 from guerdon.dashboard import playground
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger
-from guerdon.rules import Mechanism, Payments, choices, choose, choose_payable, describe, register, registry, restore
-from guerdon.rules.mechanism import as_request, check_round, statuses
+from guerdon.rules import (
+    Mechanism,
+    Payments,
+    as_request,
+    check_round,
+    choices,
+    choose,
+    choose_payable,
+    describe,
+    register,
+    registry,
+    restore,
+    statuses,
+)
 from tests.support.command_line import run, run_json
 
 COST = AffineCost(1, 1)
@@ -44,10 +55,10 @@ class Lottery(Mechanism):
 
 
 @pytest.fixture
-def lottery() -> Iterator[type[Lottery]]:
+def lottery(monkeypatch: pytest.MonkeyPatch) -> type[Lottery]:
+    monkeypatch.setattr(registry, "_RULES", dict(registry._RULES))  # it does not stay
     register(Lottery)
-    yield Lottery
-    del registry._RULES["lottery"]
+    return Lottery
 
 
 @pytest.mark.usefixtures("lottery")

@@ -5,15 +5,15 @@ import math
 import threading
 from collections.abc import AsyncGenerator, Callable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field
 
 from guerdon._quantiles import student_quantile
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.dashboard.live import TICK, event
-from guerdon.game import RULES, MinibatchGame, Rule, equilibrium_report
-from guerdon.rules import choices, choose
+from guerdon.game import RULES, MinibatchGame, equilibrium_report
+from guerdon.rules import Mechanism, choose
 
 if TYPE_CHECKING:
     from guerdon.certificate import Certificate
@@ -39,14 +39,22 @@ class GameSettings(BaseModel):
     others: int = Field(8, ge=0, le=LARGEST_BATCH, description="Batch size of all others.")
     max_batch: BatchSize = Field(32, description="Largest possible batch size.")
 
+    def mechanism(self) -> Mechanism:
+        """Return the payment rule, or raise a ValueError that says which setting is wrong."""
+        for name in ("others", "request"):
+            if getattr(self, name) > self.max_batch:
+                largest = f"`max_batch` ({self.max_batch})"
+                raise ValueError(f"`{name}` must be at most {largest}, got {getattr(self, name)}")
+        rule = choose(self.rule, ExpressionCost(self.cost))
+        check_cost(rule.cost, self.max_batch)
+        return rule
+
     def game(self) -> MinibatchGame:
-        """Return the game, or raise a ValueError that says which setting is wrong."""
-        if self.others > self.max_batch:
-            raise ValueError(f"`others` must be at most `max_batch` ({self.max_batch}), got {self.others}")
-        if self.rule in choices() and self.rule not in RULES:
+        """Return the game in closed form, or raise a ValueError that says which setting is wrong."""
+        self.mechanism()
+        if self.rule not in RULES:
             raise ValueError(f"the rule {self.rule!r} has no closed form; press Simulate to see what it pays")
-        cost, rule = ExpressionCost(self.cost), cast("Rule", self.rule)
-        return MinibatchGame(self.agents, self.request, cost, self.max_batch, rule=rule)
+        return MinibatchGame(self.agents, self.request, ExpressionCost(self.cost), self.max_batch, rule=self.rule)
 
 
 class BatchSizePay(BaseModel):
@@ -164,8 +172,7 @@ class SimulationQueue:
 
 def simulate(settings: GameSettings, announce: Callable[[str], None]) -> dict[str, Any]:
     """Return what each batch size earned in simulation: normal gradients in 100 dimensions, paired with honest work."""
-    mechanism = choose(settings.rule, ExpressionCost(settings.cost))
-    check_cost(mechanism.cost, settings.max_batch)
+    mechanism = settings.mechanism()
     announce("loading the simulator")
     from guerdon.agents import Fixed, Portion, Reporting
     from guerdon.certificate import certify

@@ -11,7 +11,7 @@ from guerdon.rules.agreement import (
 from guerdon.rules.controls import FlatPay, GenieAided
 from guerdon.rules.explanations import explain
 from guerdon.rules.information import InformationPay, noise_scale_bound
-from guerdon.rules.mechanism import Mechanism, Payments, Status, Truth
+from guerdon.rules.mechanism import Mechanism, Payments, Status, Truth, as_request, check_round, statuses
 from guerdon.rules.registry import choices, choose, choose_payable, describe, register, restore
 
 __all__ = [
@@ -28,6 +28,8 @@ __all__ = [
     "TrueVariance",
     "Truth",
     "VarianceRule",
+    "as_request",
+    "check_round",
     "choices",
     "choose",
     "choose_payable",
@@ -36,4 +38,5 @@ __all__ = [
     "noise_scale_bound",
     "register",
     "restore",
+    "statuses",
 ]

@@ -248,7 +248,8 @@ def prediction_error(evidence: Evidence, reference: Array, request: Any) -> Pred
     enough = count > 1
     signal = xp.sum(own * (evidence.alignment - evidence.length)) / xp.where(enough, count * (count - 1), 1.0)
     length = xp.sum(own * evidence.length) / xp.where(enough, count, 1.0)
-    return PredictionError(xp.where(enough, signal, 0.0), xp.where(enough, request * (length - signal), 0.0), enough)
+    nu = as_request(evidence, request)
+    return PredictionError(xp.where(enough, signal, 0.0), xp.where(enough, nu * (length - signal), 0.0), enough)
 
 
 def _scores(evidence: Evidence, trusted: Array) -> InformationScores:

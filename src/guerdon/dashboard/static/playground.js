@@ -112,6 +112,21 @@ function show() {
   });
 }
 
+// A rule without a closed form: what was simulated, and no curve.
+function showPoints() {
+  $("complaint").hidden = true;
+  $("honest").textContent = number(points.honest.utility, 3);
+  const rows = [...points.points, points.honest].sort((a, b) => a.batch_size - b.batch_size);
+  draw("curve", () => ({
+    traces: simulated(),
+    layout: { height: 420, showlegend: true, xaxis: { title: { text: "batch size that the agent secretly uses" }, rangemode: "tozero" }, yaxis: { title: { text: "per round, in units of cost" }, zerolinecolor: style("--soft") } },
+  }), {
+    remark: told(),
+    summary: `Simulated utility over the batch size; as asked ${number(points.honest.utility, 3)}`,
+    table: () => ({ head: ["batch size", "utility", "low", "high"], rows: rows.map((row) => [row.batch_size, number(row.utility, 4), number(row.low, 4), number(row.high, 4)]) }),
+  });
+}
+
 const line = (x, y, label, look) => ({ x, y, name: label, type: "scatter", mode: "lines", line: look });
 
 function simulated() {
@@ -124,7 +139,7 @@ function simulated() {
 }
 
 function told() {
-  const limit = game.rule === "known" ? "" : "The curve holds where gradients have many dimensions.";
+  const limit = !game || game.rule === "known" ? "" : "The curve holds where gradients have many dimensions.";
   if (!points) return limit;
   const deterred = points.points.filter((point) => point.verdict === "deters").length;
   return `Simulated with normal gradients in ${points.dimension} dimensions, ${points.repetitions} repetitions of ${points.rounds} rounds: ${deterred} of ${points.points.length} other batch sizes are deterred. The bars hold for all of them together at ${100 * points.confidence} %. ${limit}`;
@@ -147,7 +162,8 @@ function simulate() {
   stream.addEventListener("result", (message) => {
     points = JSON.parse(message.data);
     finish("");
-    show();
+    if (game) show();
+    else showPoints();
     frame.dataset.simulated = "yes";
   });
   stream.addEventListener("failed", (message) => finish(JSON.parse(message.data).detail));

@@ -1,0 +1,233 @@
+"""One server for every array library: the same round as an array, in layers, agent by agent, compiled and mapped."""
+
+# JAX's transformations forget the types of what they are given.
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from guerdon import AffineCost, FixedRequest, InformationPay, NoiseScaleRequest, OutputAgreement, Server
+from guerdon.broadcasts import Dither
+from guerdon.evidence import AgentRows
+from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
+from guerdon.server import COPY, pay_once
+from guerdon.states import flatten_state, restore_state
+from tests.support.libraries import Library, without_jax
+
+COST = AffineCost(1, 1)
+AGENTS, DIM, ROUNDS = 6, 10, 8
+RULE = InformationPay(COST)
+SERVERS: dict[str, Server] = {
+    "balanced": Server(OutputAgreement(COST), FixedRequest(8, 0.1)),
+    "adaptive": Server(OutputAgreement(COST), NoiseScaleRequest(COST, 32)),
+    "information": Server(RULE, FixedRequest(8, 0.1)),
+    "dithered": Server(RULE, FixedRequest(8, 0.1), Extrapolation(), Dither(0.5, COST)),
+}
+every_server = pytest.mark.parametrize("name", SERVERS)
+
+
+def rounds(seed: int = 0) -> list[tuple[Any, Any, Any]]:
+    """Return what is sent, who sends, and normals for the dither: with copies, garbage, NaN and an empty round."""
+    rng = np.random.default_rng(seed)
+    played: list[tuple[Any, Any, Any]] = []
+    for t in range(ROUNDS):
+        reports, sent = 1 + rng.normal(size=(AGENTS, DIM)), rng.random(AGENTS) < 0.9
+        reports[4] *= 1e3 if t % 3 == 0 else 1.0
+        if t % 4 == 1:
+            reports[1] = reports[0]
+        if t == 5:
+            reports[2, 3] = np.nan
+        played.append((reports, sent & (t != 3), rng.normal(size=DIM)))
+    return played
+
+
+def layers(vector: Any) -> list[Any]:
+    return [vector[:6].reshape(2, 3), vector[6:]]
+
+
+def as_layers(reports: Any, sent: Any) -> Any:
+    del sent
+    return [reports[:, :6].reshape(AGENTS, 2, 3), reports[:, 6:]]
+
+
+def as_rows(reports: Any, sent: Any) -> AgentRows:
+    return AgentRows([layers(report) if here else None for report, here in zip(reports, sent, strict=True)])
+
+
+def play(server: Server, form: Any = None, state: Any = None, first: int = 0) -> Any:
+    """Return rewards by round, the last model and the last state; with `form` the model is in layers."""
+    model: Any = np.zeros(DIM) if form is None else layers(np.zeros(DIM))
+    paid: list[Any] = []
+    state = server.init(model, AGENTS) if state is None else state
+    for reports, sent, normals in rounds()[first:]:
+        ask, state = server.ask(state, model, normals if form is None else layers(normals))
+        given = reports if form is None else form(reports, sent)
+        done, state = server.settle(state, ask, given, sent)
+        if form is None:
+            model = model - done.step * done.mean
+        else:
+            model = [part - done.step * mean for part, mean in zip(model, done.mean, strict=True)]
+        paid.append(done.payments.reward)
+    return np.array(paid), model if form is None else np.concatenate([part.reshape(-1) for part in model]), state
+
+
+@every_server
+@pytest.mark.parametrize("form", [as_layers, as_rows])
+def test_layers_and_reports_kept_apart_are_the_same(name: str, form: Any) -> None:
+    expected, model, state = play(SERVERS[name])
+    found, same, after = play(SERVERS[name], form)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(same, model, rtol=1e-9)
+    np.testing.assert_allclose(after.pairs, state.pairs, rtol=1e-9, atol=1e-9)
+
+
+@every_server
+@without_jax
+def test_libraries_agree(name: str, library: Library) -> None:
+    server, (expected, model, _) = SERVERS[name], play(SERVERS[name])
+    with library.precision():
+        now, paid = library.array(np.zeros(DIM)), list[Any]()
+        state = server.init(now, AGENTS)
+        for reports, sent, normals in rounds():
+            ask, state = server.ask(state, now, library.array(normals))
+            done, state = server.settle(state, ask, library.array(reports), library.mask(sent))
+            now = now - done.step * done.mean
+            assert now.dtype == library.array(np.zeros(1)).dtype
+            paid.append(np.asarray(done.payments.reward))
+        loose = 1e-8 if library.dtype == "float64" else 2e-2
+        np.testing.assert_allclose(paid, expected, rtol=loose, atol=loose)
+        np.testing.assert_allclose(np.asarray(now), model, rtol=loose, atol=loose)
+
+
+@pytest.mark.parametrize("name", ["adaptive", "dithered"])
+def test_compiled_mapped_and_scanned_it_is_the_same(name: str) -> None:
+    server, (expected, model, state) = SERVERS[name], play(SERVERS[name])
+    with jax.enable_x64(True):
+        drawn = [jnp.asarray(np.array(part)) for part in zip(*rounds(), strict=True)]
+
+        def one(carry: Any, x: Any) -> Any:
+            now, before = carry
+            reports, sent, normals = x
+            ask, before_round = server.ask(before, now, normals)
+            done, after = server.settle(before_round, ask, reports, sent)
+            after = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), before, after)
+            return (now - done.step * done.mean, after), done.payments.reward
+
+        def train(start: Any) -> Any:
+            begun = jax.tree.map(jnp.asarray, server.init(start, AGENTS))
+            return jax.lax.scan(one, (start, begun), tuple(drawn))
+
+        (models, states), paid = jax.jit(jax.vmap(train))(jnp.zeros((2, DIM)))
+    np.testing.assert_allclose(paid[1], expected, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(models[0], model, rtol=1e-8)
+    np.testing.assert_allclose(states.pairs[0], state.pairs, atol=1e-8)
+
+
+@every_server
+def test_a_state_that_was_saved_goes_on_as_if_it_had_not_been(name: str) -> None:
+    server = SERVERS[name]
+    model: Any = np.zeros(DIM)
+    state, paid = server.init(model, AGENTS), list[Any]()
+    for reports, sent, normals in rounds():
+        arrays = flatten_state(state)
+        state = restore_state(server.init(np.zeros(DIM), AGENTS), {key: value.copy() for key, value in arrays.items()})
+        ask, state = server.ask(state, model, normals)
+        done, state = server.settle(state, ask, reports, sent)
+        model = model - done.step * done.mean
+        paid.append(done.payments.reward)
+    np.testing.assert_array_equal(paid, play(server)[0])
+    assert restore_state(state, flatten_state(state) | {"more": np.zeros(1)}) is None
+
+
+def test_notes_say_what_was_done_with_a_report() -> None:
+    reports = np.random.default_rng(1).normal(size=(AGENTS, DIM))
+    reports[1], reports[3], reports[5] = reports[0], 1e6 * reports[3], np.nan
+    payments, notes = pay_once(RULE, 8, reports)
+    assert notes[:2] == [COPY, COPY]
+    assert notes[3].startswith("shortened to ")
+    assert [notes[k] for k in (2, 4, 5)] == ["", "", ""]
+    assert [int(status) for status in payments.status] == [5, 5, 0, 0, 0, 5]
+
+
+def test_models_are_compared_as_moves() -> None:
+    """As gradients would be that have the opposite sign; a step adds the mean move whole."""
+    moved = Server(RULE, FixedRequest(8, 0.5), RunningMean(), sends="models")
+    plain = Server(RULE, FixedRequest(8, 0.5), RunningMean())
+    model, other = np.full(DIM, 3.0), np.zeros(DIM)
+    state, same = moved.init(model, AGENTS), plain.init(other, AGENTS)
+    for reports, sent, _ in rounds():
+        ask, state = moved.ask(state, model)
+        done, state = moved.settle(state, ask, model + reports, sent)
+        asked, same = plain.ask(same, other)
+        told, same = plain.settle(same, asked, reports, sent)
+        np.testing.assert_allclose(done.payments.reward, told.payments.reward, rtol=1e-7, atol=1e-7)
+        np.testing.assert_allclose(done.mean, told.mean, rtol=1e-7, atol=1e-9)
+        assert float(done.step) == -1
+        model = model - done.step * done.mean
+
+
+def test_newcomers_are_strangers_wherever_they_sit() -> None:
+    """A place given to somebody else is the same as a place added at the end."""
+    server = SERVERS["information"]
+    played = rounds(2)
+    _, _, state = play(server)
+    given = server.admit(state, np.arange(AGENTS) == AGENTS - 1)
+    few = Server(RULE, FixedRequest(8, 0.1))
+    shorter = state._replace(
+        rule=type(state.rule)(*(part[..., :-1] for part in state.rule)), pairs=state.pairs[:, :-1, :-1]
+    )
+    added = few.enlarge(shorter, AGENTS)
+    for a, b in zip((*given.rule, given.pairs), (*added.rule, added.pairs), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert (int(given.enrolled), int(added.enrolled)) == (AGENTS + 1, AGENTS)
+    model = np.zeros(DIM)
+    ask, _ = server.ask(state, model)
+    done, _ = server.settle(given, ask, played[0][0], np.ones(AGENTS, dtype=bool))
+    assert np.isfinite(done.payments.reward).all()
+
+
+def test_a_round_without_reports_teaches_nothing() -> None:
+    server, nobody = SERVERS["dithered"], np.zeros(AGENTS, dtype=bool)
+    _, model, state = play(server)
+    ask, asked = server.ask(state, model, np.ones(DIM))
+    done, after = server.settle(asked, ask, np.full((AGENTS, DIM), np.nan), nobody)
+    assert not done.mean.any()
+    assert float(done.step) == 0
+    assert after.dither.second == asked.dither.second  # the half is asked for again
+    for part in ("prediction", "rule"):
+        a, b = (flatten_state(getattr(x, part)) for x in (after, asked))
+        assert all(np.array_equal(a[key], b[key]) for key in a)
+
+
+def test_without_a_mean_the_pay_is_the_same() -> None:
+    server = SERVERS["balanced"]
+    reports, sent, _ = rounds()[0]
+    ask, state = server.ask(server.init(np.zeros(DIM), AGENTS), np.zeros(DIM))
+    with_mean, without = (server.settle(state, ask, reports, sent, mean=mean)[0] for mean in (True, False))
+    np.testing.assert_array_equal(with_mean.payments.reward, without.payments.reward)
+    assert not without.mean.any()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sends": "anything"}, "`sends` must be one of 'gradients', 'models', got 'anything'"),
+        ({"sends": "models", "requests": NoiseScaleRequest(COST)}, "`requests` that learn need gradients"),
+        ({"sends": "models", "dither": Dither(1.0)}, "`dither` must be None unless agents send gradients"),
+        ({"requests": NoiseScaleRequest(COST), "dither": Dither(1.0)}, "must be fixed or scheduled under a dither"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"requests": FixedRequest(8, 0.1)} | options
+    with pytest.raises(ValueError, match=message):
+        Server(RULE, **given)
+
+
+def test_a_prediction_of_another_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="`prediction` must have 10 numbers, as a gradient has, got 3"):
+        pay_once(RULE, 8, np.ones((3, DIM)), np.zeros(3))
+    assert Server(RULE, FixedRequest(8, 0.1), ZeroPrediction()).predictor == ZeroPrediction()
