@@ -73,7 +73,7 @@ def test_pictures_and_links_exist(page: str) -> None:
         ("docs/planner.md", 8),
         ("docs/ledger.md", 9),
         ("docs/information.md", 20),
-        ("docs/mechanism.md", 11),
+        ("docs/mechanism.md", 10),
         ("docs/audit.md", 9),
     ],
 )
