@@ -115,6 +115,7 @@ def _browsed(host: str, path: str) -> tuple[float, float]:
         if chart is not None:
             page.wait_for_selector(f"#{chart} .main-svg >> nth=0", state="attached")
         drawn = time.perf_counter() - start
+        page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length > 0")
         seen: float = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime") / 1000
         browser.close()
     return seen, drawn
