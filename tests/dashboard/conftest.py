@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from guerdon.dashboard.app import create_app
 from guerdon.dashboard.security import Access
-from guerdon.dashboard.serve import Server, address_of, listen
+from guerdon.dashboard.serve import DashboardServer, address_of, listen
 from guerdon.ledger import Ledger
 from tests.support.dashboard_scenes import large_ledger, small_ledger
 
@@ -37,7 +37,7 @@ def serving(where: str | Path, report: Path = Path("no-report"), access: Access 
     """Serve the dashboard of a ledger on a free port, in a thread."""
     app = create_app(str(where), report, access)
     with listen("127.0.0.1", 0) as opened:
-        server = Server(app)
+        server = DashboardServer(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
         thread.start()
         while not server.started:

@@ -54,7 +54,7 @@ def address_of(opened: socket.socket, host: str) -> str:
     return f"http://{f'[{name}]' if ':' in name else name}:{opened.getsockname()[1]}/"
 
 
-class Server(uvicorn.Server):
+class DashboardServer(uvicorn.Server):
     """A server that closes the dashboard's streams first, so that none delays its end."""
 
     def __init__(self, app: FastAPI) -> None:
@@ -78,7 +78,7 @@ def serve(where: str, host: str, port: int, report: Path, token: str | None, bro
     if browser and _has_display():
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     with opened:
-        Server(app).run(sockets=[opened])
+        DashboardServer(app).run(sockets=[opened])
 
 
 def _has_display() -> bool:

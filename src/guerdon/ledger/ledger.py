@@ -15,7 +15,7 @@ from guerdon.ledger.auditing import RunAudit, audit_run
 from guerdon.ledger.checks import check_micro, check_name, check_roster, check_signatures
 from guerdon.ledger.database import NO_LEDGER, Database, schema_digest
 from guerdon.ledger.enrolment import enrol, join, members, next_number
-from guerdon.ledger.errors import RefusedError, UnavailableError, told_plainly
+from guerdon.ledger.errors import RefusedError, UnavailableError, translate_errors
 from guerdon.ledger.escrow import EscrowMove, settle_escrow
 from guerdon.ledger.export import export
 from guerdon.ledger.liability import Accounts, freeze, lines, settle, thaw
@@ -93,7 +93,7 @@ class Ledger:
 
     def close(self) -> None:
         """Let go of the database."""
-        with told_plainly(self.where):
+        with translate_errors(self.where):
             self._database.engine.dispose()
 
     @property
