@@ -34,6 +34,11 @@ class PaymentBlock(NamedTuple):
         """Return who took part."""
         return self.numbers["status"][where] != Status.DECLINED.value
 
+    def payments(self) -> Payments:
+        """Return what was paid, and what it was computed from."""
+        paid = self.numbers
+        return Payments(paid["amount"] / MICRO, *(paid[name] for name in Payments._fields[1:]))
+
 
 def read_payments(connection: Connection, first: int, last: int) -> PaymentBlock:
     """Return the payments of the records from `first` to `last`."""
