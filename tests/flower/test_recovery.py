@@ -253,9 +253,8 @@ def test_a_round_recorded_elsewhere_without_a_model_cannot_be_continued(
     nothing = np.zeros(2)
     seen = Evidence(nothing, nothing, nothing, counted=nothing > 0)
     mechanism = rewarded().server.mechanism
-    payments, _ = mechanism.pay(mechanism.init(2), seen, nothing > 0, 8)
     ledger.start_run("run", ["n0", "n1"], mechanism)
-    ledger.record_round("run", 1, 8, payments, seen)
+    ledger.record_round("run", 1, 8, seen, nothing > 0)
     with pytest.raises(RefusedError, match="recorded without a model to continue from"):
         rewarded().start(grid, model, num_rounds=2)
 

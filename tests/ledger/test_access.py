@@ -321,9 +321,8 @@ def test_one_ledger_serves_many_threads(filled: str) -> None:
 def test_a_join_that_was_refused_is_forgotten(filled: str) -> None:
     five = play(4, agents=5)[3]
     with Ledger(filled) as first, Ledger(filled) as second:
-        wrong = five.payments._replace(reward=five.payments.reward + 1)
-        with pytest.raises(RefusedError):
-            first.record_round("heart", 4, 8, wrong, five.evidence, agents=[*NAMES, "alice"])
+        with pytest.raises(RefusedError, match="agent 'north' has a signature"):
+            first.record_round("heart", *five.arguments(), agents=[*NAMES, "alice"], signatures=[b"x"] * 5)
         second.enrol({"carol": None})
         second.record_round("heart", *five.arguments(), agents=[*NAMES, "bob"])
         first.record_round("heart", *play(5, agents=5)[4].arguments())
@@ -344,11 +343,8 @@ def test_a_state_that_was_not_committed_is_forgotten(where: str) -> None:
         with pytest.raises(RuntimeError, match="the power fails"):
             first.record_round("run", *ours[1].arguments())
         event.remove(first._database.engine, "commit", fail)
-        state = REMEMBERING.init(4)
-        for one in (ours[0], theirs[1], ours[2]):
-            payments, state = REMEMBERING.pay(state, one.evidence, one.payments.status != 1, 8)
-            writer = second if one is theirs[1] else first
-            writer.record_round("run", one.number, 8, payments, one.evidence)
+        second.record_round("run", *theirs[1].arguments())
+        first.record_round("run", *ours[2].arguments())
         assert first.verify().problem is None
 
 

@@ -23,6 +23,7 @@ from sqlalchemy import text
 from guerdon import gather
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
+from guerdon.rules.mechanism import padded
 from tests.ledger.conftest import NO_SERVER, SERVER, create, new_database
 from tests.support.ledger_scenes import HARSH, NAMES, REMEMBERING, RULE, prepare
 
@@ -67,10 +68,13 @@ class Books(RuleBasedStateMachine):
         gradients, taking = rng.normal(size=(len(roster), 3)), rng.random(len(roster)) < 0.8
         evidence = gather(gradients, taking)
         payments, self.states[run] = RULES[run].pay(self.states[run], evidence, taking, request)
-        call: dict[str, Any] = {"run": run, "round": self.last[run] + 1, "request": request, "payments": payments,
-                                "evidence": evidence, "held": [0.5] * len(roster) if held else None, "agents": roster,
-                                "checkpoint": {"model": {"w": gradients}}}  # fmt: skip
-        assert self.ledger.record_round(**call).new
+        call: dict[str, Any] = {"run": run, "round": self.last[run] + 1, "request": request, "evidence": evidence,
+                                "participating": taking, "held": [0.5] * len(roster) if held else None,
+                                "agents": roster, "checkpoint": {"model": {"w": gradients}}}  # fmt: skip
+        recorded = self.ledger.record_round(**call)
+        assert recorded.new
+        assert recorded.payments is not None
+        np.testing.assert_array_equal(to_micro(recorded.payments.reward), to_micro(payments.reward))
         self.last[run] += 1
         self.calls.append(call)
         self.earned.update(dict(zip(roster, to_micro(payments.reward).tolist(), strict=True)))
@@ -78,9 +82,9 @@ class Books(RuleBasedStateMachine):
     @precondition(lambda self: sum(map(len, self.rosters.values())) < 3 * len(NAMES) + 3)
     @rule(run=st.sampled_from(list(RULES)))
     def let_somebody_join(self, run: str) -> None:
-        """He is there from the next round of the run on, without a past."""
+        """It is there from the next round of the run on, without a past."""
         self.rosters[run].append(f"newcomer {sum(map(len, self.rosters.values()))}")
-        self.states[run] = type(self.states[run])(*(np.append(part, 0.0) for part in self.states[run]))
+        self.states[run] = padded(RULES[run].init(len(self.rosters[run])), self.states[run])
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data())

@@ -6,13 +6,16 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sqlalchemy import create_engine, insert, select, text
 
+from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger, Receipt, RefusedError, tables
 from guerdon.ledger.database import Database, schema_digest
 from guerdon.ledger.holdings import Flow, Holdings
 from guerdon.ledger.journal import DETAILS
+from guerdon.ledger.money import MICRO
 from guerdon.ledger.upgrading import parts_of, upgrade_ledger
 from tests.ledger.test_escrow import escrow, total
 from tests.ledger.test_tampering import attacker, reseal
@@ -167,3 +170,54 @@ def test_a_ledger_that_does_not_hold_is_not_upgraded(released: str, change: str,
         upgrade_ledger(released)
     with attacker(released) as connection:
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "0001"
+
+
+def last_calls(ledger: Ledger) -> dict[str, dict[str, Any]]:
+    """Return how version 0.1.0 was told to record the last round of each run, from what it wrote down."""
+    calls: dict[str, dict[str, Any]] = {}
+    for run in (run.name for run in ledger.runs() if run.rounds):
+        resumed = ledger.resume(run)
+        assert resumed is not None
+        with ledger.reading() as connection:
+            query = "SELECT payments.*, metrics FROM payments JOIN rounds USING (record) JOIN runs ON runs.id = run "
+            found = connection.execute(
+                text(query + "WHERE runs.name = :run AND number = :number ORDER BY position"),
+                {"run": run, "number": resumed.round},
+            )
+            columns = dict(zip(found.keys(), map(list, zip(*found, strict=True)), strict=True))
+        status, amounts = np.array(columns["status"]), np.array([columns["amount"], columns["held"]]) / MICRO
+        evidence = Evidence(
+            *(np.array(columns[name]) for name in ("deviation", "length", "alignment")),
+            counted=~np.isin(status, ["declined", "invalid"]),
+        )
+        calls[run] = {
+            "run": run, "round": resumed.round, "request": resumed.request, "evidence": evidence,
+            "participating": status != "declined", "gradients": columns["gradient"],
+            "signatures": columns["signature"], "notes": columns["note"], "held": amounts[1],
+            "metrics": json.loads(columns["metrics"][0]), "checkpoint": resumed.arrays, "rewards": amounts[0],
+        }  # fmt: skip
+    return calls
+
+
+def test_a_round_of_version_0_1_can_be_handed_in_again(upgraded: str) -> None:
+    """Its hash of the round covered the payments too."""
+    with Ledger(upgraded) as ledger:
+        before, calls = ledger.verify(), last_calls(ledger)
+        assert len(calls) == sum(count > 0 for count in EXPECTED["rounds"].values())
+        for call in calls.values():
+            rewards = call.pop("rewards")
+            recorded = ledger.record_round(**call)
+            assert not recorded.new
+            assert recorded.payments is not None
+            np.testing.assert_array_equal(recorded.payments.reward, rewards)
+            with pytest.raises(RefusedError, match="is recorded already, with another held of agent '"):
+                ledger.record_round(**call | {"held": call["held"] + 1})
+        assert ledger.verify() == before
+
+
+def test_a_rule_that_remembers_a_variance_is_read_but_not_continued(upgraded: str) -> None:
+    with Ledger(upgraded) as ledger:
+        call = last_calls(ledger)["remembering"]
+        del call["rewards"]
+        with pytest.raises(RefusedError, match="`mechanism` must be a rule that can be recorded"):
+            ledger.record_round(**call | {"round": call["round"] + 1})

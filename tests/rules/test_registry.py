@@ -71,7 +71,7 @@ def test_a_rule_from_outside_is_paid_recorded_verified_and_explained(tmp_path: P
             ask, state = server.ask(state, model)
             reports = np.array([[1.0] * 5, [2.0] * 5, [9.0] * 5])
             done, state = server.settle(state, ask, reports, np.ones(3, dtype=bool))
-            ledger.record_round("run", number, 8, done.payments, done.evidence)
+            ledger.record_round("run", number, 8, done.evidence, np.ones(3, dtype=bool))
         assert ledger.verify().holds
         assert [row.balance for row in ledger.balances()] == [54_000_000, 54_000_000, 0]
         assert "a prize" in ledger.payslips("run")[0].why

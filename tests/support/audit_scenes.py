@@ -105,7 +105,7 @@ def record_more(
         products = multiply(reports, one.participating, training.prediction)
         pairs = watch_pairs(widened(pairs, len(names)), products.inner, one.evidence.counted)
         ledger.record_round(
-            run, training.number, REQUEST, payments, one.evidence, agents=names,
+            run, training.number, REQUEST, one.evidence, one.participating, agents=names,
             held=held_back(payments.reward, COST, REQUEST) if hold else None,
             checkpoint={"model": {"weights": np.zeros(2)}, "audit": {"pairs": pairs}},
         )  # fmt: skip

@@ -19,9 +19,8 @@ class Training:
     """A server that plays rounds and records them."""
 
     def __init__(self, ledger: Ledger, run: str, names: list[str], mechanism: Mechanism = RULE, seed: int = 3) -> None:
-        self.ledger, self.run, self.mechanism = ledger, run, mechanism
+        self.ledger, self.run = ledger, run
         self.rng, self.crowd, self.number = np.random.default_rng(seed), len(names), 0
-        self.state = mechanism.init(len(names))
         ledger.start_run(run, names, mechanism)
 
     def play(self, rounds: int = 1, request: int = 8, shirker: int | None = SHIRKER, **extras: Any) -> None:
@@ -37,12 +36,10 @@ class Training:
             if self.number % 9 == 0:
                 gradients[-1, 0], present[-1] = np.nan, True
             notes = ["" if there else "no reply within 60 s" for there in present]
-            evidence = gather(gradients, present)
-            payments, self.state = self.mechanism.pay(self.state, evidence, present, request)
             accuracy = 0.764 - 0.26 * np.exp(-self.number / 12) + 0.004 * self.rng.normal()
             metrics = {"accuracy": float(accuracy), "loss": float(0.48 + 0.21 * np.exp(-self.number / 12))}
             told: dict[str, Any] = {"notes": notes, "metrics": metrics} | extras
-            self.ledger.record_round(self.run, self.number, request, payments, evidence, **told)
+            self.ledger.record_round(self.run, self.number, request, gather(gradients, present), present, **told)
 
 
 def small_ledger(path: Path | str) -> None:
@@ -66,12 +63,10 @@ def large_ledger(path: Path, agents: int = 1000, rounds: int = 200) -> None:
     rng, played = np.random.default_rng(0), list[Any]()
     for _ in range(10):
         gradients, present = rng.normal(size=(agents, 40)), rng.random(agents) < 0.97
-        evidence = gather(gradients, present)
-        played.append((RULE.pay(RULE.init(agents), evidence, present, 8)[0], evidence))
+        played.append((gather(gradients, present), present))
     with Ledger(path) as ledger:
         ledger.start_run("large", [f"agent {index:04d}" for index in range(agents)], RULE)
         for number in range(1, rounds + 1):
-            payments, evidence = played[number % len(played)]
-            ledger.record_round("large", number, 8, payments, evidence, metrics={"loss": 1 / number})
+            ledger.record_round("large", number, 8, *played[number % len(played)], metrics={"loss": 1 / number})
             if number % max(1, rounds // 4) == 0:
                 ledger.settle_payout(ledger.payout(), "paid")

@@ -27,10 +27,11 @@ class Played(NamedTuple):
     request: int
     payments: Payments
     evidence: Evidence
+    sent: Any
     gradients: list[bytes | None]
 
-    def arguments(self) -> tuple[int, int, Payments, Evidence]:
-        return self.number, self.request, self.payments, self.evidence
+    def arguments(self) -> tuple[int, int, Evidence, Any]:
+        return self.number, self.request, self.evidence, self.sent
 
 
 def play(
@@ -47,7 +48,7 @@ def play(
         evidence = gather(gradients, taking)
         payments, state = mechanism.pay(state, evidence, taking, request)
         hashes = [gradient_hash([row]) if took else None for row, took in zip(gradients, taking, strict=True)]
-        played.append(Played(number, request, payments, evidence, hashes))
+        played.append(Played(number, request, payments, evidence, taking, hashes))
     return played
 
 

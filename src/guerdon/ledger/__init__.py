@@ -6,7 +6,8 @@ from guerdon._lazy import loader
 
 if TYPE_CHECKING:
     from guerdon.ledger.errors import RefusedError, UnavailableError
-    from guerdon.ledger.ledger import Ledger, Recorded, Resume
+    from guerdon.ledger.ledger import Ledger, Resume
+    from guerdon.ledger.recording import Recorded
     from guerdon.ledger.signing import Receipt
     from guerdon.ledger.submissions import gradient_hash, sign_submission, submission
     from guerdon.ledger.verify import Verification
@@ -27,7 +28,7 @@ __all__ = [
 _WHERE = {
     "Ledger": "ledger",
     "Receipt": "signing",
-    "Recorded": "ledger",
+    "Recorded": "recording",
     "RefusedError": "errors",
     "Resume": "ledger",
     "UnavailableError": "errors",

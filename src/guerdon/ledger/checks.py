@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.money import LARGEST
-from guerdon.ledger.rounds import Round, clean
+from guerdon.ledger.rounds import RoundInput, clean
 from guerdon.ledger.submissions import is_signed_by, submission
 
 LONGEST_NAME = 200
@@ -35,12 +35,12 @@ def check_roster(agents: Sequence[str]) -> None:
         check_name("an agent's name", name)
 
 
-def check_signatures(run: str, taken: Round, names: Sequence[str], keys: Sequence[bytes | None]) -> None:
+def check_signatures(run: str, given: RoundInput, names: Sequence[str], keys: Sequence[bytes | None]) -> None:
     """Raise unless every signature of a round is by the agent it belongs to, of the gradient sent in that round."""
-    for name, key, gradient, signature in zip(names, keys, taken.gradients, taken.signatures, strict=True):
+    for name, key, gradient, signature in zip(names, keys, given.gradients, given.signatures, strict=True):
         if signature is None:
             continue
         if gradient is None or key is None:
             raise RefusedError(f"agent {name!r} has a signature: its gradient's hash and its public key are needed")
-        if not is_signed_by(key, submission(run, taken.number, taken.request, gradient), signature):
+        if not is_signed_by(key, submission(run, given.number, given.request, gradient), signature):
             raise RefusedError(f"the signature of agent {name!r} is not its own, or not of this round's gradient")

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, OperationalError
 
 from guerdon.ledger import tables
-from guerdon.ledger.errors import RefusedError, UnavailableError, told_plainly
+from guerdon.ledger.errors import RefusedError, UnavailableError, translate_errors
 
 OLDEST_SQLITE = (3, 37)  # the first with STRICT tables
 NO_LEDGER = "there is no ledger at {}; a run that records rounds, or `guerdon ledger enrol`, makes one"
@@ -52,7 +52,7 @@ class Database:
     @contextmanager
     def reading(self) -> Generator[Connection]:
         """Give a connection that sees one unchanging state of the ledger."""
-        with told_plainly(str(self.where)), self.engine.connect() as connection:
+        with translate_errors(str(self.where)), self.engine.connect() as connection:
             if not self.is_sqlite:  # whose readers see one state anyway
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
             with connection.begin():
@@ -62,7 +62,7 @@ class Database:
     def writing(self) -> Generator[Connection]:
         """Give the only connection that writes; all of it is committed at the end, or nothing."""
         self._check_writable()
-        with told_plainly(str(self.where)), self._exclusive() as connection:
+        with translate_errors(str(self.where)), self._exclusive() as connection:
             if not self.is_sqlite:
                 connection.execute(select(tables.ledger.c.head).with_for_update())
             yield connection
@@ -71,7 +71,7 @@ class Database:
     def creating(self) -> Generator[Connection]:
         """Give the only connection that may create or alter tables."""
         self._check_writable()
-        with told_plainly(str(self.where)), self._exclusive() as connection:
+        with translate_errors(str(self.where)), self._exclusive() as connection:
             if not self.is_sqlite:
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": CREATION_LOCK})
             yield connection

@@ -34,7 +34,7 @@ _WORDS = {
 
 
 @contextmanager
-def told_plainly(where: str) -> Generator[None]:
+def translate_errors(where: str) -> Generator[None]:
     """Turn the database's complaints about the ledger at `where` into `UnavailableError`."""
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # not above: a node that signs needs no database
 

@@ -5,15 +5,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from guerdon.ledger.holdings import Flow, Holdings
-from guerdon.ledger.walk import Book, MismatchError
+from guerdon.ledger.record_check import Lookup, MismatchError
 
 Parts = list[dict[str, Any]]  # the rows of `escrow` of one move
 
 
-def check_escrow(book: Book, flows: Iterable[Flow]) -> None:
+def check_escrow(lookup: Lookup, flows: Iterable[Flow]) -> None:
     """Go through all that went into escrow accounts and out of them, and raise at the first that does not fit."""
-    parts, own = _parts_by_move(book), defaultdict[int, Holdings](Holdings)
-    rounds = {(row["run"], row["number"]): row["record"] for row in _rows(book, "rounds")}
+    parts, own = _parts_by_move(lookup), defaultdict[int, Holdings](Holdings)
+    rounds = {(row["run"], row["number"]): row["record"] for row in _rows(lookup, "rounds")}
     for flow in flows:
         if flow.enters:
             own[flow.account].add(flow)
@@ -25,34 +25,34 @@ def check_escrow(book: Book, flows: Iterable[Flow]) -> None:
                 continue
             recorded = rounds.get((row["run"], settled), flow.record)
             if recorded >= flow.record or own[flow.account].due(row["run"], settled) != row["amount"]:
-                raise MismatchError(f"escrow: {_named(book, row)} does not settle its rounds to {settled}")
-        _take(book, own[flow.account], flow, taken)
+                raise MismatchError(f"escrow: {_named(lookup, row)} does not settle its rounds to {settled}")
+        _take(lookup, own[flow.account], flow, taken)
     for move in parts:
         raise MismatchError(f"escrow: record {move} takes nothing out of escrow, but has a row there")
 
 
-def _take(book: Book, own: Holdings, flow: Flow, taken: Parts) -> None:
+def _take(lookup: Lookup, own: Holdings, flow: Flow, taken: Parts) -> None:
     """Take a move out of what is held, and raise where a run, or what was held by hand, does not have so much."""
     own.take(flow.amount, {row["run"]: row["amount"] for row in taken})
     held = own.held()
     for row in taken:
         if held.get(row["run"], -1) < 0:
-            raise MismatchError(f"escrow: {_named(book, row)} takes more than is held there")
+            raise MismatchError(f"escrow: {_named(lookup, row)} takes more than is held there")
     if own.by_hand < 0 or sum(row["amount"] for row in taken) > flow.amount:
         raise MismatchError(f"escrow: the parts of record {flow.record} do not add up to what it takes from runs")
 
 
-def _parts_by_move(book: Book) -> dict[int, Parts]:
+def _parts_by_move(lookup: Lookup) -> dict[int, Parts]:
     parts: defaultdict[int, Parts] = defaultdict(list)
-    for row in _rows(book, "escrow"):
+    for row in _rows(lookup, "escrow"):
         parts[row["move"]].append(row)
     return dict(parts)
 
 
-def _rows(book: Book, table: str) -> Iterable[dict[str, Any]]:
-    return (row for rows in book.details.values() for row in rows.get(table, ()))
+def _rows(lookup: Lookup, table: str) -> Iterable[dict[str, Any]]:
+    return (row for rows in lookup.details.values() for row in rows.get(table, ()))
 
 
-def _named(book: Book, row: dict[str, Any]) -> str:
-    run = book.runs.get(row["run"])
+def _named(lookup: Lookup, row: dict[str, Any]) -> str:
+    run = lookup.runs.get(row["run"])
     return f"record {row['move']} in run {run.name!r}" if run is not None else f"record {row['move']}"

@@ -10,34 +10,28 @@ from typing import Any, NamedTuple, Self
 from sqlalchemy import Connection, select
 
 from guerdon.arrays import check_choice
+from guerdon.evidence import Evidence
 from guerdon.ledger import checkpoints, journal, queries, tables
 from guerdon.ledger.auditing import RunAudit, audit_run
-from guerdon.ledger.checks import check_micro, check_name, check_roster, check_signatures
+from guerdon.ledger.checks import check_micro, check_name, check_roster
 from guerdon.ledger.database import NO_LEDGER, Database, schema_digest
-from guerdon.ledger.enrolment import enrol, join, members, next_number
-from guerdon.ledger.errors import RefusedError, UnavailableError, told_plainly
+from guerdon.ledger.enrolment import enrol, members, next_number
+from guerdon.ledger.errors import RefusedError, UnavailableError, translate_errors
 from guerdon.ledger.escrow import EscrowMove, settle_escrow
 from guerdon.ledger.export import export
-from guerdon.ledger.liability import Accounts, freeze, lines, settle, thaw
-from guerdon.ledger.money import format_amount, to_micro
+from guerdon.ledger.liability import freeze, thaw
+from guerdon.ledger.money import format_amount
 from guerdon.ledger.moves import move
 from guerdon.ledger.recorded_rules import described, restored
+from guerdon.ledger.recording import Recorded, RoundRecorder
 from guerdon.ledger.replay import replay_state
-from guerdon.ledger.rounds import Round, as_round, clean, take_in
+from guerdon.ledger.rounds import as_input, clean
 from guerdon.ledger.signing import Receipt, sign_head
 from guerdon.ledger.statements import Payslip, Statement, payslips, statement
 from guerdon.ledger.submissions import load_public_key
-from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.verify import Verification, verify
-from guerdon.rules import Mechanism, Payments
+from guerdon.rules import Mechanism
 from guerdon.rules.mechanism import padded
-
-
-class Recorded(NamedTuple):
-    """What became of a call: the record's number, and whether it was written now or found as it was."""
-
-    record: int
-    new: bool
 
 
 class Resume(NamedTuple):
@@ -77,9 +71,7 @@ class Ledger:
         if unit is not None and not re.fullmatch("[A-Z]{2,12}", unit):
             raise ValueError(f"`unit` must be 2 to 12 capital letters, such as EUR, got {unit!r}")
         self._database = Database(where, read_only=read_only, patience=patience)
-        # What is committed, remembered: per run that remembers its last record and the state after it, and the rosters.
-        self._states: dict[int, tuple[int, Any]] = {}
-        self._rosters: dict[int, queries.Roster] = {}
+        self._recorder = RoundRecorder()
         try:
             self._prepare(unit)
         except BaseException:
@@ -94,7 +86,7 @@ class Ledger:
 
     def close(self) -> None:
         """Let go of the database."""
-        with told_plainly(self.where):
+        with translate_errors(self.where):
             self._database.engine.dispose()
 
     @property
@@ -142,8 +134,8 @@ class Ledger:
         run: str,
         round: int,  # noqa: A002 - the theory's name
         request: int,
-        payments: Payments,
-        evidence: Any,
+        evidence: Evidence,
+        participating: Any,
         *,
         mechanism: Mechanism | None = None,
         agents: Sequence[str] | None = None,
@@ -154,10 +146,10 @@ class Ledger:
         metrics: Mapping[str, float] | None = None,
         checkpoint: Mapping[str, Any] | None = None,
     ) -> Recorded:
-        """Record a round, its payments and its checkpoint, all or nothing; the same round again changes nothing.
+        """Pay a round by the run's rule and record it with its checkpoint, all or nothing; done again, change nothing.
 
-        `payments` and `evidence` are those of the run's agents, in their order. They are not believed: every reward is
-        recomputed from the evidence, and the round refused where they differ. Rounds follow each other without gaps.
+        `evidence` and `participating` (who sent something, usable or not) are those of the run's agents, in their
+        order. The rewards follow from them and from the rounds before. Rounds follow each other without gaps.
 
         `mechanism`: where it is not the run's (a known variance that changes). `agents`: its agents, then new ones who
         join. `gradients`: hashes of what was sent; `signatures` of them; `notes`: a remark on each agent; `held`: what
@@ -167,34 +159,11 @@ class Ledger:
         data = None if checkpoint is None else checkpoints.pack(checkpoint)
         extras = {"gradients": gradients, "signatures": signatures, "notes": notes, "held": held, "metrics": metrics}
         extras["checkpoint"] = None if data is None else journal.fingerprint(data)
-        number = as_round(round)
         with self._database.writing() as connection:
-            found = queries.find_run(connection, run)
-            if found is None:
-                raise RefusedError(f"run {run!r} is not known; begin it with `start_run`")
-            last = queries.last_round(connection, found.id)
-            again = last is not None and number <= last.number
-            people = self._roster(connection, found.id)
-            names = queries.names_in_round(connection, found.id, number) if again else people.names
-            if again and not names:
-                raise RefusedError(f"round {number} of run {run!r} comes before the first that is recorded")
-            roster = names if agents is None else list(agents)
-            if roster[: len(names)] != names:
-                raise RefusedError(f"`agents` must begin with the {len(names)} agents of run {run!r}, in their order")
-            rule = restored(found.rule, found.cost) if mechanism is None else mechanism
-            taken = take_in(number, request, rule, payments, evidence, roster, extras)
-            if again:
-                return Recorded(queries.check_same(connection, found, taken, roster), new=False)
-            if last is not None and number != last.number + 1:
-                raise RefusedError(
-                    f"round {number} of run {run!r} cannot follow round {last.number}: there are no gaps"
-                )
-            if len(roster) > len(names):
-                people = join(connection, found.id, roster, len(names))
-            record, state = self._write_round(connection, found, taken, people, data, last)
-        if taken.mechanism.remembers:  # only now is it committed
-            self._states[found.id] = (record, state)
-        return Recorded(record, new=True)
+            found = queries.need_run(connection, run)
+            rule = (found.rule, found.cost) if mechanism is None else described(mechanism)
+            given = as_input(round, request, rule, evidence, participating, extras)
+            return self._recorder.record(connection, found, given, agents, data)
 
     def move(self, kind: str, agent: str, amount: int, memo: str = "", *, run: str | None = None) -> Recorded:
         """Move `amount` micro-units for an agent: deposit, withdraw, hold, release, forfeit, repay or waive.
@@ -360,42 +329,3 @@ class Ledger:
                     journal.open_ledger(connection, name, unit or "CREDIT", schema_digest(connection))
         if unit is not None and unit != self.unit:
             raise RefusedError(f"the ledger {self.where} counts in {self.unit}, not in {unit}")
-
-    def _write_round(
-        self,
-        connection: Connection,
-        run: AnyRow,
-        taken: Round,
-        people: queries.Roster,
-        data: bytes | None,
-        last: AnyRow,
-    ) -> tuple[int, Any]:
-        if any(signature is not None for signature in taken.signatures):
-            keys = queries.public_keys(connection, people.agents)
-            check_signatures(run.name, taken, people.names, [keys.get(agent) for agent in people.agents])
-        own, state = taken.recompute(self._state(connection, run.id, taken, len(people.agents), last))
-        flows = settle(
-            run.liability, to_micro(own.reward), taken.held, queries.standing(connection, run, len(people.agents))
-        )
-        seq = journal.next_seq(connection)
-        paid = taken.payment_columns(seq, people.agents, own, flows.cut)
-        rows = {"rounds": [taken.row(run.id, people.names)]}
-        journal.append(connection, "round", rows, lines(flows, Accounts(tables.TREASURY, **people.accounts)), paid)
-        journal.save_checkpoint(connection, run.id, checkpoints.parts(data or b""))
-        return seq, state
-
-    def _roster(self, connection: Connection, run: int) -> queries.Roster:
-        """Return the agents of a run; read again only when somebody has joined."""
-        known = self._rosters.get(run)
-        if known is None or len(known.agents) != queries.count_members(connection, run):
-            known = self._rosters[run] = queries.roster(connection, run)
-        return known
-
-    def _state(self, connection: Connection, run: int, taken: Round, num_agents: int, last: AnyRow) -> Any:
-        """Return the mechanism's state before the round: remembered, or replayed from what is recorded."""
-        if not taken.mechanism.remembers:
-            return taken.mechanism.init(num_agents)
-        record, state = self._states.get(run, (None, None))
-        if last is None or record != last.record:
-            state = replay_state(connection, run)
-        return padded(taken.mechanism.init(num_agents), state)

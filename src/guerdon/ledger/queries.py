@@ -12,7 +12,7 @@ from sqlalchemy import Connection, case, func, select
 from guerdon.ledger import tables
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.liability import LOOKED_AT, Standing
-from guerdon.ledger.rounds import Round, clean
+from guerdon.ledger.rounds import clean
 from guerdon.ledger.tables import AnyRow
 
 MANY = 500  # names asked for in one query
@@ -180,34 +180,9 @@ def last_round(connection: Connection, run: int) -> AnyRow | None:
     return connection.execute(query).one_or_none()
 
 
-def names_in_round(connection: Connection, run: int, number: int) -> list[str]:
-    """Return the agents of a recorded round in their order; empty if it is not recorded."""
-    query = select(agents.c.name).select_from(
-        payments.join(rounds_, payments.c.record == rounds_.c.record).join(agents, payments.c.agent == agents.c.id)
-    )
-    where = (rounds_.c.run == run) & (rounds_.c.number == number)
-    return list(connection.execute(query.where(where).order_by(payments.c.position)).scalars())
-
-
-def check_same(connection: Connection, run: AnyRow, taken: Round, roster: Sequence[str]) -> int:
-    """Return the record of a round that is recorded already, if it is the same; refuse it if it is not."""
-    where = (rounds_.c.run == run.id) & (rounds_.c.number == taken.number)
-    stored = connection.execute(select(rounds_).where(where)).mappings().one()
-    told = taken.row(run.id, roster)
-    if stored["payload"] == told["payload"]:
-        return stored["record"]
-    rows = connection.execute(
-        select(payments).where(payments.c.record == stored["record"]).order_by(payments.c.position)
-    )
-    kept: dict[str, Any] = dict(zip(rows.keys(), map(list, zip(*rows, strict=True)), strict=True)) | dict(stored)
-    told |= taken.columns()
-    name = next(
-        (name for name, value in told.items() if name != "payload" and kept[name] != value), "reward or distance"
-    )
-    shown = f" ({_short(kept[name])}, now {_short(told[name])})" if name in stored else ""
-    raise RefusedError(
-        f"round {taken.number} of run {run.name!r} is recorded already, with another {name}{shown}; nothing was changed"
-    )
+def find_round(connection: Connection, run: int, number: int) -> AnyRow | None:
+    """Return the row of a round, or None."""
+    return connection.execute(select(rounds_).where(rounds_.c.run == run, rounds_.c.number == number)).one_or_none()
 
 
 def known_agents(connection: Connection, names: Sequence[str]) -> dict[str, AnyRow]:
@@ -231,15 +206,15 @@ def find_agent(connection: Connection, name: str) -> AnyRow:
     if len(alike) == 1:
         return alike[0]
     if alike:
-        raise RefusedError(f"several agents begin with {name!r}: {', '.join(_short(row.name) for row in alike)}")
-    raise RefusedError(f"there is no agent {_short(name)!r}; `guerdon ledger balances` lists them")
+        raise RefusedError(f"several agents begin with {name!r}: {', '.join(short(row.name) for row in alike)}")
+    raise RefusedError(f"there is no agent {short(name)!r}; `guerdon ledger balances` lists them")
 
 
 def accounts_of(connection: Connection, name: str) -> dict[str, AnyRow]:
     """Return an agent's accounts by kind; needs the whole name, because money will move."""
     owner = find_agent(connection, name)
     if owner.name != name:
-        raise RefusedError(f"there is no agent {_short(name)!r}; do you mean {owner.name!r}?")
+        raise RefusedError(f"there is no agent {short(name)!r}; do you mean {owner.name!r}?")
     return {row.kind: row for row in connection.execute(select(accounts).where(accounts.c.owner == owner.id))}
 
 
@@ -360,6 +335,7 @@ def find_payout(connection: Connection, number: int) -> Payout:
     return Payout(items=shares, **{name: summary[name] for name in Payout._fields if name != "items"})
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """Return a value in at most 80 characters, for people."""
     shown = value.hex()[:16] + "…" if isinstance(value, bytes) else str(value)
     return shown if len(shown) <= 80 else shown[:77] + "…"

@@ -16,7 +16,7 @@ from guerdon.rules.mechanism import padded
 TOLERANCE = 1e-9  # relative: what another machine's last digit may change in a recomputed number
 
 
-class Block(NamedTuple):
+class PaymentBlock(NamedTuple):
     """Payments in the order of their records: the numbers as they are hashed, and what is not a number."""
 
     numbers: Any
@@ -35,20 +35,25 @@ class Block(NamedTuple):
         """Return who took part."""
         return self.numbers["status"][where] != Status.DECLINED.value
 
+    def payments(self) -> Payments:
+        """Return what was paid, and what it was computed from."""
+        paid = self.numbers
+        return Payments(paid["amount"] / MICRO, *(paid[name] for name in Payments._fields[1:]))
 
-def read_payments(connection: Connection, first: int, last: int) -> Block:
+
+def read_payments(connection: Connection, first: int, last: int) -> PaymentBlock:
     """Return the payments of the records from `first` to `last`."""
     table = tables.payments
     query = select(table).where(table.c.record.between(first, last)).order_by(table.c.record, table.c.position)
     rows = connection.execute(query).all()
     if not rows:
-        return Block(np.zeros(0, dtype=chain.PAYMENT), (), (), (), ())
+        return PaymentBlock(np.zeros(0, dtype=chain.PAYMENT), (), (), (), ())
     columns: dict[str, Any] = dict(zip(table.c.keys(), zip(*rows, strict=True), strict=True))
     columns["status"] = [chain.STATUS_CODES[status] for status in columns["status"]]
     numbers = np.zeros(len(rows), dtype=chain.PAYMENT)
     for name in (chain.PAYMENT.names or ())[:-3]:
         numbers[name] = columns[name]
-    return Block(numbers, columns["gradient"], columns["signature"], columns["note"], columns["hash"])
+    return PaymentBlock(numbers, columns["gradient"], columns["signature"], columns["note"], columns["hash"])
 
 
 def first_difference(mechanism: Mechanism, own: Payments, recorded: Any, request: Any) -> int | None:
@@ -83,7 +88,9 @@ def replay_state(connection: Connection, run: int) -> Any:
     return state
 
 
-def replay_round(mechanism: Mechanism, state: Any, block: Block, where: Any, request: int) -> tuple[Payments, Any]:
+def replay_round(
+    mechanism: Mechanism, state: Any, block: PaymentBlock, where: Any, request: int
+) -> tuple[Payments, Any]:
     """Return a round's payments recomputed from its evidence, and the next state; newcomers start from nothing."""
     evidence = block.evidence(where)
     state = padded(mechanism.init(len(evidence.deviation)), state)

@@ -1,27 +1,24 @@
-"""One round as the ledger keeps it: what came in checked, every reward recomputed, every row ready to be written."""
+"""One round as the ledger keeps it: what was handed in, checked; paid by the rule; every row ready to be written."""
 
+import functools
 import hashlib
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from guerdon.arrays import check_positive_integer, to_numpy
+from guerdon.arrays import as_mask, check_positive_integer, to_numpy
 from guerdon.evidence import Evidence
 from guerdon.ledger import chain
 from guerdon.ledger.canonical import canonical
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.money import to_micro
-from guerdon.ledger.recorded_rules import described
-from guerdon.ledger.replay import largest_term
+from guerdon.ledger.recorded_rules import described, restored
 from guerdon.rules import Mechanism, Payments, Status
-from guerdon.rules.mechanism import RESOLUTION
 
-# What single precision may put between a reward as it was paid and as it is recomputed, relative to its largest term.
-ROUNDING, REMEMBERED = 1e-4, 0.2
 LATEST = 2**62  # no round has a greater number: databases hold 64 bits
 LONGEST_NOTE = 500
 LABELS = {status.value: status.label for status in Status}
@@ -29,75 +26,71 @@ NUMBERS = ("deviation", "length", "alignment", "distance", "expected_distance", 
 
 
 @dataclass(frozen=True)
-class Round:
-    """One round as it was handed in, in plain NumPy; `payments` are the caller's, not yet believed."""
+class RoundInput:
+    """A round as it was handed in, in plain NumPy; its rule and cost as the ledger writes them."""
 
     number: int
     request: int
-    mechanism: Mechanism
-    payments: Payments
+    rule: str
+    cost: str
     evidence: Evidence
+    participating: Any
     gradients: Sequence[bytes | None]
     signatures: Sequence[bytes | None]
     notes: Sequence[str]
-    held: Any
+    held: Any  # in micro-units
     metrics: str
-    checkpoint: bytes | None
+    checkpoint: bytes | None  # its hash
 
     @property
-    def participating(self) -> Any:
-        """Who took part."""
-        return self.payments.status != Status.DECLINED.value
+    def mechanism(self) -> Mechanism:
+        """The rule, as it is read again for every verification."""
+        return restored(self.rule, self.cost)
 
-    def recompute(self, state: Any) -> tuple[Payments, Any]:
-        """Return the payments that follow from the evidence, and the next state; raise if they are not those given."""
+    def pay(self, state: Any) -> tuple[Payments, Any]:
+        """Return what the rule pays for the evidence, and its next state."""
+        described(self.mechanism)  # raises for a rule of version 0.1 that can only be read
         try:
-            own, following = self.mechanism.pay(state, self.evidence, self.participating, self.request)
+            paid, following = self.mechanism.pay(state, self.evidence, self.participating, self.request)
         except (ValueError, TypeError) as error:
-            raise RefusedError(f"round {self.number} cannot be recomputed: {error}") from error
-        slack = self._slack() * largest_term(self.mechanism, own, self.request, self.evidence.length) + 1e-6
-        wrong = (own.status != self.payments.status) | ~(np.abs(own.reward - self.payments.reward) <= slack)
-        if wrong.any():
-            k = int(np.argmax(wrong))
+            raise RefusedError(f"round {self.number} cannot be paid: {error}") from error
+        declined, invalid = (paid.status == status.value for status in (Status.DECLINED, Status.INVALID))
+        if (declined == self.participating).any() or ((declined | invalid) == self.evidence.counted).any():
             raise RefusedError(
-                f"`payments` must be what the run's rule makes of `evidence`: agent {k} has "
-                f"{self.payments.reward[k]:g} ({LABELS[int(self.payments.status[k])]}), the rule gives "
-                f"{own.reward[k]:g} ({LABELS[int(own.status[k])]}); pass the `mechanism` that was used"
+                f"the rule {self.rule} must give DECLINED to agents that sent nothing, INVALID to others that are not "
+                f"counted, and neither to the rest, as `statuses` does; it gave {paid.status.tolist()}"
             )
-        return own, following
+        return paid, following
 
-    def payload(self, agents: Sequence[str]) -> bytes:
-        """Return a hash of the whole round as it was handed in: the same call has the same one."""
-        texts = [described(self.mechanism), self.request, self.metrics, list(agents), list(self.notes)]
+    @functools.cached_property
+    def payload(self) -> bytes:
+        """A hash of all of it."""
         blobs = [
-            [None if part is None else part.hex() for part in parts] for parts in (self.gradients, self.signatures)
+            [None if part is None else part.hex() for part in parts]
+            for parts in (self.gradients, self.signatures, [self.checkpoint])
         ]
-        head = canonical([*texts, *blobs, None if self.checkpoint is None else self.checkpoint.hex()])
-        numbers = np.array([*self.payments, *self.evidence, self.held], dtype="<f8") + 0.0
-        numbers[np.isnan(numbers)] = np.nan  # there are many
+        head = canonical([self.number, self.request, self.rule, self.cost, self.metrics, list(self.notes), *blobs])
+        numbers = np.array([*self.evidence, self.participating, self.held], dtype="<f8")
         return hashlib.sha256(head.encode() + numbers.tobytes()).digest()
 
-    def row(self, run: int, agents: Sequence[str]) -> dict[str, Any]:
-        """Return the row of the round itself."""
-        rule, cost = described(self.mechanism)
-        return {
-            "run": run,
-            "number": self.number,
-            "request": self.request,
-            "rule": rule,
-            "cost": cost,
-            "metrics": self.metrics,
-            "checkpoint": self.checkpoint,
-            "payload": self.payload(agents),
-        }
+    def parts(self) -> dict[str, Any]:
+        """Return all of it by name, in plain values that can be compared."""
+        own = (field.name for field in fields(self) if field.name != "evidence")
+        found = self.evidence._asdict() | {name: getattr(self, name) for name in own}
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in found.items()}
 
-    def payment_columns(self, record: int, agents: Sequence[int], own: Payments, cut: Any) -> dict[str, Sequence[Any]]:
+    def row(self, run: int) -> dict[str, Any]:
+        """Return the row of the round itself."""
+        names = ("number", "request", "rule", "cost", "metrics", "checkpoint")
+        return {"run": run, **{name: getattr(self, name) for name in names}, "payload": self.payload}
+
+    def payment_columns(self, record: int, agents: Sequence[int], paid: Payments, cut: Any) -> dict[str, Sequence[Any]]:
         """Return the columns of all payments, with their hashes."""
         numbers = np.zeros(len(agents), dtype=chain.PAYMENT)
         numbers["record"], numbers["position"], numbers["agent"] = record, np.arange(len(agents)), agents
-        numbers["status"], numbers["amount"] = own.status, to_micro(own.reward)
+        numbers["status"], numbers["amount"] = paid.status, to_micro(paid.reward)
         numbers["cut"], numbers["held"] = cut, self.held
-        for source in (self.evidence, own):
+        for source in (self.evidence, paid):
             for name in set(NUMBERS) & set(source._fields):
                 numbers[name] = getattr(source, name) + 0.0  # no negative zero: SQLite would not keep its sign
         sealed = chain.payment_hashes(numbers, self.gradients, self.signatures, self.notes)
@@ -107,59 +100,31 @@ class Round:
             columns[name] = [None if value != value else value for value in columns[name]]  # NaN
         return columns | {"gradient": self.gradients, "signature": self.signatures, "note": self.notes, "hash": sealed}
 
-    def columns(self) -> dict[str, list[Any]]:
-        """Return what was handed in per agent, as the payments' columns have it."""
-        return {
-            "status": [LABELS[value] for value in self.payments.status.tolist()],
-            **{name: (getattr(self.evidence, name) + 0.0).tolist() for name in ("deviation", "length", "alignment")},
-            "gradient": list(self.gradients),
-            "signature": list(self.signatures),
-            "note": list(self.notes),
-            "held": self.held.tolist(),
-        }
 
-    def _slack(self) -> Any:
-        """Return what single precision may have changed in each reward, relative to its largest term.
-
-        The others' squares are everybody's less its own: where it is most of them, digits are lost. A rule that
-        remembers carries such losses on; what the ledger recomputes in double precision is what counts.
-        """
-        if self.mechanism.remembers:
-            return REMEMBERED
-        deviation, count = self.evidence.deviation, max(2, int(self.evidence.counted.sum()))
-        squares = deviation.sum()
-        of_others = np.maximum(squares - count / (count - 1) * deviation, RESOLUTION * squares)
-        return ROUNDING + 1e-6 * squares / np.where(of_others > 0, of_others, 1.0)
-
-
-def take_in(
-    number: Any,
-    request: Any,
-    mechanism: Mechanism,
-    payments: Payments,
-    evidence: Evidence,
-    agents: Sequence[str],
-    extras: Mapping[str, Any],
-) -> Round:
+def as_input(
+    number: Any, request: Any, rule: tuple[str, str], evidence: Evidence, participating: Any, extras: Mapping[str, Any]
+) -> RoundInput:
     """Return a round in plain NumPy, or raise if its parts are not of one size or make no sense."""
     check_positive_integer("request", request)
-    plain = Payments(*(as_numpy(part, np.float64) for part in payments[:4]), status=as_numpy(payments.status, np.int64))
-    numbers = [as_numpy(part, np.float64) for part in evidence[:3]]
-    seen = Evidence(*numbers, counted=as_numpy(evidence.counted, np.bool_))
-    _check_arrays(plain, seen, len(agents))
-    held = as_numpy(extras["held"] if extras["held"] is not None else np.zeros(len(agents)), np.float64)
-    if held.shape != (len(agents),) or not (held >= 0).all():
-        raise RefusedError(f"`held` must be {len(agents)} amounts of at least 0")
+    sent = to_numpy(participating)
+    sent = as_mask(np, sent, (sent.size,))
+    numbers = [to_numpy(part).astype(np.float64) + 0.0 for part in evidence[:3]]  # no negative zero
+    seen = Evidence(*numbers, counted=to_numpy(evidence.counted).astype(np.bool_))
+    _check_evidence(seen, sent)
+    held = to_numpy(np.zeros(sent.size) if extras["held"] is None else extras["held"]).astype(np.float64)
+    if held.shape != sent.shape or not (held >= 0).all():
+        raise RefusedError(f"`held` must be {sent.size} amounts of at least 0")
     metrics: Mapping[str, Any] = extras["metrics"] or {}
-    return Round(
-        number=number,
+    return RoundInput(
+        number=as_round(number),
         request=int(request),
-        mechanism=mechanism,
-        payments=plain,
+        rule=rule[0],
+        cost=rule[1],
         evidence=seen,
-        gradients=_bytes("gradients", extras["gradients"], len(agents), length=32),
-        signatures=_bytes("signatures", extras["signatures"], len(agents)),
-        notes=_notes(extras["notes"], len(agents)),
+        participating=sent,
+        gradients=_bytes("gradients", extras["gradients"], sent.size, length=32),
+        signatures=_bytes("signatures", extras["signatures"], sent.size),
+        notes=_notes(extras["notes"], sent.size),
         held=to_micro(held),
         metrics=canonical({clean(str(name)): _finite_or_none(value) for name, value in metrics.items()}),
         checkpoint=extras["checkpoint"],
@@ -174,26 +139,24 @@ def as_round(number: Any) -> int:
     return whole
 
 
-def _check_arrays(payments: Payments, evidence: Evidence, count: int) -> None:
-    for name, part in [*payments._asdict().items(), *evidence._asdict().items()]:
-        if part.shape != (count,):
-            raise RefusedError(f"`{name}` must have one entry for each of the {count} agents, got shape {part.shape}")
+def _check_evidence(evidence: Evidence, sent: Any) -> None:
+    for name, part in evidence._asdict().items():
+        if part.shape != sent.shape:
+            raise RefusedError(f"`{name}` must have one entry for each of the {sent.size} agents, got {part.shape}")
     if not all(np.isfinite(part).all() for part in evidence[:3]):
         raise RefusedError("`evidence` must hold finite numbers only, got NaN or infinity")
     if (evidence.deviation < 0).any() or (evidence.length < 0).any():
         raise RefusedError("`evidence` must come from `gather`: no deviation and no length is negative")
-    if not set(payments.status.tolist()) <= set(LABELS):
-        raise RefusedError(f"`status` must hold values of `Status`, got {payments.status.tolist()}")
+    if (evidence.counted & ~sent).any():
+        raise RefusedError(
+            f"`participating` must be the mask that `evidence` was gathered with, got False for agent "
+            f"{int(np.argmax(evidence.counted & ~sent))}, which `evidence` counts"
+        )
 
 
 def _finite_or_none(value: Any) -> float | None:
     """Return a metric as JSON can hold it: a loss that is no number must not stop the pay."""
     return float(value) if math.isfinite(value) else None
-
-
-def as_numpy(array: Any, dtype: Any) -> Any:
-    """Return an array of any library as NumPy's."""
-    return to_numpy(array).astype(dtype)
 
 
 def _bytes(name: str, values: Any, count: int, length: int | None = None) -> list[bytes | None]:

@@ -236,7 +236,7 @@ rounds = Table(
     Column("rule", Text, nullable=False),
     Column("cost", Text, nullable=False),
     Column("metrics", Text, nullable=False),
-    Column("payload", LargeBinary, nullable=False),  # hash of the whole call, to know it again
+    Column("payload", LargeBinary, nullable=False),  # hash of the round as it was handed in
     Column("checkpoint", LargeBinary),  # hash of the arrays saved with the round, where there are any
     CheckConstraint("number >= 0", name="number"),
     CheckConstraint("request >= 1", name="request"),

@@ -20,11 +20,11 @@ from guerdon.ledger.escrow_check import check_escrow
 from guerdon.ledger.holdings import flows
 from guerdon.ledger.journal import DETAILS, fingerprint, load_checkpoint
 from guerdon.ledger.money import format_amount
+from guerdon.ledger.record_check import Lookup, MismatchError, VerifierState, check_record, payment_named
 from guerdon.ledger.recorded_rules import restored
-from guerdon.ledger.replay import Block, first_difference, read_payments
+from guerdon.ledger.replay import PaymentBlock, first_difference, read_payments
 from guerdon.ledger.signing import Receipt
 from guerdon.ledger.tables import AnyRow
-from guerdon.ledger.walk import Book, MismatchError, Walk, check_record, payment_named
 
 BLOCK = 50_000  # payments checked at a time
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, DBAPIError)  # bad data raise these
@@ -49,30 +49,30 @@ def verify(
     connection: Connection, receipt: Receipt | None = None, progress: Callable[[float], None] | None = None
 ) -> Verification:
     """Recompute everything in the ledger, and compare it with a signed receipt if one is given."""
-    walk, problem = Walk(), None
+    state, problem = VerifierState(), None
     try:
         _check_storage(connection)
-        book, head = _open_book(connection)
-        walk.balances = np.zeros(max(book.accounts, default=0) + 1, dtype=np.int64)
+        lookup, head = _read_lookup(connection)
+        state.balances = np.zeros(max(lookup.accounts, default=0) + 1, dtype=np.int64)
         size = max(1, BLOCK // max(1, _largest_roster(connection)))
         with _no_collection():
-            while walk.seq < head:
+            while state.seq < head:
                 try:
-                    walk = _walked(connection, book, walk, min(walk.seq + size, head))
+                    state = _checked_to(connection, lookup, state, min(state.seq + size, head))
                 except MismatchError:
                     if size == 1:
                         raise
                     size = 1  # record by record to the first bad row
                 if progress is not None:
-                    progress(walk.seq / head)
-        _check_end(connection, book, walk)
+                    progress(state.seq / head)
+        _check_end(connection, lookup, state)
         if receipt is not None:
-            _check_receipt(connection, book, receipt)
+            _check_receipt(connection, lookup, receipt)
     except MismatchError as bad:
         problem = str(bad)
     except UNREADABLE as error:
         problem = f"the ledger cannot be read: {error!r}"
-    return Verification(walk.seq, walk.payments, walk.entries, walk.sealed, problem)
+    return Verification(state.seq, state.payments, state.entries, state.sealed, problem)
 
 
 @contextmanager
@@ -87,18 +87,18 @@ def _no_collection() -> Generator[None]:
             gc.enable()
 
 
-def _walked(connection: Connection, book: Book, walk: Walk, last: int) -> Walk:
-    """Return the walk after the records up to `last`."""
-    following = copy.deepcopy(walk)
+def _checked_to(connection: Connection, lookup: Lookup, state: VerifierState, last: int) -> VerifierState:
+    """Return the state after the records up to `last`."""
+    following = copy.deepcopy(state)
     try:
-        _check_block(connection, book, following, last)
+        _check_block(connection, lookup, following, last)
     except UNREADABLE as error:
         raise MismatchError(f"records: the contents of record {last} cannot be read: {error}") from error
     return following
 
 
-def _check_block(connection: Connection, book: Book, walk: Walk, last: int) -> None:
-    first = walk.seq + 1
+def _check_block(connection: Connection, lookup: Lookup, state: VerifierState, last: int) -> None:
+    first = state.seq + 1
     table = tables.records
     query = select(table).where(table.c.seq.between(first, last)).order_by(table.c.seq)
     rows = connection.execute(query).all()
@@ -106,30 +106,30 @@ def _check_block(connection: Connection, book: Book, walk: Walk, last: int) -> N
         missing = min(set(range(first, last + 1)) - {row.seq for row in rows})
         raise MismatchError(f"records: record {missing} is missing")
     block = read_payments(connection, first, last)
-    _check_hashes(book, block)
+    _check_hashes(lookup, block)
     entries = _read_entries(connection, first, last)
     bounds = np.arange(first, last + 2)
     paid = np.searchsorted(block.numbers["record"], bounds)
     posted = np.searchsorted(entries[:, 0], bounds)
-    _check_rewards(book, block, paid, first)
+    _check_rewards(lookup, block, paid, first)
     for index, row in enumerate(rows):
         here, there = slice(paid[index], paid[index + 1]), slice(posted[index], posted[index + 1])
-        check_record(book, walk, row, block, here, entries[there])
+        check_record(lookup, state, row, block, here, entries[there])
 
 
-def _check_hashes(book: Book, block: Block) -> None:
+def _check_hashes(lookup: Lookup, block: PaymentBlock) -> None:
     """Check that each payment has the hash of its contents."""
     hashes = chain.payment_hashes(block.numbers, block.gradients, block.signatures, block.notes)
     if hashes != list(block.hashes):
         bad = next(i for i, (own, kept) in enumerate(zip(hashes, block.hashes, strict=True)) if own != kept)
-        raise MismatchError(f"payments: {payment_named(book, block, bad)} does not have the hash of its contents")
+        raise MismatchError(f"payments: {payment_named(lookup, block, bad)} does not have the hash of its contents")
 
 
-def _check_rewards(book: Book, block: Block, bounds: Any, first: int) -> None:
+def _check_rewards(lookup: Lookup, block: PaymentBlock, bounds: Any, first: int) -> None:
     """Recompute the rewards of all rounds whose rule has no memory, together for each rule and size."""
     groups: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
     for index, (start, stop) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
-        for row in book.details.get(first + index, {}).get("rounds", ()):
+        for row in lookup.details.get(first + index, {}).get("rounds", ()):
             if not restored(row["rule"], row["cost"]).remembers and stop > start:
                 groups.setdefault((row["rule"], row["cost"], stop - start), []).append((start, row["request"]))
     for (rule, cost, count), members in groups.items():
@@ -141,37 +141,37 @@ def _check_rewards(book: Book, block: Block, bounds: Any, first: int) -> None:
         bad = first_difference(mechanism, own, block.numbers[where], requests[:, None])
         if bad is not None:
             raise MismatchError(
-                f"payments: {payment_named(book, block, int(where.flat[bad]))} is not what its evidence gives"
+                f"payments: {payment_named(lookup, block, int(where.flat[bad]))} is not what its evidence gives"
             )
 
 
-def _check_end(connection: Connection, book: Book, walk: Walk) -> None:
+def _check_end(connection: Connection, lookup: Lookup, state: VerifierState) -> None:
     """Check what must hold after the last record: the head, leftovers, cached balances, checkpoints."""
     head = connection.execute(select(tables.ledger.c.head, tables.ledger.c.hash)).one()
-    if tuple(head) != (walk.seq, walk.sealed):
-        raise MismatchError(f"ledger: the head is not record {walk.seq}, the last one")
-    counts = {"records": walk.seq, "payments": walk.payments, "entries": walk.entries}
-    recorded = [rows for seq, rows in book.details.items() if 1 <= seq <= walk.seq]
+    if tuple(head) != (state.seq, state.sealed):
+        raise MismatchError(f"ledger: the head is not record {state.seq}, the last one")
+    counts = {"records": state.seq, "payments": state.payments, "entries": state.entries}
+    recorded = [rows for seq, rows in lookup.details.items() if 1 <= seq <= state.seq]
     counts |= {name: sum(len(rows.get(name, ())) for rows in recorded) for name in DETAILS}
     for name, count in counts.items():
         found = connection.execute(select(func.count()).select_from(tables.metadata.tables[name])).scalar_one()
         if found != count:
             raise MismatchError(f"{name}: {found} rows, of which {count} belong to a record")
-    for number, account in book.accounts.items():
-        if account.balance != walk.balances[number]:
+    for number, account in lookup.accounts.items():
+        if account.balance != state.balances[number]:
             raise MismatchError(
-                f"accounts: the balance of {book.account(number)} is {format_amount(account.balance)}, its entries "
-                f"sum to {format_amount(walk.balances[number])}"
+                f"accounts: the balance of {lookup.account(number)} is {format_amount(account.balance)}, its entries "
+                f"sum to {format_amount(state.balances[number])}"
             )
-    _check_checkpoints(connection, book, walk)
-    check_escrow(book, flows(connection))
+    _check_checkpoints(connection, lookup, state)
+    check_escrow(lookup, flows(connection))
 
 
-def _check_checkpoints(connection: Connection, book: Book, walk: Walk) -> None:
+def _check_checkpoints(connection: Connection, lookup: Lookup, state: VerifierState) -> None:
     table = tables.checkpoints
     saved = set(connection.execute(select(table.c.run).distinct()).scalars())
-    for number, run in book.runs.items():
-        recorded = walk.last.get(number, {}).get("checkpoint")
+    for number, run in lookup.runs.items():
+        recorded = state.last.get(number, {}).get("checkpoint")
         own = select(table.c.part).where(table.c.run == number).order_by(table.c.part)
         parts = list(connection.execute(own).scalars())
         if parts != list(range(len(parts))):
@@ -179,15 +179,15 @@ def _check_checkpoints(connection: Connection, book: Book, walk: Walk) -> None:
         data = load_checkpoint(connection, number)
         if (recorded is None) != (number not in saved) or (recorded is not None and fingerprint(data) != recorded):
             raise MismatchError(f"checkpoints: the checkpoint of run {run.name!r} is not that of its last round")
-    if saved - set(book.runs):
-        raise MismatchError(f"checkpoints: run {min(saved - set(book.runs))} does not exist")
+    if saved - set(lookup.runs):
+        raise MismatchError(f"checkpoints: run {min(saved - set(lookup.runs))} does not exist")
 
 
-def _check_receipt(connection: Connection, book: Book, receipt: Receipt) -> None:
+def _check_receipt(connection: Connection, lookup: Lookup, receipt: Receipt) -> None:
     if not receipt.is_genuine():
         raise MismatchError("receipt: its signature is not by the key it names")
-    if receipt.ledger != book.name:
-        raise MismatchError(f"receipt: it is of another ledger ({receipt.ledger}, this one is {book.name})")
+    if receipt.ledger != lookup.name:
+        raise MismatchError(f"receipt: it is of another ledger ({receipt.ledger}, this one is {lookup.name})")
     found = connection.execute(select(tables.records.c.hash).where(tables.records.c.seq == receipt.record)).scalar()
     if found != receipt.hash:
         what = "is missing" if found is None else "was another"
@@ -212,7 +212,7 @@ def _check_storage(connection: Connection) -> None:
         )
 
 
-def _open_book(connection: Connection) -> tuple[Book, int]:
+def _read_lookup(connection: Connection) -> tuple[Lookup, int]:
     """Read the small tables; return them and the number of the last record."""
     heads = connection.execute(select(tables.ledger)).all()
     if len(heads) != 1:
@@ -238,7 +238,7 @@ def _open_book(connection: Connection) -> tuple[Book, int]:
             f"accounts: there must be one each of {', '.join(tables.COMMON)}, not {', '.join(sorted(common))}"
         )
     last = connection.execute(select(func.max(tables.records.c.seq))).scalar() or 0
-    return Book(heads[0].name, details, agents, keys, runs, accounts, owned, common), max(last, heads[0].head)
+    return Lookup(heads[0].name, details, agents, keys, runs, accounts, owned, common), max(last, heads[0].head)
 
 
 def _by_id(connection: Connection, table: Table) -> dict[int, AnyRow]:

@@ -12,7 +12,7 @@ from guerdon.ledger.journal import NO_ENTRIES, detail
 from guerdon.ledger.liability import Accounts, Standing, freeze, lines, settle, thaw
 from guerdon.ledger.money import format_amount
 from guerdon.ledger.recorded_rules import restored
-from guerdon.ledger.replay import Block, first_difference, replay_round
+from guerdon.ledger.replay import PaymentBlock, first_difference, replay_round
 from guerdon.ledger.signing import is_head_signed
 from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
@@ -25,7 +25,7 @@ class MismatchError(Exception):
 
 
 @dataclass(frozen=True)
-class Book:
+class Lookup:
     """What can be looked up: the small tables, and the owner of each account."""
 
     name: str
@@ -46,7 +46,7 @@ class Book:
 
 
 @dataclass
-class Walk:
+class VerifierState:
     """The state of the check after the records so far."""
 
     seq: int = 0
@@ -61,104 +61,108 @@ class Walk:
     open_payouts: dict[int, Any] = field(default_factory=dict[int, Any])  # record → entries
 
 
-def check_record(book: Book, walk: Walk, row: AnyRow, block: Block, here: slice, entries: Any) -> None:
-    """Check one record against all before it, and add it to the walk."""
-    rows = book.details.get(row.seq, {})
+def check_record(
+    lookup: Lookup, state: VerifierState, row: AnyRow, block: PaymentBlock, here: slice, entries: Any
+) -> None:
+    """Check one record against all before it, and add it to the state."""
+    rows = lookup.details.get(row.seq, {})
     if not (entries[:, 1] == np.arange(len(entries))).all():
         raise MismatchError(f"entries: the lines of record {row.seq} are not numbered from 0 without gaps")
     if row.kind == "round":
-        expected = _expected_of_round(book, walk, rows["rounds"][0], block, here)
+        expected = _expected_of_round(lookup, state, rows["rounds"][0], block, here)
     elif here.stop > here.start:
         raise MismatchError(f"payments: record {row.seq} has payments, but is a {row.kind!r}")
     else:
-        expected = _expected_entries(book, walk, row, rows, entries[:, 2:])
-    _check_entries(book, row.seq, entries[:, 2:], expected)
-    wrong = _broken_link(walk, row, chain.digest(detail(rows), block.hashes[here], entries[:, 2:]))
+        expected = _expected_entries(lookup, state, row, rows, entries[:, 2:])
+    _check_entries(lookup, row.seq, entries[:, 2:], expected)
+    wrong = _broken_link(state, row, chain.digest(detail(rows), block.hashes[here], entries[:, 2:]))
     if wrong is not None:
-        raise MismatchError(wrong.format(_record_named(book, row, rows)))
-    np.subtract.at(walk.balances, entries[:, 2], entries[:, 4])
-    np.add.at(walk.balances, entries[:, 3], entries[:, 4])
-    _check_limits(book, walk, row, entries)
-    walk.seq, walk.sealed, walk.time = row.seq, row.hash, row.created_at
-    walk.payments += int(here.stop - here.start)
-    walk.entries += len(entries)
+        raise MismatchError(wrong.format(_record_named(lookup, row, rows)))
+    np.subtract.at(state.balances, entries[:, 2], entries[:, 4])
+    np.add.at(state.balances, entries[:, 3], entries[:, 4])
+    _check_limits(lookup, state, row, entries)
+    state.seq, state.sealed, state.time = row.seq, row.hash, row.created_at
+    state.payments += int(here.stop - here.start)
+    state.entries += len(entries)
 
 
-def _check_limits(book: Book, walk: Walk, row: AnyRow, entries: Any) -> None:
+def _check_limits(lookup: Lookup, state: VerifierState, row: AnyRow, entries: Any) -> None:
     """Check that a record overdraws none of its accounts (a round cannot)."""
     if row.kind == "round":
         return
     for number in set(entries[:, 2:4].ravel().tolist()):
-        kind, balance = book.accounts[number].kind, walk.balances[number]
+        kind, balance = lookup.accounts[number].kind, state.balances[number]
         if kind not in ("treasury", "bank") and (balance > 0 if kind == "carried" else balance < 0):
-            raise MismatchError(f"entries: record {row.seq} overdraws {book.account(number)}")
+            raise MismatchError(f"entries: record {row.seq} overdraws {lookup.account(number)}")
 
 
-def _broken_link(walk: Walk, row: AnyRow, contents: bytes) -> str | None:
+def _broken_link(state: VerifierState, row: AnyRow, contents: bytes) -> str | None:
     """Return what is wrong with a record's place in the chain (with braces for the record's name), or None."""
     if contents != row.digest:
         return "records: the contents of {} are not what was recorded"
-    if row.previous != walk.sealed or row.created_at < walk.time:
+    if row.previous != state.sealed or row.created_at < state.time:
         return "records: {} does not follow the one before it"
     if chain.link(row.seq, row.kind, row.created_at, row.memo, contents, row.previous) != row.hash:
         return "records: {} does not have the hash of its contents"
     return None
 
 
-def _expected_of_round(book: Book, walk: Walk, played: Mapping[str, Any], block: Block, here: slice) -> Any:
+def _expected_of_round(
+    lookup: Lookup, state: VerifierState, played: Mapping[str, Any], block: PaymentBlock, here: slice
+) -> Any:
     """Check a round's agents, number, signatures and cuts, and return the entries it must have."""
-    run, numbers = book.runs[played["run"]], block.numbers[here]
-    before = walk.last.get(run.id)
+    run, numbers = lookup.runs[played["run"]], block.numbers[here]
+    before = state.last.get(run.id)
     if before is not None and played["number"] != before["number"] + 1:
         raise MismatchError(
             f"rounds: round {played['number']} of run {run.name!r} does not follow round {before['number']}"
         )
-    walk.last[run.id] = played
-    people = walk.members.get(run.id, [])
+    state.last[run.id] = played
+    people = state.members.get(run.id, [])
     if numbers["agent"].tolist() != people or numbers["position"].tolist() != list(range(len(people))):
         raise MismatchError(
             f"payments: round {played['number']} of run {run.name!r} must have one payment per agent, in order"
         )
     mechanism = restored(played["rule"], played["cost"])
     if mechanism.remembers:
-        own, state = replay_round(mechanism, walk.states.get(run.id), block, here, played["request"])
-        walk.states[run.id] = state
+        own, after = replay_round(mechanism, state.states.get(run.id), block, here, played["request"])
+        state.states[run.id] = after
         bad = first_difference(mechanism, own, numbers, played["request"])
         if bad is not None:
             raise MismatchError(
-                f"payments: {payment_named(book, block, here.start + bad)} is not what its evidence gives"
+                f"payments: {payment_named(lookup, block, here.start + bad)} is not what its evidence gives"
             )
-    _check_signatures(book, run, played, block, here)
-    return _settled(book, walk, run, numbers, block, here)
+    _check_signatures(lookup, run, played, block, here)
+    return _settled(lookup, state, run, numbers, block, here)
 
 
-def _settled(book: Book, walk: Walk, run: Any, numbers: Any, block: Block, here: slice) -> Any:
+def _settled(lookup: Lookup, state: VerifierState, run: Any, numbers: Any, block: PaymentBlock, here: slice) -> Any:
     """Return the entries that follow from a round's rewards, the liability of the run and what each agent had."""
-    own = {kind: book.owned[kind][numbers["agent"]] for kind in tables.PERSONAL}
-    standing = Standing(*(walk.balances[own[kind]] for kind in ("agent", "deposit", "carried")))
+    own = {kind: lookup.owned[kind][numbers["agent"]] for kind in tables.PERSONAL}
+    standing = Standing(*(state.balances[own[kind]] for kind in ("agent", "deposit", "carried")))
     flows = settle(run.liability, numbers["amount"], numbers["held"], standing)
     if (flows.cut != numbers["cut"]).any():
         bad = here.start + int(np.argmax(flows.cut != numbers["cut"]))
         raise MismatchError(
-            f"payments: the cut of {payment_named(book, block, bad)} does not follow from the run's liability"
+            f"payments: the cut of {payment_named(lookup, block, bad)} does not follow from the run's liability"
         )
-    return lines(flows, Accounts(book.common["treasury"], **own))
+    return lines(flows, Accounts(lookup.common["treasury"], **own))
 
 
-def _expected_entries(book: Book, walk: Walk, row: AnyRow, rows: Rows, entries: Any) -> Any:
+def _expected_entries(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows, entries: Any) -> Any:
     """Return the entries that a record other than a round must have."""
     _check_detail(row, rows)
     for member in rows.get("members", ()):
-        walk.members.setdefault(member["run"], []).append(member["agent"])
+        state.members.setdefault(member["run"], []).append(member["agent"])
     if row.kind in tables.MOVES:
-        return _of_move(book, row, entries)
+        return _of_move(lookup, row, entries)
     if row.kind == "payout":
-        return _of_payout(book, walk, row, entries)
+        return _of_payout(lookup, state, row, entries)
     if row.kind == "settle":
-        return _of_settlement(walk, row, rows["settlements"][0])
+        return _of_settlement(state, row, rows["settlements"][0])
     if row.kind == "sign":
         signed = rows["signatures"][0]
-        if not is_head_signed(signed["public_key"], book.name, walk.seq, walk.sealed, signed["signature"]):
+        if not is_head_signed(signed["public_key"], lookup.name, state.seq, state.sealed, signed["signature"]):
             raise MismatchError(f"signatures: the signature in record {row.seq} is not of the record before it")
     return NO_ENTRIES
 
@@ -173,29 +177,30 @@ def _check_detail(row: AnyRow, rows: Rows) -> None:
             raise MismatchError(f"escrow: record {row.seq} ({row.kind}) cannot say what record {part['move']} takes")
 
 
-def _of_move(book: Book, row: AnyRow, entries: Any) -> Any:
+def _of_move(lookup: Lookup, row: AnyRow, entries: Any) -> Any:
     if len(entries) != 1:
         raise MismatchError(f"entries: record {row.seq} ({row.kind}) must have one entry, has {len(entries)}")
     source, target, amount = entries[0].tolist()
-    owner = book.accounts[source].owner or book.accounts[target].owner
+    owner = lookup.accounts[source].owner or lookup.accounts[target].owner
     taken, given = (
-        book.common[kind] if kind in tables.COMMON else int(book.owned[kind][owner]) for kind in tables.MOVES[row.kind]
+        lookup.common[kind] if kind in tables.COMMON else int(lookup.owned[kind][owner])
+        for kind in tables.MOVES[row.kind]
     )
     return np.array([[taken, given, amount]], dtype=np.int64)
 
 
-def _of_payout(book: Book, walk: Walk, row: AnyRow, entries: Any) -> Any:
+def _of_payout(lookup: Lookup, state: VerifierState, row: AnyRow, entries: Any) -> Any:
     """Return what a batch must hold: whole balances with losses netted, of the agents that its minimum selected."""
-    sources = np.unique(entries[entries[:, 1] == book.common["payable"], 0])
-    owners = [book.accounts[source].owner for source in sources.tolist() if book.accounts[source].kind == "agent"]
-    accounts, losses = (book.owned[kind][np.array(owners, dtype=np.int64)] for kind in ("agent", "carried"))
-    frozen = freeze(accounts, walk.balances[accounts], losses, walk.balances[losses], minimum=1)
-    walk.open_payouts[row.seq] = frozen
+    sources = np.unique(entries[entries[:, 1] == lookup.common["payable"], 0])
+    owners = [lookup.accounts[source].owner for source in sources.tolist() if lookup.accounts[source].kind == "agent"]
+    accounts, losses = (lookup.owned[kind][np.array(owners, dtype=np.int64)] for kind in ("agent", "carried"))
+    frozen = freeze(accounts, state.balances[accounts], losses, state.balances[losses], minimum=1)
+    state.open_payouts[row.seq] = frozen
     return frozen
 
 
-def _of_settlement(walk: Walk, row: AnyRow, settled: Mapping[str, Any]) -> Any:
-    frozen = walk.open_payouts.pop(settled["payout"], None)
+def _of_settlement(state: VerifierState, row: AnyRow, settled: Mapping[str, Any]) -> Any:
+    frozen = state.open_payouts.pop(settled["payout"], None)
     if frozen is None:
         raise MismatchError(
             f"settlements: record {row.seq} settles record {settled['payout']}, which is no open payout"
@@ -203,7 +208,7 @@ def _of_settlement(walk: Walk, row: AnyRow, settled: Mapping[str, Any]) -> Any:
     return thaw(frozen, settled["outcome"])
 
 
-def _check_entries(book: Book, seq: int, found: Any, expected: Any) -> None:
+def _check_entries(lookup: Lookup, seq: int, found: Any, expected: Any) -> None:
     if found.shape == expected.shape and (found == expected).all():
         return
     shown = [[tuple(line) for line in table.tolist()] for table in (found, expected)]
@@ -211,41 +216,41 @@ def _check_entries(book: Book, seq: int, found: Any, expected: Any) -> None:
         have, need = (table[line] if line < len(table) else None for table in shown)
         if have != need:
             raise MismatchError(
-                f"entries: record {seq}, line {line}, is {_entry(book, have)}, must be {_entry(book, need)}"
+                f"entries: record {seq}, line {line}, is {_entry(lookup, have)}, must be {_entry(lookup, need)}"
             )
 
 
-def _check_signatures(book: Book, run: Any, played: Mapping[str, Any], block: Block, here: slice) -> None:
+def _check_signatures(lookup: Lookup, run: Any, played: Mapping[str, Any], block: PaymentBlock, here: slice) -> None:
     for index in range(here.start, here.stop):
         signature, gradient = block.signatures[index], block.gradients[index]
         if signature is None:
             continue
-        key = book.keys.get(int(block.numbers["agent"][index]))
+        key = lookup.keys.get(int(block.numbers["agent"][index]))
         message = submission(run.name, played["number"], played["request"], gradient or b"")
         if key is None or not is_signed_by(key, message, signature):
-            raise MismatchError(f"payments: the signature of {payment_named(book, block, index)} is not the agent's")
+            raise MismatchError(f"payments: the signature of {payment_named(lookup, block, index)} is not the agent's")
 
 
-def _record_named(book: Book, row: AnyRow, rows: Rows) -> str:
+def _record_named(lookup: Lookup, row: AnyRow, rows: Rows) -> str:
     """Return which record this is, in words."""
     for played in rows.get("rounds", ()):
-        if played["run"] in book.runs:
-            return f"record {row.seq} (round {played['number']} of run {book.runs[played['run']].name!r})"
+        if played["run"] in lookup.runs:
+            return f"record {row.seq} (round {played['number']} of run {lookup.runs[played['run']].name!r})"
     return f"record {row.seq} ({row.kind})"
 
 
-def payment_named(book: Book, block: Block, index: int) -> str:
+def payment_named(lookup: Lookup, block: PaymentBlock, index: int) -> str:
     """Return which payment this is, in words."""
     numbers = block.numbers[index]
-    agent = book.agents.get(int(numbers["agent"]))
+    agent = lookup.agents.get(int(numbers["agent"]))
     who = f"agent {agent.name!r}" if agent is not None else f"agent {numbers['agent']}"
-    for row in book.details.get(int(numbers["record"]), {}).get("rounds", ()):
-        if row["run"] in book.runs:
-            return f"the payment of {who} in round {row['number']} of run {book.runs[row['run']].name!r}"
+    for row in lookup.details.get(int(numbers["record"]), {}).get("rounds", ()):
+        if row["run"] in lookup.runs:
+            return f"the payment of {who} in round {row['number']} of run {lookup.runs[row['run']].name!r}"
     return f"the payment of {who} in record {numbers['record']}"
 
 
-def _entry(book: Book, entry: tuple[int, int, int] | None) -> str:
+def _entry(lookup: Lookup, entry: tuple[int, int, int] | None) -> str:
     if entry is None:
         return "nothing"
-    return f"{format_amount(entry[2])} from {book.account(entry[0])} to {book.account(entry[1])}"
+    return f"{format_amount(entry[2])} from {lookup.account(entry[0])} to {lookup.account(entry[1])}"
