@@ -113,7 +113,7 @@ def test_a_rule_goes_on_with_what_it_remembers_after_another(ledger: Ledger, whe
         paid, after = rule.pay(state if rule.remembers else rule.init(4), one.evidence, one.sent, one.request)
         state = after if rule.remembers else state
         with Ledger(where) as another:  # remembers nothing: replays
-            writer = another if one.number == 4 else ledger
+            writer = another if one.number == 5 else ledger
             recorded = writer.record_round("mixed", *one.arguments(), mechanism=rule).payments
         assert recorded is not None
         np.testing.assert_allclose(recorded.reward, paid.reward, rtol=1e-9, atol=1e-6)

@@ -65,13 +65,9 @@ class RoundInput:
     @functools.cached_property
     def payload(self) -> bytes:
         """A hash of all of it."""
-        blobs = [
-            [None if part is None else part.hex() for part in parts]
-            for parts in (self.gradients, self.signatures, [self.checkpoint])
-        ]
-        head = canonical([self.number, self.request, self.rule, self.cost, self.metrics, list(self.notes), *blobs])
+        texts = [self.number, self.request, self.rule, self.cost, self.metrics, self.checkpoint, *self.notes]
         numbers = np.array([*self.evidence, self.participating, self.held], dtype="<f8")
-        return hashlib.sha256(head.encode() + numbers.tobytes()).digest()
+        return hashlib.sha256(repr([texts, self.gradients, self.signatures]).encode() + numbers.tobytes()).digest()
 
     def parts(self) -> dict[str, Any]:
         """Return all of it by name, in plain values that can be compared."""
