@@ -95,8 +95,8 @@ class Comparison(NamedTuple):
 
     evidence: Evidence  # what the rule pays by
     plain: Evidence  # of the reports as they came, around no prediction
-    trusted: Array  # whom the others are compared with, and the model is made from
-    copies: Array  # who sent a copy: not counted
+    trusted: Array  # agents that the others are compared with, and the model is made from
+    copies: Array  # agents that sent a copy: not counted
     factors: Array  # by which reports were shortened; 1 for most
     products: Array | None  # of the reports with each other, where the rule compares pairs
     watched: Array  # whose reports these are: copies are among them

@@ -16,12 +16,11 @@ from guerdon import (
     OutputAgreement,
     PowerCost,
     gather,
-    rules,
 )
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
-from guerdon.rules import Payments
+from guerdon.rules import Payments, registry
 from tests.support.ledger_scenes import HARSH, NAMES, REMEMBERING, RULE, busy_ledger, play, record
 from tests.support.libraries import Library, every_library
 
@@ -120,7 +119,7 @@ class Careless(FlatPay):
 
 
 def test_a_rule_whose_statuses_cannot_be_replayed_is_refused(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(rules._RULES, "careless", Careless)
+    monkeypatch.setitem(registry._RULES, "careless", Careless)
     ledger.start_run("run", NAMES, Careless(AffineCost(1, 1)))
     three = play(3)[2]
     for played in (three, three._replace(sent=three.evidence.counted)):  # one unusable, one absent

@@ -28,7 +28,7 @@ _ERRORS = {
 }
 
 Form = frozenset[tuple[str, str, int]]  # the names of records and metrics
-Asked = Sequence[tuple[Metadata, Member]]  # the messages that were sent, and to whom
+Asked = Sequence[tuple[Metadata, Member]]  # the messages that were sent, and their receivers
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Report:
     reply: Message | None = None
     arrays: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     gradient: bytes | None = None  # the hash of what was sent
-    signature: bytes | None = None  # of it, if it is his
+    signature: bytes | None = None  # of it, if it is the node's own
 
     @property
     def usable(self) -> bool:

@@ -248,7 +248,7 @@ class Rewarded(Strategy):
         return model
 
     def _address(self, messages: list[Message], members: MembersGrid, request: Request | None) -> None:
-        """Give every message its own records, and remember to whom it goes; its id is known once it is sent."""
+        """Give every message its own records, and remember its receiver; its id is known once it is sent."""
         taken: set[str] = set()
         for message in messages:
             member = members.members.get(message.metadata.dst_node_id)
@@ -263,7 +263,7 @@ class Rewarded(Strategy):
             elif pay is not None:
                 with_records(message, {PAY: pay.record()})
             self._asked.append((message.metadata, member))
-        self._asked.sort(key=lambda asked: asked[1].account)  # whom a strategy samples first must not change any digit
+        self._asked.sort(key=lambda asked: asked[1].account)  # the order of sampling must not change any digit
 
     def _settle(self, request: Request, reports: list[Report]) -> PaidRound:
         """Return what the round pays; reports that cannot be used, alone or with the others, are refused."""

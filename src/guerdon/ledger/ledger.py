@@ -187,7 +187,7 @@ class Ledger:
     def payout(self, minimum: int = 1, memo: str = "") -> int:
         """Freeze all balances of at least `minimum` micro-units into a batch to be paid, and return its number.
 
-        A loss that an agent carries is netted against his balance first.
+        A loss that an agent carries is netted against its balance first.
         """
         check_micro("minimum", minimum)
         with self._database.writing() as connection:

@@ -262,8 +262,8 @@ payments = Table(
     Column("amount", Whole, nullable=False),  # the reward, rounded
     Column("cut", Whole, nullable=False),  # what of a negative reward nobody paid
     Column("held", Whole, nullable=False),  # how much of a positive one was to go to escrow
-    Column("gradient", LargeBinary),  # hash of what he sent
-    Column("signature", LargeBinary),  # his, of that hash
+    Column("gradient", LargeBinary),  # hash of what the agent sent
+    Column("signature", LargeBinary),  # its own, of that hash
     Column("note", Text, nullable=False),
     Column("hash", LargeBinary, nullable=False),
     CheckConstraint("position >= 0", name="position"),

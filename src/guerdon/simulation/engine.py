@@ -138,7 +138,7 @@ def repetition_key(seed: int, repetition: Array) -> Array:
 
 
 def round_keys(key: Array, round: Array, num_agents: int) -> Array:  # noqa: A002
-    """Return the keys (3, agents) with which each agent chooses, draws his samples and makes up his report."""
+    """Return the keys (3, agents) with which each agent chooses, draws its samples and makes up its report."""
     numbers = 3 * num_agents * round + jnp.arange(3 * num_agents)
     return jax.vmap(partial(jax.random.fold_in, key))(numbers).reshape(3, num_agents)
 

@@ -33,7 +33,7 @@ class Rounds(NamedTuple):
     surprise: Array  # ‖m − p‖² around the server's prediction, likewise
     offset: Array  # how far beside the model the gradients were taken
     accusation: Array  # the logarithm of the evidence against each agent, (…, agents)
-    collusion: Array  # and of that against him and his closest partner together, (…, agents)
+    collusion: Array  # and of that against it and its closest partner together, (…, agents)
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,8 @@ class History:
     `metrics` have one column more than there are rounds: the first is before training. `rewards` and `utilities` are by
     payment rule. `variance`, `signal` and `surprise` are what each round's gradients say of σ², ‖m‖² and ‖m − p‖², p
     the server's prediction, without bias; `offset` is how far beside the model they were taken. `accusation` is the
-    logarithm of the evidence that information pay has against each agent, `collusion` that against him and the one
-    whose reports are most like his. A run that
-    stopped early has nothing but zeros from then on, and its metrics stay as they were.
+    logarithm of the evidence that information pay has against each agent, `collusion` that against it and the agent
+    whose reports are most like its own. A run that stopped early has nothing but zeros from then on, and its metrics stay as they were.
     """
 
     request: Array

@@ -27,7 +27,7 @@ class Players(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """Every agent's batch size, whether he sends something even without samples, and whose samples he draws."""
+    """Every agent's batch size, whether it sends something even without samples, and whose samples it draws."""
 
     sizes: Array
     fabricates: Array
@@ -56,7 +56,7 @@ def report(
 ) -> Array:
     """Return what every agent sends; what one who declines would have sent is not looked at."""
     if all(type(kind).report is Agent.report for kind in players.kinds):
-        return gradients  # everybody sends what he computed: nothing to be copied about
+        return gradients  # all send what they computed: nothing to copy
 
     def one(agent: Agent, memory: Any, gradient: Array, key: Array) -> Array:
         return agent.report(view._replace(memory=memory), gradient, key)
@@ -75,7 +75,7 @@ def learn(players: Players, view: View, memories: tuple[Any, ...], sizes: Array,
 
 
 def by_kind(players: Players, function: Callable[..., Any], memories: tuple[Any, ...], *per_agent: Array) -> list[Any]:
-    """Return, kind by kind, function(agent, memory, …) of every agent, given what is his of each array."""
+    """Return, kind by kind, function(agent, memory, …) of every agent, given its part of each array."""
     return [
         jax.vmap(function)(kind, memory, *(_take(values, where) for values in per_agent))
         for kind, memory, where in zip(players.kinds, memories, players.positions, strict=True)
