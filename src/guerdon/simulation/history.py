@@ -44,7 +44,8 @@ class History:
     payment rule. `variance`, `signal` and `surprise` are what each round's gradients say of σ², ‖m‖² and ‖m − p‖², p
     the server's prediction, without bias; `offset` is how far beside the model they were taken. `accusation` is the
     logarithm of the evidence that information pay has against each agent, `collusion` that against it and the agent
-    whose reports are most like its own. A run that stopped early has nothing but zeros from then on, and its metrics stay as they were.
+    whose reports are most like its own. A run that stopped early has nothing but zeros from then on, and its metrics
+    stay as they were.
     """
 
     request: Array
