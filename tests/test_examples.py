@@ -1,10 +1,13 @@
 """The examples run, and show what they say."""
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.libraries import needs_torch
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -28,3 +31,14 @@ def test_mlp(capsys: pytest.CaptureFixture[str]) -> None:
     assert profit[8] < -3  # a quarter of the work does not pay
     assert profit[9] > 10  # sending zeros does: the hole that the docs warn of
     assert "a quarter of the work" in capsys.readouterr().out
+
+
+@needs_torch
+def test_a_plain_loop_in_pytorch_is_paid(capsys: pytest.CaptureFixture[str]) -> None:
+    """The agent with a quarter of the samples is paid least; forty lines, without a framework."""
+    load("torch_loop").main()
+    paid = [float(amount) for amount in re.findall(r"was paid +(-?[\d.]+) a round", capsys.readouterr().out)]
+    assert len(paid) == 8
+    assert min(paid) == paid[-1] < 0
+    code = (EXAMPLES / "torch_loop.py").read_text().split('"""', 2)[2]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 40
