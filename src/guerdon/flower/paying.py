@@ -96,7 +96,7 @@ class PaidServer:
         done, after = self.server.settle(before, self._ask, rows, seats.sent, mean=False)
         paid = PaidRound(request, seats, done)
         if not paid.is_payable:
-            far = np.argmax(done.evidence.deviation)
+            far = np.argmax(np.where(done.evidence.counted, done.evidence.deviation, -1.0))
             for report in [report for seat, report in enumerate(seats.reports) if seat == far and report is not None]:
                 report.refuse(TOO_FAR)
             return self.settle(request, seats)
