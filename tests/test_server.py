@@ -231,3 +231,92 @@ def test_a_prediction_of_another_size_is_refused() -> None:
     with pytest.raises(ValueError, match="`prediction` must have 10 numbers, as a gradient has, got 3"):
         pay_once(RULE, 8, np.ones((3, DIM)), np.zeros(3))
     assert Server(RULE, FixedRequest(8, 0.1), ZeroPrediction()).predictor == ZeroPrediction()
+
+
+GOOD, EVERYBODY = np.ones((AGENTS, DIM)), np.ones(AGENTS, dtype=bool)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (np.zeros(3, dtype=int), "`model` must hold real floating-point numbers, got dtype int64"),
+        ({"w": np.zeros(3)}, "`model` must be an array, or a list of arrays .*, got dict"),
+        (None, "`model` must be an array, or a list of arrays .*, got NoneType"),
+        ([], "`model` must be an array, or a list of arrays .*, got list"),
+        ([np.zeros(3), "b"], "`model` must be an array, or a list of arrays"),
+    ],
+)
+def test_a_model_that_cannot_be_trained_is_refused(model: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        SERVERS["balanced"].init(model, 4)
+
+
+@pytest.mark.parametrize(
+    ("reports", "sent", "error", "message"),
+    [
+        (
+            GOOD[:, :1],
+            EVERYBODY,
+            ValueError,
+            r"for each of the 6 agents, with the 10 numbers of the model, got .*\(6, 1\)",
+        ),
+        (np.ones((6, 2, 6)), EVERYBODY, ValueError, r"with the 10 numbers of the model, got shape \(6, 2, 6\)"),
+        (
+            np.ones((7, DIM)),
+            np.ones(7, dtype=bool),
+            ValueError,
+            "`sent` must have one entry for each of the 6 agents, got 7",
+        ),
+        (GOOD[:5], EVERYBODY, ValueError, r"one row for each of the 6 agents, .* got shape \(5, 10\)"),
+        ([GOOD], EVERYBODY, TypeError, "`reports` must be an array .*, as the model is an array, got list"),
+        (None, EVERYBODY, TypeError, "`reports` must be an array .* got NoneType"),
+        (GOOD, [True] * 6, TypeError, "`sent` must be an array of booleans, one entry per agent, got list"),
+    ],
+)
+@pytest.mark.parametrize("name", ["balanced", "information"])
+def test_reports_of_another_form_are_refused(name: str, reports: Any, sent: Any, error: Any, message: str) -> None:
+    server, model = SERVERS[name], np.zeros(DIM)
+    ask, state = server.ask(server.init(model, AGENTS), model)
+    with pytest.raises(error, match=message):
+        server.settle(state, ask, reports, sent)
+
+
+def test_layers_are_counted() -> None:
+    server, model = SERVERS["balanced"], layers(np.zeros(DIM))
+    ask, state = server.ask(server.init(model, AGENTS), model)
+    with pytest.raises(ValueError, match="one entry for each of the model's 2 layers, got 1"):
+        server.settle(state, ask, as_layers(GOOD, None)[:1], EVERYBODY)
+    with pytest.raises(ValueError, match=r"with the 4 numbers of the model in layer 1, got shape \(6, 3\)"):
+        server.settle(state, ask, [as_layers(GOOD, None)[0], GOOD[:, :3]], EVERYBODY)
+    with pytest.raises(TypeError, match=r"`reports` must be a list of layers, .* as the model is a list, got ndarray"):
+        server.settle(state, ask, GOOD, EVERYBODY)
+
+
+def test_parts_that_are_none_are_refused() -> None:
+    nothing: Any = None
+    with pytest.raises(TypeError, match="`mechanism` must be a payment rule"):
+        Server(nothing, FixedRequest(8, 0.1))
+    with pytest.raises(TypeError, match="`requests` must be a policy"):
+        Server(RULE, nothing)
+
+
+def test_a_state_of_another_size_is_not_restored() -> None:
+    server = SERVERS["information"]
+    saved = flatten_state(server.init(np.zeros(DIM), AGENTS))
+    assert restore_state(server.init(np.zeros(DIM + 1), AGENTS), saved) is None
+    assert restore_state(server.init(np.zeros(DIM), AGENTS + 1), saved) is None
+
+
+def test_a_state_is_restored_into_the_library_it_came_from() -> None:
+    model = jnp.zeros(DIM)
+    server = SERVERS["information"]
+    _, state = server.ask(server.init(model, AGENTS), model)
+    back = restore_state(state, flatten_state(state))
+    assert isinstance(back.prediction.total, jax.Array)
+    assert back.prediction.total.dtype == model.dtype
+
+
+def test_a_dither_needs_normals_outside_of_numpy() -> None:
+    server, model = SERVERS["dithered"], jnp.zeros(DIM)
+    with pytest.raises(ValueError, match="`normals` must be given under a dither"):
+        server.ask(server.init(model, AGENTS), model)

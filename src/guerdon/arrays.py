@@ -29,6 +29,11 @@ def is_array(value: object) -> bool:
     return bool(compat.is_array_api_obj(value))  # pyright: ignore[reportUnknownArgumentType]
 
 
+def is_numpy(value: object) -> bool:
+    """Tell whether `value` is an array of NumPy."""
+    return isinstance(value, np.ndarray)
+
+
 def is_traced(*values: object) -> bool:
     """Tell whether any value is a JAX tracer: its shape can be checked, its contents cannot."""
     # Another thread may be importing JAX just now: nothing is traced before it is there.

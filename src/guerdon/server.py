@@ -32,11 +32,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from guerdon._checks import check_model, check_parts, check_reports
 from guerdon.arrays import (
     Array,
     check_choice,
     check_positive_integer,
     is_array,
+    is_numpy,
     is_traced,
     namespace,
     over_layers,
@@ -151,21 +153,7 @@ class Server:
 
     def __post_init__(self) -> None:
         check_choice("sends", self.sends, ("gradients", "models"))
-        if self.requests.learns and self.sends == "models":
-            raise ValueError(
-                "`requests` that learn need gradients, and choose the step: wrap `FedSGD`, or ask for a fixed or "
-                "scheduled number of samples"
-            )
-        if self.dither is not None and self.sends == "models":
-            raise ValueError(
-                "`dither` must be None unless agents send gradients: only those at θ + u and θ − u cancel in a step of "
-                "θ, while models trained from there would carry u into the mean; wrap `FedSGD`, or leave it out"
-            )
-        if self.dither is not None and self.requests.learns:
-            raise ValueError(
-                "`requests` must be fixed or scheduled under a dither, which steps once in two rounds: those that "
-                "learn expect a step in every round"
-            )
+        check_parts(self.mechanism, self.requests, self.dither, self.sends)
 
     @property
     def predictor(self) -> Prediction:
@@ -176,6 +164,7 @@ class Server:
     def init(self, model: Any, num_agents: int) -> ServerState:
         """Return the state before the first round."""
         check_positive_integer("num_agents", num_agents)
+        check_model(model)
         return ServerState(
             np.zeros((), dtype=np.int32),
             self.mechanism.init(num_agents),
@@ -225,6 +214,8 @@ class Server:
         """
         origin = model
         if self.dither is not None:
+            if normals is None and not is_numpy(model if is_array(model) else model[0]):
+                raise ValueError("`normals` must be given under a dither: fresh normal numbers in the model's shape")
             normals = secret_normals(model) if normals is None else normals
             model, placed = self.dither.place(state.dither, origin, normals)
             state = state._replace(dither=placed)
@@ -250,6 +241,7 @@ class Server:
         self, state: ServerState, ask: Ask, reports: Layers, sent: Array
     ) -> tuple[Payments, Comparison, ServerState]:
         """Return what each agent is paid and how the reports compare; of the state only the rule and the pairs move."""
+        check_reports(ask.origin, reports, sent, state.enrolled)
         found = self.compare(state, ask, reports, sent)
         payments, rule = self.mechanism.pay(state.rule, found.evidence, sent, ask.request)
         return payments, found, state._replace(rule=rule, pairs=self._watch(state, found))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon.arrays import Array, is_traced, namespace
+from guerdon.arrays import Array, is_traced, namespace, to_numpy
 
 
 class NoState(NamedTuple):
@@ -29,14 +29,19 @@ def flatten_state(state: Any, prefix: str = "") -> dict[str, Any]:
     ['total.0', 'total.1', 'weight']
     """
     if _is_leaf(state):
-        return {prefix: np.asarray(state)}
+        return {prefix: to_numpy(state)}
     parts = [flatten_state(part, f"{prefix}.{name}" if prefix else name) for name, part in _members(state).items()]
     return {name: array for part in parts for name, array in part.items()}
 
 
 def restore_state(like: Any, arrays: Mapping[str, Any]) -> Any:
-    """Return a state of the form of `like` with the arrays that `flatten_state` returned; None if they do not fit."""
-    return _restored(like, arrays, "") if set(flatten_state(like)) == set(arrays) else None
+    """Return a state of the form of `like` with the arrays that `flatten_state` returned; None if they do not fit.
+
+    They become arrays of the library, and of the type, that `like` has.
+    """
+    form = flatten_state(like)
+    fits = set(form) == set(arrays) and all(np.shape(arrays[name]) == form[name].shape for name in form)
+    return _restored(like, arrays, "") if fits else None
 
 
 def choose_state(condition: Array, new: Callable[[], Any], old: Any) -> Any:
@@ -56,7 +61,7 @@ def map_state(function: Callable[..., Any], *states: Any) -> Any:
 
 def _restored(like: Any, arrays: Mapping[str, Any], prefix: str) -> Any:
     if _is_leaf(like):
-        return arrays[prefix]
+        return namespace(like).asarray(arrays[prefix], dtype=getattr(like, "dtype", None))
     members = _members(like).items()
     parts = [_restored(part, arrays, f"{prefix}.{name}" if prefix else name) for name, part in members]
     return parts if isinstance(like, list) else type(like)(*parts)

@@ -26,7 +26,7 @@ from guerdon.ledger.submissions import is_signed_by, submission
 from tests.flower.conftest import MODEL, Make
 from tests.flower.grids import MemoryGrid, Node, gradients_of, record, reply, worker
 
-UNUSABLE = "nothing: what it sent cannot be computed with (NaN, infinity, too large or malformed); it counts as absent"
+UNUSABLE = "nothing: what it sent cannot be used (NaN, infinity, too large, malformed or a copy); it counts as absent"
 
 
 def key_file(folder: Path, key: Any, form: PrivateFormat = PrivateFormat.OpenSSH) -> str:

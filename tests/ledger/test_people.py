@@ -76,7 +76,7 @@ def test_those_who_were_not_paid_are_told_why(ledger: Ledger) -> None:
     ledger.record_round("run", *one.arguments(), notes=["", "", "", "exploded"])
     (line,) = ledger.statement("west").lines
     assert line.status == "invalid"
-    assert line.why.startswith("nothing: what it sent cannot be computed with")
+    assert line.why.startswith("nothing: what it sent cannot be used")
     assert line.why.endswith("note: exploded")
 
 

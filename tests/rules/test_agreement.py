@@ -213,7 +213,7 @@ def test_explanations_are_in_plain_words() -> None:
         "9 for the 8 samples asked for, plus 0.75: at distance 2.812, closer to the others than the 3 of honest work",
         "9 for the 8 samples asked for, plus 3: at distance 2.25, closer to the others than the 3 of honest work",
         "nothing: it did not take part",
-        "nothing: what it sent cannot be computed with (NaN, infinity, too large or malformed); it counts as absent",
+        "nothing: what it sent cannot be used (NaN, infinity, too large, malformed or a copy); it counts as absent",
     ]
     flat, _ = pay(FlatPay(COST), gradients, mask)
     assert explain(FlatPay(COST), flat, 8)[0] == "9 for the 8 samples asked for, whatever was sent"

@@ -34,5 +34,5 @@ _REASONS = {
     Status.ALONE: "nobody else took part, so there is nothing to compare it with",
     Status.TOO_FEW: "only two took part, and one other gradient does not tell how much gradients vary",
     Status.NO_VARIANCE: "all gradients were identical, so distances have no scale",
-    Status.INVALID: "what it sent cannot be computed with (NaN, infinity, too large or malformed); it counts as absent",
+    Status.INVALID: "what it sent cannot be used (NaN, infinity, too large, malformed or a copy); it counts as absent",
 }

@@ -76,7 +76,7 @@ class Truth(Protocol):
 
 
 class Mechanism(Protocol):
-    """A payment rule. A rule has a cost, and defines `init` and `pay`; all else here has a default.
+    """A payment rule. A rule has a cost and defines `pay`; all else here has a default.
 
     The defaults are those of a rule that looks at reports as they come and trusts every agent. What a caller needs to
     know of a rule is asked of the rule: nobody looks at its type. `guerdon.rules.register` makes a rule known to the

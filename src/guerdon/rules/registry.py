@@ -3,8 +3,13 @@
 A rule of your own joins the ledger, the command line, the files of experiments and the playground with one line:
 
     register(MyRule)
+
+The program `guerdon` finds the rules of installed packages: those that they name in the entry-point group
+`guerdon.rules`.
 """
 
+import functools
+import importlib.metadata
 import json
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +25,7 @@ _RULES: dict[str, type[Mechanism]] = {}
 
 def register(kind: type[Mechanism]) -> type[Mechanism]:
     """Make a rule known by its `rule_name`, and by the names of its `choices`."""
-    taken = [name for name in kind.choices() if name in choices() and _RULES.get(kind.rule_name) is not kind]
+    taken = [name for name in kind.choices() if name in _choices() and _RULES.get(kind.rule_name) is not kind]
     if not kind.rule_name or taken or _RULES.get(kind.rule_name, kind) is not kind:
         name = next(iter(taken), kind.rule_name)
         raise ValueError(f"`rule_name` and choices of {kind.__name__} must be names of their own, got {name!r}")
@@ -28,8 +33,20 @@ def register(kind: type[Mechanism]) -> type[Mechanism]:
     return kind
 
 
+@functools.cache
+def _find_installed() -> None:
+    """Register the rules of installed packages, once."""
+    for found in importlib.metadata.entry_points(group="guerdon.rules"):
+        register(found.load())
+
+
 def choices() -> dict[str, Callable[..., Mechanism]]:
     """Return what makes a rule from a cost, by the names that people choose by."""
+    _find_installed()
+    return _choices()
+
+
+def _choices() -> dict[str, Callable[..., Mechanism]]:
     return {name: make for kind in _RULES.values() for name, make in kind.choices().items()}
 
 
@@ -78,6 +95,7 @@ def restore(rule: str, cost: str) -> Mechanism:
     """Return the payment rule that `describe` wrote down."""
     try:
         settings: dict[str, Any] = json.loads(rule)
+        _find_installed()
         kind = _RULES.get(settings.pop("rule"))
         if kind is not None:
             return kind.from_settings(ExpressionCost(cost), settings)

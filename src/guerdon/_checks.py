@@ -1,0 +1,85 @@
+"""What a server is given: checked before anything is computed with it, and said in the caller's own words."""
+
+from typing import Any
+
+from guerdon.arrays import Array, is_array, is_traced, namespace
+from guerdon.evidence import AgentRows
+
+
+def check_parts(mechanism: Any, requests: Any, dither: Any, sends: str) -> None:
+    """Raise where the parts of a server are not what they should be, or do not fit each other."""
+    for name, part, method, what in (
+        ("mechanism", mechanism, "pay", "a payment rule, such as InformationPay(AffineCost(1, 1))"),
+        ("requests", requests, "observe", "a policy, such as FixedRequest(16, step=0.1)"),
+    ):
+        if isinstance(part, type) or not hasattr(part, method):
+            raise TypeError(f"`{name}` must be {what}, got {part!r}")
+    if sends == "models" and requests.learns:
+        raise ValueError(
+            "`requests` that learn need gradients, and choose the step: let agents send gradients (on Flower: wrap "
+            "`FedSGD`), or ask for a fixed or scheduled number of samples"
+        )
+    if sends == "models" and dither is not None:
+        raise ValueError(
+            "`dither` must be None unless agents send gradients: only those at θ + u and θ − u cancel in a step of θ, "
+            "while models trained from there would carry u into the mean (on Flower: wrap `FedSGD`)"
+        )
+    if dither is not None and requests.learns:
+        raise ValueError(
+            "`requests` must be fixed or scheduled under a dither, which steps once in two rounds: those that learn "
+            "expect a step in every round"
+        )
+
+
+def check_model(model: Any) -> None:
+    """Raise unless a model is an array of real floating-point numbers, or a list of such layers."""
+    layers: list[Any] = list(model) if isinstance(model, (list, tuple)) else [model]  # pyright: ignore[reportUnknownArgumentType]
+    if not layers or not all(is_array(layer) for layer in layers):
+        raise TypeError(f"`model` must be an array, or a list of arrays (its layers), got {_kind(model)}")
+    for layer in layers:
+        if not namespace(layer).isdtype(layer.dtype, "real floating"):
+            raise TypeError(f"`model` must hold real floating-point numbers, got dtype {layer.dtype}")
+
+
+def check_reports(model: Any, reports: Any, sent: Array, enrolled: Array) -> None:
+    """Raise unless reports are of the model's form and size, one for each agent; rows that are built later are not."""
+    if not is_array(sent) or sent.ndim != 1:
+        raise TypeError(f"`sent` must be an array of booleans, one entry per agent, got {_kind(sent)}")
+    if not is_traced(enrolled) and sent.shape[0] > int(enrolled):
+        raise ValueError(f"`sent` must have one entry for each of the {int(enrolled)} agents, got {sent.shape[0]}")
+    if is_array(model) != is_array(reports) and not isinstance(reports, AgentRows):
+        form = (
+            "an array (agents, dim), as the model is an array"
+            if is_array(model)
+            else "a list of layers, as the model is"
+        )
+        raise TypeError(f"`reports` must be {form}, got {_kind(reports)}")
+    layers: Any = [model] if is_array(model) else model
+    given: Any = [reports] if is_array(reports) else reports
+    if isinstance(given, AgentRows) and not len(given.seats):
+        return
+    if len(given) != len(layers):
+        raise ValueError(
+            f"`reports` must have one entry for each of the model's {len(layers)} layers, got {len(given)}"
+        )
+    for index, layer in enumerate(layers if isinstance(given, (list, AgentRows)) else ()):
+        _check_layer(index, layer, given[index], len(given.seats) if isinstance(given, AgentRows) else sent.shape[0])
+
+
+def _check_layer(index: int, layer: Array, given: Any, agents: int) -> None:
+    if not hasattr(given, "shape"):
+        raise TypeError(f"`reports` must be arrays, one row per agent, got {_kind(given)} for layer {index}")
+    size, columns = 1, 1
+    for length in layer.shape:
+        size *= int(length)
+    for length in given.shape[1:]:
+        columns *= int(length)
+    if tuple(given.shape[:1]) != (agents,) or columns != size:
+        raise ValueError(
+            f"`reports` must have one row for each of the {agents} agents, with the {size} numbers of the model"
+            f"{'' if index == 0 else f' in layer {index}'}, got shape {tuple(given.shape)}"
+        )
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__name__} of dtype {value.dtype}" if is_array(value) else type(value).__name__
