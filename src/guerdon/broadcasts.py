@@ -65,7 +65,7 @@ class Dither:
     """Broadcasts θ + u and θ − u in turn, ‖u‖ as long as `cost` needs it to be, from `length` on and at most `largest`.
 
     It aims at a noise scale somewhat below the bound of the cost, but not below `finest`: say what is attainable where
-    the bound is not, lest ‖u‖ grows to `largest` for nothing. Without a cost ‖u‖ stays `length`.
+    the bound is not, so that ‖u‖ does not grow to `largest` for nothing. Without a cost ‖u‖ stays `length`.
     """
 
     length: float

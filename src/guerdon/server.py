@@ -240,7 +240,7 @@ class Server:
     def pay(
         self, state: ServerState, ask: Ask, reports: Layers, sent: Array
     ) -> tuple[Payments, Comparison, ServerState]:
-        """Return what each agent is paid and how the reports compare; of the state only the rule and the pairs move."""
+        """Return what each agent is paid, how the reports compare, and the state with its rule and pairs changed."""
         check_reports(ask.origin, reports, sent, state.enrolled)
         found = self.compare(state, ask, reports, sent)
         payments, rule = self.mechanism.pay(state.rule, found.evidence, sent, ask.request)

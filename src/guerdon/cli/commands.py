@@ -108,7 +108,10 @@ def equilibrium(
     max_batch: Annotated[int | None, typer.Option(help="Largest possible batch size (default: 4 × request).")] = None,
     rule: Annotated[
         str,
-        typer.Option(metavar="|".join(RULES), help="The payment rule; all but known in many dimensions."),
+        typer.Option(
+            metavar="|".join(RULES),
+            help="The payment rule; all but `known` as in many dimensions.",
+        ),
     ] = "known",
     others: Annotated[int | None, typer.Option(help="Batch size of all others (default: the request).")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: .svg, .png or .pdf.")] = None,
@@ -175,7 +178,7 @@ def certify(
     cost: CostOption = "1 + s",
     rounds: Annotated[int, typer.Option(help="Rounds in each repetition.")] = 30,
     repetitions: Annotated[int, typer.Option(help="Independent repetitions.")] = 250,
-    confidence: Annotated[float, typer.Option(help="Of all intervals together.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence of all intervals together.")] = 0.95,
     dither: Annotated[
         float | None, typer.Option(help="Take gradients this far from the model, to either side in turn.")
     ] = None,

@@ -31,7 +31,7 @@ def print_equilibrium(report: dict[str, Any], plot: Path | None) -> None:
     """Print the table of batch sizes, the best response and the equilibria."""
     best, request = report["best_response"], report["request"]
     table = Table(
-        title=f"{report['agents']} agents, request {request}, h(s) = {report['cost']}, {report['rule']} variance; "
+        title=f"{report['agents']} agents, request {request}, h(s) = {report['cost']}, {_rule_words(report['rule'])}; "
         f"the others use {report['others']}",
         title_justify="left",
     )
@@ -54,6 +54,10 @@ def print_equilibrium(report: dict[str, Any], plot: Path | None) -> None:
     console.print(f"Equilibria in which everybody does the same: {listed}")
     if plot is not None:
         console.print(f"Figure: {plot}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _rule_words(rule: str) -> str:
+    return "information pay" if rule == "information" else f"{rule} variance"
 
 
 def payment_rows(names: list[str], payments: Payments, reasons: list[str]) -> list[dict[str, Any]]:
