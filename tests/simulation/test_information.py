@@ -82,7 +82,6 @@ DITHERS = {
         pytest.param("running", "none", marks=pytest.mark.slow),
         ("extrapolated", "finest"),
         pytest.param("zero", "fixed", marks=pytest.mark.slow),
-        pytest.param("last", "none", marks=pytest.mark.slow),
         pytest.param("running", "adapting", marks=pytest.mark.slow),
     ],
 )
@@ -229,7 +228,8 @@ def test_copies_are_seen_and_not_paid() -> None:
     """Two who draw the same samples send the same; the others are paid as if they were absent."""
     problem = linear_regression(DIM, DISTANCE, LARGEST)
     agents = [*[Cooperative()] * 4, *[Reporting(Portion(1.0), leader=4)] * 2]
-    history = simulate(problem, agents, InformationPay(COST), FixedRequest(8, 0.05), 10, 200)
+    options: Any = {"prediction": ZeroPrediction()}
+    history = simulate(problem, agents, InformationPay(COST), FixedRequest(8, 0.05), 10, 200, **options)
     assert not history.rewards["reward"][:, :, 4:].any()
     others = mean(history.utilities["reward"][:, :, :4].mean(axis=(1, 2)))
     assert abs(others.z(0.0)) < SURE

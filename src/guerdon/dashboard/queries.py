@@ -15,6 +15,7 @@ from guerdon.dashboard.explanations import Formula, RunState, formula, run_state
 from guerdon.dashboard.models import Amount, PayoutList
 from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
+from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.queries import LARGEST_ID, balances, last_round, payout_summaries, roster, run_summary
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.statements import Line, payments_of, read_lines
@@ -147,12 +148,20 @@ def need_run(connection: Connection, number: int) -> RunOverview:
 def _run_overview(connection: Connection, run: AnyRow) -> RunOverview:
     recent = select(records.c.created_at).join(rounds, rounds.c.record == records.c.seq).where(rounds.c.run == run.id)
     times = connection.execute(recent.order_by(rounds.c.number.desc()).limit(20)).scalars().all()
-    done, last, rule = run_summary(connection, run), last_round(connection, run.id), restored(run.rule, run.cost)
+    done, last, rule = run_summary(connection, run), last_round(connection, run.id), rule_of(run)
     return RunOverview(
         run.id, run.name, run_state(done.rounds, done.last_activity, usual_gap(times)), rule.words(), run.cost,
         done.agents, done.rounds, done.rewards, done.started_at, done.last_activity, run.liability,
         None if last is None else last.request, "information" if rule.wants_prediction else "distance",
     )  # fmt: skip
+
+
+def rule_of(row: AnyRow) -> Mechanism:
+    """Return the payment rule of a run; one that cannot be read is damage, and said before anything is computed."""
+    try:
+        return restored(row.rule, row.cost)
+    except RefusedError as error:
+        raise ValueError(str(error)) from error
 
 
 def usual_gap(times: Sequence[datetime]) -> float:
@@ -259,7 +268,7 @@ def _is_still_there(connection: Connection, known: RunData, row: AnyRow) -> bool
 
 
 def _empty_run(connection: Connection, row: AnyRow) -> RunData:
-    rule = restored(row.rule, row.cost)  # one that cannot be read is refused before anything is computed from it
+    rule = rule_of(row)
     begun = connection.execute(select(records.c.hash).where(records.c.seq == row.record)).scalar_one()
     whole, real = np.zeros(0, dtype=np.int64), np.zeros(0)
     return RunData(
