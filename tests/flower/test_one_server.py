@@ -169,7 +169,7 @@ RULE = InformationPay(COST)
 TRUSTING = InformationPay(COST, doubt=float("inf"), limit=100.0)
 slow = pytest.mark.slow
 CASES: list[Any] = [
-    (RULE, {}),
+    pytest.param(RULE, {}, marks=slow),
     (RULE, {"dither": Dither(0.3, COST), "prediction": Extrapolation()}),
     pytest.param(RULE, {"dither": Dither(0.3), "prediction": RunningMean()}, marks=slow),
     pytest.param(RULE, {"prediction": ZeroPrediction()}, marks=slow),

@@ -29,6 +29,7 @@ from guerdon.rules import (
 from tests.support.command_line import run, run_json
 
 COST = AffineCost(1, 1)
+SETTINGS = playground.GameSettings(agents=4, request=4, cost="1 + s", rule="lottery", others=4, max_batch=8)
 
 
 @dataclass(frozen=True)
@@ -94,14 +95,18 @@ def test_it_can_be_chosen_wherever_a_rule_can(tmp_path: Path) -> None:
     )
     simulated = run_json("simulate", str(tmp_path / "mine.toml"))
     assert [row["rule"] for row in simulated["agents"]] == ["lottery"]
-    settings = playground.GameSettings(agents=4, request=4, cost="1 + s", rule="lottery", others=4, max_batch=8)
     with pytest.raises(ValueError, match="the rule 'lottery' has no closed form; press Simulate"):
-        playground.play(settings)
-    found = playground.simulate(settings, lambda _: None)
-    assert len(found["points"]) == len(playground.sizes_to_try(settings))
+        playground.play(SETTINGS)
     assert "one of balanced, known, estimated, information, flat, genie, lottery" in run(
         "pay", str(tmp_path / "g.npy"), "--request", "8", "--rule", "fair"
     ).stderr.replace("\n", " ")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("lottery")
+def test_the_playground_simulates_it() -> None:
+    found = playground.simulate(SETTINGS, lambda _: None)
+    assert len(found["points"]) == len(playground.sizes_to_try(SETTINGS))
 
 
 def test_a_rule_is_known_while_it_is_registered(lottery: type[Lottery]) -> None:
