@@ -26,7 +26,14 @@ def namespace(*values: object) -> Namespace:
 
 def is_array(value: object) -> bool:
     """Tell whether `value` is an array of one of the libraries; a list is not."""
-    return bool(compat.is_array_api_obj(value))  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return True
+    if value is None or isinstance(value, (list, tuple, dict, str, bytes, bool, int, float)):
+        return False
+    try:
+        return bool(compat.is_array_api_obj(value))  # pyright: ignore[reportUnknownArgumentType]
+    except AttributeError:  # another thread is importing a library just now: nothing can be an array of it yet
+        return False
 
 
 def is_numpy(value: object) -> bool:
