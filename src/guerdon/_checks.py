@@ -1,5 +1,6 @@
 """What a server is given: checked before anything is computed with it, and said in the caller's own words."""
 
+import math
 from typing import Any
 
 from guerdon.arrays import Array, is_array, is_traced, namespace
@@ -69,12 +70,8 @@ def check_reports(model: Any, reports: Any, sent: Array, enrolled: Array) -> Non
 def _check_layer(index: int, layer: Array, given: Any, agents: int) -> None:
     if not hasattr(given, "shape"):
         raise TypeError(f"`reports` must be arrays, one row per agent, got {_kind(given)} for layer {index}")
-    size, columns = 1, 1
-    for length in layer.shape:
-        size *= int(length)
-    for length in given.shape[1:]:
-        columns *= int(length)
-    if tuple(given.shape[:1]) != (agents,) or columns != size:
+    size = math.prod(layer.shape)
+    if tuple(given.shape[:1]) != (agents,) or math.prod(given.shape[1:]) != size:
         raise ValueError(
             f"`reports` must have one row for each of the {agents} agents, with the {size} numbers of the model"
             f"{'' if index == 0 else f' in layer {index}'}, got shape {tuple(given.shape)}"

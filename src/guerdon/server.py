@@ -224,14 +224,12 @@ class Server:
 
     def compare(self, state: ServerState, ask: Ask, reports: Layers, sent: Array) -> Comparison:
         """Return how the reports of those who `sent` anything compare."""
-        rule, centre = self.mechanism, self.centre(ask)
+        rule = self.mechanism
         if rule.compares_pairs:
-            return self._compare_pairs(state, reports, sent, centre)
-        if not rule.wants_prediction:
-            found = plain = gather(reports, sent, ask.model if self.sends == "models" else None)
-        else:
-            plain = gather(reports, sent)
-            found = gather(reports, sent, centre, rule.reference(state.rule, plain.counted))
+            return self._compare_pairs(state, ask, reports, sent)
+        found = plain = gather(reports, sent, ask.model if self.sends == "models" else None)
+        if rule.wants_prediction:
+            found = gather(reports, sent, self.centre(ask), rule.reference(state.rule, plain.counted))
         xp, counted = namespace(found.length), found.counted
         trusted = rule.reference(state.rule, counted)
         nobody = xp.zeros_like(counted)
@@ -254,14 +252,14 @@ class Server:
         `mean=False` leaves the mean out (zeros) where nothing learns from it: for a model that is made elsewhere.
         """
         payments, found, state = self.pay(state, ask, reports, sent)
-        centre = self._mean(found, ask, reports) if mean or self.needs_mean else zeros_like(ask.origin)
+        average = self._mean(found, ask, reports) if mean or self.needs_mean else zeros_like(ask.origin)
         xp = namespace(payments.reward)
-        outcome = Outcome(ask.request, found.plain, centre, xp.sum(payments.reward))
+        outcome = Outcome(ask.request, found.plain, average, xp.sum(payments.reward))
         step, requests = self.requests.observe(state.requests, outcome)
         error = prediction_error(found.evidence, found.trusted, ask.request)
         nothing = 0 * error.signal
         step = _as_step(step, ask)
-        done = Settlement(payments, found.evidence, centre, step, found, error, xp.inf + nothing, nothing)
+        done = Settlement(payments, found.evidence, average, step, found, error, xp.inf + nothing, nothing)
         return self._learn(state._replace(round=state.round + 1, requests=requests), ask, done)
 
     def centre(self, ask: Ask) -> Any:
@@ -270,9 +268,9 @@ class Server:
             return ask.prediction
         return over_layers(lambda model, move: model + move, ask.model, ask.prediction)
 
-    def _compare_pairs(self, state: ServerState, reports: Layers, sent: Array, centre: Any) -> Comparison:
+    def _compare_pairs(self, state: ServerState, ask: Ask, reports: Layers, sent: Array) -> Comparison:
         """Return how the reports compare, copies left out and long reports shortened: all from their products."""
-        products = multiply(reports, sent, centre)
+        products = multiply(reports, sent, self.centre(ask))
         counted = products.counted
         pairs = namespace(products.inner).asarray(state.pairs, dtype=products.inner.dtype)
         copies = copying(products.inner, counted, pairs, state.enrolled)
@@ -309,10 +307,9 @@ class Server:
 
     def _learn(self, state: ServerState, ask: Ask, done: Settlement) -> tuple[Settlement, ServerState]:
         """Return the settlement with its step, and the state with what the round has shown."""
-        xp = namespace(done.error.signal)
-        heard = xp.any(done.comparison.trusted)
         if self.dither is not None:
             return self._learn_from_half(self.dither, state, ask, done)
+        heard = namespace(done.error.signal).any(done.comparison.trusted)
         seen = StepObservation(ask.origin, done.mean)
         learned = choose_state(heard, lambda: self.predictor.learn(state.prediction, seen), state.prediction)
         done = done._replace(step=0 * done.step - 1) if self.sends == "models" else done

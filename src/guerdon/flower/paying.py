@@ -39,6 +39,7 @@ class PaidServer:
         self._names: list[str] = []  # of the arrays that are compared
         self._state: Any = None  # a `ServerState`
         self._ask: Any = None  # an `Ask`, with the model that Flower sends
+        self._after: Any = None  # the state that the last settlement leads to
         self._fresh = True  # nobody was asked yet
         self._verdict = ""  # on the noise scale, as it was last logged
 
@@ -96,9 +97,9 @@ class PaidServer:
         done, after = self.server.settle(before, self._ask, rows, seats.sent, mean=False)
         paid = PaidRound(request, seats, done)
         if not paid.is_payable:
-            far = np.argmax(np.where(done.evidence.counted, done.evidence.deviation, -1.0))
-            for report in [report for seat, report in enumerate(seats.reports) if seat == far and report is not None]:
-                report.refuse(TOO_FAR)
+            furthest = seats.reports[int(np.argmax(np.where(done.evidence.counted, done.evidence.deviation, -1.0)))]
+            if furthest is not None:  # an agent that counts has one
+                furthest.refuse(TOO_FAR)
             return self.settle(request, seats)
         self._after = after
         return paid
@@ -121,9 +122,10 @@ class PaidServer:
         """Return the replies that the model is made from, those that are too long shortened."""
         found = paid.done.comparison
         kept = [(r, f) for r, f, ok in zip(paid.seats.reports, found.factors, found.trusted, strict=True) if ok and r]
-        for report, factor in kept:
-            if factor < 1:
-                report.replace(self._shortened(report, float(factor)))
+        long = [(report, float(factor)) for report, factor in kept if factor < 1]
+        centre = dict(zip(self._names, self.server.centre(self._ask), strict=True)) if long else {}
+        for report, factor in long:
+            report.replace(self._shortened(report, factor, centre))
         return [report.reply for report, _ in kept if report.reply is not None]
 
     def along(self, paid: PaidRound) -> dict[str, np.ndarray] | None:
@@ -159,8 +161,7 @@ class PaidServer:
     def _rows(self, report: Report | None) -> list[np.ndarray] | None:
         return [report.arrays[name] for name in self._names] if report is not None and report.usable else None
 
-    def _shortened(self, report: Report, factor: float) -> Mapping[str, np.ndarray]:
-        """Return p + factor·(X − p) in the types of X."""
-        centre = dict(zip(self._names, self.server.centre(self._ask), strict=True))
+    def _shortened(self, report: Report, factor: float, centre: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Return p + factor·(X − p) in the types of X; p is the centre."""
         moved = {name: centre[name] + factor * (report.arrays[name] - centre[name]) for name in self._names}
         return {**report.arrays, **{name: part.astype(report.arrays[name].dtype) for name, part in moved.items()}}
