@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, FixedRequest, InformationPay, NoiseScaleRequest, OutputAgreement, Server
+from guerdon.audit import pair_scores
+from guerdon.bets import bet
 from guerdon.broadcasts import Dither
 from guerdon.evidence import AgentRows
 from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
@@ -320,3 +322,37 @@ def test_a_dither_needs_normals_outside_of_numpy() -> None:
     server, model = SERVERS["dithered"], jnp.zeros(DIM)
     with pytest.raises(ValueError, match="`normals` must be given under a dither"):
         server.ask(server.init(model, AGENTS), model)
+
+
+def test_copies_do_not_count_in_the_length_that_others_are_cut_to() -> None:
+    """Two short copies among six: the long report is cut to three times the median of the three others."""
+    lengths = np.array([0.1, 0.1, 1.0, 1.2, 1.5, 20.0])
+    directions = np.random.default_rng(3).normal(size=(AGENTS, DIM))
+    directions[1] = directions[0]
+    reports = lengths[:, None] * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    server, model = SERVERS["information"], np.zeros(DIM)
+    ask, state = server.ask(server.init(model, AGENTS), model)
+    found = server.settle(state, ask, reports, EVERYBODY)[0].comparison
+    assert found.copies.tolist() == [True, True, False, False, False, False]
+    assert found.factors[5] == pytest.approx(3 * 1.2 / 20)  # with the copies it would be 3 · 1.0/20
+    assert (found.factors[2:5] == 1).all()
+
+
+def test_pairs_are_compared_with_pairs_of_trusted_agents() -> None:
+    """An agent that is not trusted is still watched, but others are not compared with it."""
+    server, model = SERVERS["information"], np.zeros(DIM)
+    ask, state = server.ask(server.init(model, AGENTS), model)
+    wealth = np.array(state.rule.wealth)
+    wealth[..., 5] = 5.0
+    state = state._replace(rule=state.rule._replace(wealth=wealth))
+    reports = 1 + np.random.default_rng(4).normal(size=(AGENTS, DIM))
+    done, after = server.settle(state, ask, reports, EVERYBODY)
+    assert done.comparison.trusted.tolist() == [True] * 5 + [False]
+    apart = reports - ask.prediction
+    trusted, everybody = (
+        bet(state.pairs, pair_scores(apart @ apart.T, EVERYBODY, reference))
+        for reference in (np.arange(AGENTS) < 5, EVERYBODY)
+    )
+    np.testing.assert_allclose(after.pairs, trusted, atol=1e-9)
+    assert np.abs(after.pairs - everybody).max() > 0.01
+    assert after.pairs[:, 5, :5].any()
