@@ -7,9 +7,6 @@ unless it `fabricates`: then it sends a report without samples, at no cost.
 Agents are JAX pytrees: their numbers are data, so that a run with another batch size needs no new compilation.
 """
 
-# JAX's transformations forget the types of what they are given.
-# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -73,7 +70,6 @@ class Cooperative(Agent):
     """Uses the requested batch size."""
 
     def choose(self, view: View, key: Array) -> Array:
-        """Return the request."""
         del key
         return view.request
 
@@ -86,7 +82,6 @@ class Fixed(Agent):
     size: int
 
     def choose(self, view: View, key: Array) -> Array:
-        """Return its size."""
         del view, key
         return jnp.asarray(self.size)
 
@@ -99,7 +94,6 @@ class Portion(Agent):
     share: float
 
     def choose(self, view: View, key: Array) -> Array:
-        """Return its share of the request."""
         del key
         return jnp.asarray(jnp.round(self.share * view.request), jnp.int32)
 
@@ -112,7 +106,6 @@ class Declining(Agent):
     probability: float
 
     def choose(self, view: View, key: Array) -> Array:
-        """Return 0 or the request."""
         return jnp.where(jax.random.bernoulli(key, self.probability), 0, view.request)
 
 
@@ -127,7 +120,6 @@ class BestResponding(Agent):
     table: Array
 
     def choose(self, view: View, key: Array) -> Array:
-        """Look the request up."""
         del key
         return self.table[view.request]
 
@@ -162,7 +154,6 @@ class Learning(Agent):
     exploration: float
 
     def init(self) -> Any:
-        """Return no tries and no profit for each size."""
         return jnp.zeros(self.sizes.shape), jnp.zeros(self.sizes.shape)
 
     def choose(self, view: View, key: Array) -> Array:
@@ -173,7 +164,6 @@ class Learning(Agent):
         return self.sizes[jnp.argmax(jnp.where(tries > 0, profits / jnp.maximum(tries, 1) + bonus, untried))]
 
     def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
-        """Return the tries and profits with this round added."""
         tries, profits = view.memory
         used = self.sizes == batch_size
         return tries + used, profits + jnp.where(used, reward - self.costs, 0.0)
@@ -211,22 +201,18 @@ class Reporting(Agent):
     leader: int = -1  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def init(self) -> Any:
-        """Return what its chooser remembers."""
         return self.chooser.init()
 
     def choose(self, view: View, key: Array) -> Array:
-        """Return what its chooser chooses."""
         return self.chooser.choose(view, key)
 
     def report(self, view: View, gradient: Array, key: Array) -> Array:
-        """Return the mixture."""
         public = self.echo * view.aggregate + self.prediction * view.prediction
         honest = self.honest_noise * view.variance / view.request / gradient.shape[0]
         noise = jnp.sqrt(honest + self.noise**2) * jax.random.normal(key, gradient.shape, gradient.dtype)
         return self.gradient * gradient + public + noise
 
     def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
-        """Return what its chooser learns."""
         return self.chooser.learn(view, batch_size, reward)
 
 
@@ -252,25 +238,20 @@ class Foreseeing(Agent):
 
     @property
     def fabricates(self) -> bool:
-        """Whether it sends a report even without samples."""
         return self.base.fabricates
 
     @property
     def leader(self) -> int:
-        """The position of the agent that draws its samples."""
         return self.base.leader
 
     def init(self) -> Any:
-        """Return what its base remembers, and the sums behind M and Θ: nothing read yet."""
         return self.base.init(), jnp.zeros(self.dim), jnp.zeros(self.dim), jnp.zeros(())
 
     def choose(self, view: View, key: Array) -> Array:
-        """Return what its base chooses, or the request while it works."""
         chosen = self.base.choose(view._replace(memory=view.memory[0]), key)
         return jnp.where(self._works(view), view.request, chosen)
 
     def report(self, view: View, gradient: Array, key: Array) -> Array:
-        """Return its base's report and the forecast, or its gradient while it works."""
         gradients, models, weight = self._read(view)
         weight = jnp.where(weight > 0, weight, 1.0)
         expected = gradients / weight + self.curvature * (view.model - models / weight)
@@ -278,7 +259,6 @@ class Foreseeing(Agent):
         return jnp.where(self._works(view), self.lift * gradient, made)
 
     def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
-        """Return what its base learns, and what it has read."""
         return self.base.learn(view._replace(memory=view.memory[0]), batch_size, reward), *self._read(view)
 
     def _read(self, view: View) -> tuple[Array, Array, Array]:

@@ -6,9 +6,6 @@ repetitions. The confidence intervals hold together (familywise) by Bonferroni's
 level 1 − (1 − confidence)/m, from Student's t.
 """
 
-# JAX's transformations forget the types of their arguments.
-# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -68,7 +65,6 @@ class Certificate:
 
     @property
     def holds(self) -> bool:
-        """Whether every deviation is deterred."""
         return all(finding.verdict == "deters" for finding in self.findings)
 
 
@@ -129,8 +125,8 @@ def certify(
     honest = utilities("do as asked", Reporting(Portion(1.0)))
     quantile = student_quantile(1 - (1 - confidence) / (2 * max(len(tried), 1)), len(honest) - 1)
     findings = tuple(_judge(name, utilities(name, agent) - honest, quantile, slack) for name, agent in tried.items())
-    error = float(np.std(honest, ddof=1) / math.sqrt(len(honest)))
-    return Certificate(findings, float(np.mean(honest)), error, confidence, slack, len(honest), rounds)
+    error = float(honest.std(ddof=1)) / math.sqrt(len(honest))
+    return Certificate(findings, float(honest.mean()), error, confidence, slack, len(honest), rounds)
 
 
 def standard_deviations(request: int, max_batch: int) -> dict[str, Agent]:
@@ -152,7 +148,7 @@ def standard_deviations(request: int, max_batch: int) -> dict[str, Agent]:
 
 def _judge(name: str, gains: Any, quantile: float, tolerance: float) -> DeviationFinding:
     count = len(gains)
-    gain, spread = float(np.mean(gains)), float(np.std(gains, ddof=1))
+    gain, spread = float(gains.mean()), float(gains.std(ddof=1))
     error = spread / math.sqrt(count)
     low, high = gain - quantile * error, gain + quantile * error
     verdict: Verdict = "deters" if high <= tolerance else "does not deter" if low > tolerance else "undecided"

@@ -51,16 +51,13 @@ class AffineCost:
         check_number("per_sample", self.per_sample, minimum=0, inclusive=False)
 
     def __call__(self, batch_size: Array) -> Array:
-        """Return h(batch_size)."""
         return _where_working(lambda s: self.fixed + self.per_sample * s, batch_size)
 
     def slope(self, batch_size: Array) -> Array:
-        """Return h'(batch_size)."""
         return _where_working(lambda s: self.per_sample + 0 * s, batch_size)
 
     @property
     def formula(self) -> str:
-        """The cost as an expression in s."""
         return f"{_number(self.fixed)} + {_number(self.per_sample)}*s"
 
 
@@ -83,16 +80,13 @@ class PowerCost:
         check_number("fixed", self.fixed, minimum=0)
 
     def __call__(self, batch_size: Array) -> Array:
-        """Return h(batch_size)."""
         return _where_working(lambda s: self.fixed + self.scale * s**self.exponent, batch_size)
 
     def slope(self, batch_size: Array) -> Array:
-        """Return h'(batch_size)."""
         return _where_working(lambda s: self.scale * self.exponent * s ** (self.exponent - 1), batch_size)
 
     @property
     def formula(self) -> str:
-        """The cost as an expression in s."""
         return f"{_number(self.fixed)} + {_number(self.scale)}*s**{_number(self.exponent)}"
 
 
@@ -112,11 +106,9 @@ class FunctionCost:
     slope_function: Callable[[Any], Any] | None = None
 
     def __call__(self, batch_size: Array) -> Array:
-        """Return h(batch_size)."""
         return _where_working(self.function, batch_size)
 
     def slope(self, batch_size: Array) -> Array:
-        """Return h'(batch_size)."""
         return _where_working(self.slope_function or self._derivative, batch_size)
 
     def _derivative(self, batch_size: Array) -> Array:
@@ -145,16 +137,13 @@ class ExpressionCost:
         object.__setattr__(self, "_function", parse(self.text))
 
     def __call__(self, batch_size: Array) -> Array:
-        """Return h(batch_size)."""
         return _where_working(self._function, batch_size)
 
     def slope(self, batch_size: Array) -> Array:
-        """Return h'(batch_size)."""
         return _where_working(lambda s: derivative(self._function, s), batch_size)
 
     @property
     def formula(self) -> str:
-        """The text."""
         return self.text
 
 

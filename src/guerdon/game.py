@@ -169,13 +169,11 @@ class MinibatchGame:
         return xp.where(freedom > 2, freedom / xp.where(freedom > 2, freedom - 2, 1.0), math.inf)
 
     def _slack(self, utilities: Array) -> float:
-        """Return the difference in utility below which two choices count as equal."""
         rounding = 8 * float(namespace(utilities).finfo(utilities.dtype).eps)
         stake = self.request * self.cost.slope(self.request)
         return max(self.tolerance * stake, rounding * (stake + self.cost(self.request)))
 
     def _profile(self, sizes: Any) -> Array:
-        """Return a profile as floating-point numbers, or raise."""
         xp = namespace(sizes)
         profile = xp.asarray(sizes)
         if profile.shape != (self.num_agents,):

@@ -25,9 +25,6 @@ regression coefficients correct it:
 Everything is written once for NumPy, JAX and PyTorch, without branches on values.
 """
 
-# No type covers both an array and a list of layers.
-# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-
 import math
 from typing import Any, NamedTuple
 
@@ -146,7 +143,11 @@ def trail_products(trail: Any, mean: Any) -> TrailProducts:
 
 def extend_trail(trail: Any, mean: Any) -> Any:
     """Return the trail with this round's mean gradient added: an array, or a list of layers, as they came."""
-    return over_layers(lambda old, new: TRAIL * old + new, trail, mean)
+
+    def extended(old: Array, new: Array) -> Array:
+        return TRAIL * old + new
+
+    return over_layers(extended, trail, mean)
 
 
 def first_filter(num_agents: int) -> NoiseFilter:
@@ -179,7 +180,6 @@ def update_filter(
 def _advance(
     xp: Namespace, state: NoiseFilter, noise: NoiseEstimate, request: Any, products: TrailProducts, curvature: Any
 ) -> NoiseFilter:
-    """Return what is believed after a round that says something."""
     before = _variance(xp, state)
     state = state._replace(
         rounds=state.rounds + 1,
@@ -276,7 +276,6 @@ def _decide(xp: Namespace, state: NoiseFilter, seen: _ScaledRound, curvatures: A
 
 
 def _mean(xp: Namespace, state: NoiseFilter, values: Array) -> Array:
-    """Return the mean over all curvatures, as they are believed."""
     weight = xp.exp(state.log_weight)
     return xp.sum(weight * values) / xp.sum(weight)
 

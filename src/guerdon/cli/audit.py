@@ -174,7 +174,6 @@ def _cells(found: "RunAudit") -> list[list[str]]:
 
 
 def _sentences(found: "RunAudit", pairs: list[SuspiciousPair] | None) -> list[str]:
-    """Return what the numbers mean, in plain words."""
     from guerdon.ledger.escrow import odds
 
     each = f"{1 / found.alpha:,.0f}"

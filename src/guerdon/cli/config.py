@@ -228,7 +228,6 @@ def _requests(table: SettingsTable, cost: Cost, problem: Problem, num_agents: in
 def _agents(
     groups: list[SettingsTable], usual_cost: Cost, max_batch: int
 ) -> tuple[tuple[str, ...], tuple[Agent, ...], tuple[Cost, ...]]:
-    """Return name, agent and true cost of every agent."""
     counts = [table.get("count", int, 1) for table in groups]
     names: list[str] = []
     agents: list[Agent] = []

@@ -80,12 +80,10 @@ class LedgerMonitor:
 
     @property
     def status(self) -> LedgerStatus:
-        """What is known now."""
         return self._status
 
     @property
     def closing(self) -> bool:
-        """Whether the dashboard is about to stop."""
         return self._closing.is_set()
 
     def start(self) -> None:
@@ -101,7 +99,6 @@ class LedgerMonitor:
         self._asked = time.monotonic()
 
     def close(self) -> None:
-        """Stop watching."""
         self._closing.set()
 
     def join(self) -> None:

@@ -114,7 +114,6 @@ class SimulationJob:
         self._tried = 0
 
     def cancel(self) -> None:
-        """Stop before the next batch size."""
         self._cancelled.set()
 
     def run(self) -> None:

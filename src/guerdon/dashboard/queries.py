@@ -234,7 +234,6 @@ def notes_of(connection: Connection, first: int, last: int, run: int) -> list[Ro
 
 
 def _need_row(connection: Connection, table: Table, number: int) -> AnyRow:
-    """Return a row of the runs or the agents by its number, or raise."""
     query = select(table).where(table.c.id == number)
     row = connection.execute(query).one_or_none() if 0 < number < LARGEST_ID else None
     if row is None:

@@ -112,7 +112,6 @@ class Guard:
         self.app, self.access, self.asked = app, access, asked
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer, or pass on."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

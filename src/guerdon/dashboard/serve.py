@@ -64,7 +64,6 @@ class DashboardServer(uvicorn.Server):
         self._app = app
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """Close the streams, then the server."""
         self._app.state.monitor.close()
         super().handle_exit(sig, frame)
 

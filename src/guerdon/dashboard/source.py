@@ -61,7 +61,6 @@ class LedgerSource:
             self._runs.clear()
 
     def close(self) -> None:
-        """Close the database."""
         with self._lock:
             if self._ledger is not None:
                 self._ledger.close()

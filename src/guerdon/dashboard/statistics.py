@@ -10,9 +10,6 @@ others in the same round, χ²_f/f where the variance is known; f is the effecti
 f is chosen so that the middle half of all log(D/E) of the run is as wide as it should be: a few cheats hardly move it.
 """
 
-# What NumPy computes from columns of unknown type has no type either.
-# pyright: reportUnknownArgumentType=false
-
 import math
 from dataclasses import dataclass
 from itertools import pairwise
@@ -112,13 +109,13 @@ def _agent_pay(data: RunData, agent: RunMember, where: Any, worked: Any, ratios:
     """Return the pay of an agent; its payments are at `where`, those for a usable gradient at `worked`."""
     reward, work = data.reward[worked] / MICRO, data.work[data.round[worked]]
     count, gains = len(worked), reward - work
-    difference = float(np.mean(gains)) if count else 0.0
+    difference = float(gains.mean()) if count else 0.0
     low, high, verdict = interval(gains, level)
     codes, counts = np.unique(data.status[where], return_counts=True)
     statuses = {Status(int(code)).label: int(number) for code, number in zip(codes, counts, strict=True)}
     own = ratios[where][~np.isnan(ratios[where])]
     spread = [float(value) for value in np.quantile(own, [0.5, 0.1, 0.9])] if len(own) else [None, None, None]
-    mean = (float(np.mean(reward)), float(np.mean(work))) if count else (0.0, 0.0)
+    mean = (float(reward.mean()), float(work.mean())) if count else (0.0, 0.0)
     return AgentPay(agent.id, agent.name, count, *mean, difference, low, high, verdict, statuses, *spread)
 
 
@@ -127,7 +124,7 @@ def interval(gains: Any, level: float) -> tuple[float | None, float | None, PayV
     count = len(gains)
     if count < 3:
         return None, None, "too early"
-    mean, error = float(np.mean(gains)), float(np.std(gains, ddof=1)) / math.sqrt(count)
+    mean, error = float(gains.mean()), float(gains.std(ddof=1)) / math.sqrt(count)
     half = student_quantile((1 + CONFIDENCE) / 2, count - 1) * error
     strict = student_quantile(level, count - 1) * error
     verdict = "less" if mean + strict < 0 else "more" if mean - strict > 0 else "fits"
@@ -156,7 +153,7 @@ def honest_band(data: RunData) -> DistanceBand | None:
     others = math.inf if variance["kind"] == "known" else max(participants - 2, 1.0)
     freedom = effective_freedom(ratios[known], others)
     low, high = (f_quantile(p, freedom, others * freedom) for p in ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
-    inside = float(np.mean((ratios[known] >= low) & (ratios[known] <= high)))
+    inside = float(((ratios[known] >= low) & (ratios[known] <= high)).mean())
     return DistanceBand(low, high, freedom, participants, inside)
 
 

@@ -4,9 +4,6 @@ A crew of up to three agents plays an attack, against agents that do as asked. A
 all attacks on a problem run in one compiled simulation, and a search can find the best of them.
 """
 
-# JAX's transformations forget the types of what they are given.
-# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -33,7 +30,6 @@ class UnreliablePortion(Agent):
     absence: float = 0.0
 
     def choose(self, view: View, key: Array) -> Array:
-        """Return its share of the request, or 0."""
         size = jnp.asarray(jnp.round(self.share * view.request), jnp.int32)
         return jnp.where(jax.random.bernoulli(key, self.absence), 0, size)
 
@@ -86,7 +82,7 @@ def mean_curvature(problem: Problem, model: Array, length: float, seed: int = 0)
         ahead, behind = problem.population_gradient(model + u), problem.population_gradient(model - u)
         return jnp.sum(u * (ahead - behind)) / (2 * length**2)
 
-    return float(jnp.mean(jax.lax.map(along, jax.random.split(jax.random.key(seed), 20))))
+    return float(jnp.asarray(jax.lax.map(along, jax.random.split(jax.random.key(seed), 20))).mean())
 
 
 def _working(known: AttackerKnowledge) -> list[Attack]:
@@ -111,7 +107,6 @@ def _working(known: AttackerKnowledge) -> list[Attack]:
 
 
 def _idle(known: AttackerKnowledge) -> list[Attack]:
-    """Return the attacks that need no sample at all."""
     predicting = _reporting(0.0, 0.0, prediction=1.0)
     made = {
         "zeros": Foreseeing(_reporting(0.0, 0.0), known.dim),

@@ -1,8 +1,5 @@
 """Figure 3: what one agent earns for batch sizes other than the requested 8."""
 
-# JAX's transformations forget the types of what they are given.
-# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-
 from typing import Any
 
 import numpy as np
@@ -54,7 +51,7 @@ def _claims(rewards: dict[str, dict[int, Any]]) -> list[Claim]:
     ]
     for rule, paid in rewards.items():
         utility = {size: reward - COST(size) for size, reward in paid.items()}
-        rival = max((size for size in CHOICES if size != REQUEST), key=lambda size: float(np.mean(utility[size])))
+        rival = max((size for size in CHOICES if size != REQUEST), key=lambda size: float(utility[size].mean()))
         claim = f"{rule} variance: 8 is the best response (its lead over {rival}, the next best)"
         claims.append(exceeds("fig3", claim, utility[REQUEST] - utility[rival]))
     claims += [

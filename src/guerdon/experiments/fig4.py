@@ -1,8 +1,5 @@
 """Figure 4: what different requests cost the server in all, up to convergence."""
 
-# JAX's transformations forget the types of what they are given.
-# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-
 from typing import Any
 
 import numpy as np
@@ -58,7 +55,7 @@ def closed_form(nu: int) -> tuple[int, float]:
 
 def _claims(histories: dict[int, History]) -> list[Claim]:
     totals = {nu: history.total_reward("known") for nu, history in histories.items()}
-    means = {nu: float(np.mean(total)) for nu, total in totals.items()}
+    means = {nu: float(total.mean()) for nu, total in totals.items()}
     second = sorted(means, key=lambda nu: -means[nu])[1]
     cheapest = min(means, key=lambda nu: means[nu])
     claims = [
@@ -79,7 +76,7 @@ def _claims(histories: dict[int, History]) -> list[Claim]:
                 abs(value / expected - 1) < 0.1,
             )
         )
-    finished = float(np.mean([np.mean(h.metrics["error"][:, -1] <= TARGET) for h in histories.values()]))
+    finished = float(np.mean([float((h.metrics["error"][:, -1] <= TARGET).mean()) for h in histories.values()]))
     claims.append(Claim("fig4", "share of runs that reach the target", "1", finished, 0.0, finished == 1.0))
     return claims
 

@@ -1,8 +1,5 @@
 """Figure 5: logistic regression on the heart-disease survey, for different requests."""
 
-# JAX's transformations forget the types of what they are given.
-# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-
 from itertools import pairwise
 from typing import Any
 
@@ -60,8 +57,8 @@ def _claims(histories: dict[int, History], data: HeartData) -> list[Claim]:
         lead = histories[large].metrics["accuracy"][:, EARLY] - histories[small].metrics["accuracy"][:, EARLY]
         claims.append(exceeds("fig5", f"after {EARLY} rounds ν = {large} is more accurate than {small}", lead))
     totals = {nu: history.total_reward("balanced") for nu, history in histories.items()}
-    cheapest = min(totals, key=lambda nu: float(np.mean(totals[nu])))
-    rival = min((nu for nu in SIZES if nu != 2), key=lambda nu: float(np.mean(totals[nu])))
+    cheapest = min(totals, key=lambda nu: float(totals[nu].mean()))
+    rival = min((nu for nu in SIZES if nu != 2), key=lambda nu: float(totals[nu].mean()))
     claims.append(Claim("fig5", "the request with the lowest total reward", "2", cheapest, 0.0, cheapest == 2))
     claims.append(exceeds("fig5", f"ν = 2 is cheaper than {rival}, the next cheapest", totals[rival] - totals[2]))
     best = max(float(history.metrics["accuracy"].max()) for history in histories.values())
@@ -72,7 +69,6 @@ def _claims(histories: dict[int, History], data: HeartData) -> list[Claim]:
 
 
 def _honest_pay(nu: int, history: History) -> list[Claim]:
-    """Claim that the estimated rule underpays, and that the balanced one does not."""
     cost = float(COST(nu))
     under = exceeds(
         "fig5",
@@ -108,7 +104,6 @@ def _draw(histories: dict[int, History], data: HeartData) -> Any:
 
 
 def _draw_pay(axes: Any, histories: dict[int, History]) -> None:
-    """Draw the pay per round over the cost, with 95 % intervals, for each request and rule."""
     for rule, color, marker in (("estimated", "#D55E00", "s"), ("balanced", "#009E73", "o")):
         means = [mean_over_repetitions(pay_per_round(history, rule) / COST(nu)) for nu, history in histories.items()]
         bars = [1.96 * mean.error for mean in means]

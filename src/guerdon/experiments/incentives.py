@@ -3,9 +3,6 @@
 The request of a round follows from earlier rounds alone, so within the round the game is that of a fixed request.
 """
 
-# JAX's transformations forget the types of what they are given.
-# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
-
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -33,7 +30,6 @@ class Once(Agent):
     share: float
 
     def choose(self, view: View, key: Array) -> Array:
-        """Return the request, or its share of it in that round."""
         del key
         share = jnp.where(view.round == self.round, self.share, 1.0)
         return jnp.asarray(jnp.round(share * view.request), jnp.int32)

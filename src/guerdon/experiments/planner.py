@@ -142,7 +142,6 @@ def _network(data: HeartData) -> Problem:
 
 
 def _sweep(setting: PlannerSetting) -> list[PolicySpending]:
-    """Return what every policy paid."""
     found = _play(setting, ADAPTIVE, 0, float("nan"), NoiseScaleRequest(COST, setting.problem.max_batch))
     for nu in setting.sizes:
         found += _play(setting, RULE, nu, float("nan"), NoiseScaleRequest(COST, nu, min_batch=nu))

@@ -41,7 +41,6 @@ def reproduce(
 
 
 def _run(name: str, repetitions: int, seed: int, out: Path) -> Experiment:
-    """Run one experiment, and write its figure and its data."""
     start = time.perf_counter()
     experiment: Experiment = import_module(f"guerdon.experiments.{name}").run(repetitions, seed)
     for suffix in ("svg", "png"):

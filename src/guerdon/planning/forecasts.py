@@ -4,9 +4,6 @@ The forecast trains a stand-in (`guerdon.planning.pilots`) many times with the r
 fitted to a pilot, every repetition uses another set of the numbers that the pilot leaves possible.
 """
 
-# JAX's transformations forget the types of their arguments.
-# pyright: reportUnknownArgumentType=false
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -78,7 +75,7 @@ def forecast(
             problem, agents, mechanism or FlatPay(cost), policy, MOST_ROUNDS, repetitions, seed, stop=stop
         )
         totals[name] = history.total_reward()
-        reached = float(np.mean(history.metrics["left"][:, -1] <= 0))
+        reached = float((history.metrics["left"][:, -1] <= 0).mean())
         fixed = None if name == "adaptive" else policy.largest(1)
         forecasts.append(PolicyForecast(name, fixed, _summary(history.rounds_played), _summary(totals[name]), reached))
     return Plan(tuple(forecasts), _recommend(forecasts), fit.numbers, totals)

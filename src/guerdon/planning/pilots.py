@@ -6,9 +6,7 @@ least squares the first value. The goal is the value of that curve when the pilo
 bootstrap measures what the pilot leaves uncertain: pilots are drawn from the fitted stand-in and fitted again.
 """
 
-# JAX's transformations forget the types of their arguments.
-# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
-
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,11 +171,11 @@ def _fit(pilot: Pilot, around: float | None = None) -> tuple[Numbers, int] | Non
         if impossible[best]:
             return None
         signal, first, misfit = curves[best], float(starts[best]), float(losses[best])
-    dim = 2 ** int(np.clip(np.round(np.log2((len(noise) - 2) / misfit)), 1, 10))  # few shapes, so few compilations
+    dim = 2 ** min(max(round(math.log2((len(noise) - 2) / misfit)), 1), 10)  # few shapes, so few compilations
     base, slope = _line(signal, pilot.variance)
     curvature = float(CURVATURES[best])
     after = signal * (1 - pilot.step * curvature) ** 2 + (pilot.step * curvature) ** 2 * noise
-    goal = float(np.exp(np.mean(np.log(np.maximum(after[pilot.reached], 1e-300)))))
+    goal = math.exp(np.log(np.maximum(after[pilot.reached], 1e-300)).mean())
     return Numbers(first, curvature, base, slope, min(goal, 0.999 * first)), dim
 
 
@@ -197,7 +195,7 @@ def _recursion(pilot: Pilot, noise: Any) -> tuple[Any, Any]:
 
 def _line(signal: Any, variance: Any) -> tuple[float, float]:
     """Return σ² = base + slope·‖m‖² by least squares of relative errors, neither below 0."""
-    base, slope = float(np.mean(variance)), 0.0
+    base, slope = float(variance.mean()), 0.0
     for _ in range(5):  # weighed by the line itself: weighed by the measured values, low ones would count too much
         weight = 1 / (base + slope * signal) ** 2
         total, x, y = np.sum(weight), np.sum(weight * signal), np.sum(weight * variance)

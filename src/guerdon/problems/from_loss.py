@@ -28,23 +28,18 @@ class FromLoss:
     max_batch: int = field(metadata={"static": True})
 
     def init(self, key: Array) -> Array:
-        """Return the parameters before training, as one vector."""
         return ravel_pytree(self.start(key))[0]
 
     def gradient(self, model: Array, batch_size: Array, key: Array) -> Array:
-        """Return the mean gradient over `batch_size` examples."""
         rows = jax.random.bits(key, (self.max_batch,)) % _rows(self.data)
         examples = jax.tree.map(lambda x: x[rows], self.data)
         weights = (jnp.arange(self.max_batch) < batch_size) / batch_size
         return jax.grad(lambda m: jnp.sum(weights * self._losses(m, examples)))(model)
 
     def population_gradient(self, model: Array) -> Array:
-        """Return the gradient over all examples."""
         return jax.grad(lambda m: jnp.mean(self._losses(m, self.data)))(model)
 
     def variance(self, model: Array) -> Array:
-        """Return σ² over all examples."""
-
         def squared_length(example: Any) -> Array:
             return jnp.sum(jax.grad(lambda m: self.loss(self.unravel(m), example))(model) ** 2)
 
@@ -52,7 +47,6 @@ class FromLoss:
         return jnp.mean(lengths) - jnp.sum(self.population_gradient(model) ** 2)
 
     def metrics(self, model: Array) -> dict[str, Array]:
-        """Return the user's metrics of the parameters."""
         return self.score(self.unravel(model))
 
     def _losses(self, model: Array, examples: Any) -> Array:

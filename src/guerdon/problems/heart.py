@@ -51,7 +51,6 @@ class Survey:
 
     @property
     def label(self) -> str:
-        """Return in words where the data come from, for tables and figures."""
         return SOURCE_LABELS[self.source]
 
 
@@ -126,7 +125,6 @@ def _read_csv(name: str, path: Path) -> bytes:
 
 
 def _unzip(name: str, path: Path, content: bytes) -> bytes:
-    """Return the CSV from the content of a zip file, in any folder."""
     try:
         with ZipFile(BytesIO(content)) as archive:
             members = archive.namelist()
@@ -141,7 +139,6 @@ def _unzip(name: str, path: Path, content: bytes) -> bytes:
 
 
 def _check_content(name: str, content: bytes) -> None:
-    """Raise unless the content is the survey's, to the last byte."""
     found = hashlib.sha256(content).hexdigest()
     if found == CSV_SHA256:
         return

@@ -8,9 +8,6 @@ In the coordinates √λ_i·θ_i it is the paper's problem again, and gradients 
 Σ λ_i·δ_i².
 """
 
-# JAX's transformations forget the types of their arguments.
-# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-
 from dataclasses import dataclass, field
 
 import jax
@@ -38,12 +35,10 @@ class LinearRegression:
     literal: bool = field(default=False, metadata={"static": True})
 
     def init(self, key: Array) -> Array:
-        """Return the zero vector."""
         del key
         return jnp.zeros_like(self.target)
 
     def gradient(self, model: Array, batch_size: Array, key: Array) -> Array:
-        """Return the mean of the gradients 2(Y·θ − V)Y over `batch_size` samples."""
         draw = _draw_literally if self.literal else _draw_at_once
         return self.scales * draw(self._error(model), batch_size, self.max_batch, key)
 

@@ -1,8 +1,5 @@
 """Logistic regression on a data set held in memory; minibatches are drawn from it with replacement."""
 
-# JAX's transformations forget the types of their arguments.
-# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,28 +22,23 @@ class LogisticRegression:
     max_batch: int = field(metadata={"static": True})
 
     def init(self, key: Array) -> Array:
-        """Return the zero vector."""
         del key
         return jnp.zeros(self.features.shape[1], self.features.dtype)
 
     def gradient(self, model: Array, batch_size: Array, key: Array) -> Array:
-        """Return the mean gradient of the log loss over `batch_size` rows."""
         rows = jax.random.bits(key, (self.max_batch,)) % self.features.shape[0]
         features = self.features[rows]
         used = jnp.arange(self.max_batch) < batch_size
         return jnp.where(used, _residuals(features, self.labels[rows], model), 0.0) @ features / batch_size
 
     def population_gradient(self, model: Array) -> Array:
-        """Return the gradient over the whole training set."""
         return _residuals(self.features, self.labels, model) @ self.features / self.features.shape[0]
 
     def variance(self, model: Array) -> Array:
-        """Return σ² over the whole training set."""
         lengths = _residuals(self.features, self.labels, model) ** 2 * jnp.sum(self.features**2, axis=1)
         return jnp.mean(lengths) - jnp.sum(self.population_gradient(model) ** 2)
 
     def metrics(self, model: Array) -> dict[str, Array]:
-        """Return the accuracy on the validation set."""
         predicted = self.validation_features @ model > 0
         return {"accuracy": jnp.mean(predicted == (self.validation_labels > 0.5))}
 

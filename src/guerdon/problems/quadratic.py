@@ -6,9 +6,6 @@ Forecasts of a training use this model. Where its numbers are uncertain, every r
 `draws`.
 """
 
-# JAX's transformations forget the types of their arguments.
-# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
-
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -40,23 +37,19 @@ class NoisyQuadratic:
     max_batch: int = field(metadata={"static": True})
 
     def init(self, key: Array) -> Array:
-        """Return a start at which ‖m‖² is what the numbers say."""
         numbers = self.draws[jax.random.randint(key, (), 0, self.draws.shape[0])]
         signal, curvature = numbers[0], numbers[1]
         return jnp.concatenate([jnp.full(self.dim, jnp.sqrt(signal / self.dim) / curvature), numbers])
 
     def gradient(self, model: Array, batch_size: Array, key: Array) -> Array:
-        """Return m and noise of variance σ²/batch_size."""
         deviation = jnp.sqrt(self.variance(model) / (batch_size * self.dim))
         noise = deviation * jax.random.normal(key, (self.dim,), model.dtype)
         return self.population_gradient(model).at[: self.dim].add(noise)
 
     def population_gradient(self, model: Array) -> Array:
-        """Return m = L·θ, and zeros for the numbers."""
         return jnp.where(jnp.arange(model.shape[0]) < self.dim, self._numbers(model).curvature * model, 0.0)
 
     def variance(self, model: Array) -> Array:
-        """Return σ² = base + slope·‖m‖²."""
         numbers = self._numbers(model)
         return numbers.base + numbers.slope * jnp.sum(self.population_gradient(model) ** 2)
 
