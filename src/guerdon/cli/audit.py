@@ -1,7 +1,6 @@
 """The command line of the audit: `guerdon audit`. The ledger itself is imported inside the command."""
 
 import math
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,9 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from guerdon.audit import TESTS, SuspiciousPair, limit, suspicious_pairs
-from guerdon.cli.ledger import DEFAULT, DbOption, JsonOption, open_ledger
-from guerdon.cli.reports import print_json
-from guerdon.cli.tables import money, plain, print_table
+from guerdon.cli.ledger import open_ledger
+from guerdon.cli.options import DEFAULT, DbOption, JsonOption, need
+from guerdon.cli.tables import money, plain, print_json, print_table
 
 if TYPE_CHECKING:
     from guerdon.ledger import Ledger
@@ -49,7 +48,10 @@ def audit(
     limit(alpha)
     if forfeit and not settle:
         raise ValueError("`--forfeit` needs `--settle`: without it the audit only reads")
-    _check_file(out)
+    if out is not None:
+        if out.suffix not in FORMATS:
+            raise ValueError(f"`--out` must end in {', '.join(FORMATS)}, got {out}")
+        need("--out", "sim", "matplotlib")
     with open_ledger(db, write=settle) as ledger:
         name = _find(ledger, run)
         moves = ledger.settle_escrow(name, alpha, forfeit_accused=forfeit) if settle else []
@@ -83,15 +85,6 @@ def _pairs(ledger: "Ledger", run: str, alpha: float) -> list[SuspiciousPair] | N
     resumed = ledger.resume(run)
     wealth = None if resumed is None else resumed.arrays.get("audit", {}).get("pairs")
     return None if wealth is None else suspicious_pairs(wealth, alpha)
-
-
-def _check_file(out: Path | None) -> None:
-    if out is None:
-        return
-    if out.suffix not in FORMATS:
-        raise ValueError(f"`--out` must end in {', '.join(FORMATS)}, got {out}")
-    if find_spec("matplotlib") is None:
-        raise ModuleNotFoundError("`--out` needs matplotlib; install it with: pip install 'guerdon[sim]'")
 
 
 def _draw(found: "RunAudit", out: Path) -> None:

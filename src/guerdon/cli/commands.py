@@ -2,10 +2,8 @@
 
 import math
 import sys
-from enum import StrEnum
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 from rich.console import Console
@@ -14,6 +12,7 @@ from rich.markup import escape
 import guerdon
 from guerdon.cli import audit, dashboard, flower, ledger
 from guerdon.cli.files import read_array, read_gradients
+from guerdon.cli.options import AgentsOption, CostOption, JsonOption, PlotOption, RequestOption, SeedOption, need
 from guerdon.cli.reports import (
     certificate_report,
     payment_rows,
@@ -21,19 +20,23 @@ from guerdon.cli.reports import (
     print_certificate,
     print_claims,
     print_equilibrium,
-    print_json,
     print_payments,
     print_plan,
     print_simulation,
     simulation_rows,
 )
+from guerdon.cli.tables import print_json
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.game import RULES, MinibatchGame, Rule, equilibrium_report
 from guerdon.rules import choices, choose, choose_payable, explain
 from guerdon.server import pay_once
 
+if TYPE_CHECKING:
+    from guerdon.requests import FixedRequest
+
 LARGEST_BATCH = 10_000  # a longer table helps nobody, and finding its equilibria takes the square of its length
 MOST_AGENTS = 100_000
+SIMULATOR = ("jax", "polars", "matplotlib")
 LARGEST_CHECKED = 1_000_000  # batch sizes at which the cost of a payment is checked
 
 app = typer.Typer(
@@ -51,13 +54,6 @@ app.command(
 )(audit.audit)
 
 
-class ProblemName(StrEnum):
-    """The problems that need no file of one's own."""
-
-    linear = "linear"
-    heart = "heart"
-
-
 RuleOption = Annotated[
     str,
     typer.Option(
@@ -65,12 +61,6 @@ RuleOption = Annotated[
         help=f"The payment rule: {', '.join(choices())}; known:4.0 gives the variance of a single-sample gradient.",
     ),
 ]
-CostOption = Annotated[
-    str,
-    typer.Option(metavar="EXPRESSION", help="Cost of a batch of s samples: numbers, s, + - * / ** and parentheses."),
-]
-SeedOption = Annotated[int, typer.Option(help="Seed of all randomness: the same one gives the same numbers.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")]
 
 
 def main() -> None:
@@ -91,8 +81,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool,
-        typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and stop."),
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version and stop.")
     ] = False,
 ) -> None:
     del version
@@ -102,19 +91,15 @@ def _options(
     epilog='Example: [bold]guerdon equilibrium --agents 10 --request 8 --cost "1 + s" --max-batch 32 --plot game.svg[/]'
 )
 def equilibrium(
-    agents: Annotated[int, typer.Option(help="Number of agents.")] = 10,
-    request: Annotated[int, typer.Option(help="Batch size that the server asks for.")] = 8,
+    agents: AgentsOption = 10,
+    request: RequestOption = 8,
     cost: CostOption = "1 + s",
     max_batch: Annotated[int | None, typer.Option(help="Largest possible batch size (default: 4 × request).")] = None,
     rule: Annotated[
-        str,
-        typer.Option(
-            metavar="|".join(RULES),
-            help="The payment rule; all but `known` as in many dimensions.",
-        ),
+        str, typer.Option(metavar="|".join(RULES), help="The payment rule; all but `known` as in many dimensions.")
     ] = "known",
     others: Annotated[int | None, typer.Option(help="Batch size of all others (default: the request).")] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: .svg, .png or .pdf.")] = None,
+    plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what each batch size earns an agent, its best response, and the equilibria."""
@@ -125,7 +110,10 @@ def equilibrium(
     others = request if others is None else others
     report = equilibrium_report(game, others, cost)
     if plot is not None:
-        _draw(game, others, cost, plot)
+        need("--plot", "sim", "matplotlib")
+        from guerdon.figures import save_figure, utility_figure
+
+        save_figure(utility_figure(game, others, cost), plot)
     if as_json:
         print_json(report)
     else:
@@ -138,15 +126,13 @@ def equilibrium(
 )
 def pay(
     file: Annotated[
-        Path,
-        typer.Argument(help="One array (agents × dim), or one array per agent: .npy, .npz or .safetensors."),
+        Path, typer.Argument(help="One array (agents × dim), or one array per agent: .npy, .npz or .safetensors.")
     ],
     request: Annotated[int, typer.Option(help="Batch size that was asked for.")],
     cost: CostOption = "1 + s",
     rule: RuleOption = "balanced",
     prediction: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Public prediction of the gradient, one array (default: zeros)."),
+        Path | None, typer.Option(metavar="FILE", help="Public prediction of the gradient, one array (default: zeros).")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -159,10 +145,8 @@ def pay(
     payments, notes = pay_once(mechanism, request, gradients, None if prediction is None else read_array(prediction))
     if not all(math.isfinite(reward) for reward in payments.reward):
         raise ValueError("the rewards are too large for a number; check `--cost` and `--rule`")
-    reasons = explain(mechanism, payments, request)
-    rows = payment_rows(
-        names, payments, [why + (f"; {note}" if note else "") for why, note in zip(reasons, notes, strict=True)]
-    )
+    explained = zip(explain(mechanism, payments, request), notes, strict=True)
+    rows = payment_rows(names, payments, [f"{why}; {note}" if note else why for why, note in explained])
     if as_json:
         print_json({"request": request, "cost": cost, "rule": rule, "agents": rows})
     else:
@@ -171,10 +155,10 @@ def pay(
 
 @app.command(epilog='Example: [bold]guerdon certify --rule known --request 8 --cost "1 + s"[/]')
 def certify(
-    problem: Annotated[ProblemName, typer.Option(help="What is being learned.")] = ProblemName.linear,
+    problem: Annotated[Literal["linear", "heart"], typer.Option(help="What is being learned.")] = "linear",
     rule: RuleOption = "balanced",
-    agents: Annotated[int, typer.Option(help="Number of agents.")] = 10,
-    request: Annotated[int, typer.Option(help="Batch size that the server asks for.")] = 8,
+    agents: AgentsOption = 10,
+    request: RequestOption = 8,
     cost: CostOption = "1 + s",
     rounds: Annotated[int, typer.Option(help="Rounds in each repetition.")] = 30,
     repetitions: Annotated[int, typer.Option(help="Independent repetitions.")] = 250,
@@ -186,37 +170,28 @@ def certify(
     as_json: JsonOption = False,
 ) -> None:
     """Simulate one agent's deviations, in work and in reports, and say which of them the payment rule deters."""
-    _need_sim("certify")
+    need("guerdon certify", "sim", *SIMULATOR)
     from guerdon.certificate import certify as run_certificate
     from guerdon.cli.config import parse_config
 
     if not 1 <= request <= LARGEST_BATCH or agents < 2:
         raise ValueError(f"`--request` must be at least 1 and `--agents` at least 2, got {request} and {agents}")
-    step: float | str = "optimal" if problem is ProblemName.linear else 0.1
+    step: float | str = "optimal" if problem == "linear" else 0.1
     server: dict[str, Any] = {"request": request, "step": step, "cost": cost, "rules": [rule]}
     if dither is not None:
         server["dither"] = dither
-    settings: dict[str, Any] = {"kind": problem.value, "max_batch": max(2 * request, 16)}
+    settings: dict[str, Any] = {"kind": problem, "max_batch": max(2 * request, 16)}
     config = parse_config({"problem": settings, "server": server, "agents": [{"kind": "cooperative", "count": agents}]})
+    policy = cast("FixedRequest", config.requests)
     certificate = run_certificate(
-        config.problem,
-        config.mechanisms[rule],
-        request,
-        float(config.requests.step),  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
-        num_agents=agents,
-        rounds=rounds,
-        repetitions=repetitions,
-        seed=seed,
-        confidence=confidence,
-        dither=config.dither,
-        progress=sys.stderr.isatty(),
-    )
+        config.problem, config.mechanisms[rule], request, float(policy.step), num_agents=agents, rounds=rounds,
+        repetitions=repetitions, seed=seed, confidence=confidence, dither=config.dither, progress=sys.stderr.isatty(),
+    )  # fmt: skip
     if as_json:
         print_json(certificate_report(certificate))
     else:
-        print_certificate(
-            certificate, f"{rule} rule, {config.label}: {agents} agents, request {request}, h(s) = {cost}"
-        )
+        title = f"{rule} rule, {config.label}: {agents} agents, request {request}, h(s) = {cost}"
+        print_certificate(certificate, title)
 
 
 @app.command(epilog="Example: [bold]guerdon reproduce fig3 fig4 --repetitions 250 --out results/[/]")
@@ -237,14 +212,12 @@ def reproduce(
     The heart-disease survey is read from the file that the environment variable GUERDON_HEART_DATA names; without it a
     synthetic survey takes its place, and every table and figure says so.
     """
-    _need_sim("reproduce")
+    need("guerdon reproduce", "sim", *SIMULATOR)
     from guerdon.experiments.reproduce import reproduce as run_experiments
 
-    console = Console(stderr=True)
-    with console.status("starting") as status:
-        experiments = run_experiments(
-            figures or (), repetitions, out, seed, lambda name: status.update(f"running {name}")
-        )
+    with Console(stderr=True).status("starting") as status:
+        names = figures or ()
+        experiments = run_experiments(names, repetitions, out, seed, lambda name: status.update(f"running {name}"))
     print_claims(experiments, out)
     if not all(claim.holds for experiment in experiments for claim in experiment.claims):
         raise typer.Exit(1)
@@ -258,7 +231,7 @@ def simulate(
     as_json: JsonOption = False,
 ) -> None:
     """Run an experiment of your own: any agents, payment rules and requests."""
-    _need_sim("simulate")
+    need("guerdon simulate", "sim", *SIMULATOR)
     from guerdon.cli.config import EXAMPLE, read_config
     from guerdon.simulation import simulate as run_simulation
 
@@ -269,19 +242,9 @@ def simulate(
         raise ValueError("CONFIG.toml is missing; `guerdon simulate --example` prints one to start from")
     read = read_config(config)
     history = run_simulation(
-        read.problem,
-        read.agents,
-        read.mechanisms,
-        read.requests,
-        read.rounds,
-        read.repetitions,
-        read.seed,
-        costs=read.costs,
-        prediction=read.prediction,
-        dither=read.dither,
-        stop=read.stop,
-        progress=sys.stderr.isatty(),
-    )
+        read.problem, read.agents, read.mechanisms, read.requests, read.rounds, read.repetitions, read.seed,
+        costs=read.costs, prediction=read.prediction, dither=read.dither, stop=read.stop, progress=sys.stderr.isatty(),
+    )  # fmt: skip
     if save is not None:
         history.save(save)
     rows = simulation_rows(history, read.names)
@@ -300,25 +263,24 @@ def plan(
         Path | None, typer.Argument(help="A pilot that reached its target, as `guerdon simulate --save` writes it.")
     ] = None,
     target: Annotated[
-        str,
-        typer.Option(metavar="VALUE|TEXT", help='With a pilot a metric: "error <= 0.5"; otherwise a ‖m‖².'),
+        str, typer.Option(metavar="VALUE|TEXT", help='With a pilot a metric: "error <= 0.5"; otherwise a ‖m‖².')
     ] = "",
     variance: Annotated[float | None, typer.Option(help="σ², the variance of a single-sample gradient.")] = None,
     signal: Annotated[float | None, typer.Option(help="‖m‖², the squared length of the first true gradient.")] = None,
-    agents: Annotated[int, typer.Option(help="Number of agents.")] = 10,
+    agents: AgentsOption = 10,
     cost: CostOption = "1 + s",
     max_batch: Annotated[int, typer.Option(help="The most that may be asked for.")] = 64,
     rule: RuleOption = "flat",
     repetitions: Annotated[int, typer.Option(help="Trainings that each forecast rests on.")] = 200,
     seed: SeedOption = 0,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: .svg, .png or .pdf.")] = None,
+    plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Forecast rounds and total reward of each request and of the adaptive rule, and recommend one.
 
     The forecast rests on a pilot run, or on σ² and ‖m‖² and how far ‖m‖² is to fall.
     """
-    _need_sim("plan")
+    need("guerdon plan", "sim", *SIMULATOR)
     from guerdon.planning.forecasts import forecast
     from guerdon.planning.pilots import parse_goal
 
@@ -327,15 +289,9 @@ def plan(
     fit = parse_goal(pilot, target, variance, signal, seed)
     with Console(stderr=True).status("forecasting") as status:
         found = forecast(
-            ExpressionCost(cost),
-            agents,
-            fit,
-            max_batch=max_batch,
-            mechanism=choose(rule, ExpressionCost(cost)),
-            repetitions=repetitions,
-            seed=seed,
-            announce=lambda name: status.update(f"forecasting {name}"),
-        )
+            ExpressionCost(cost), agents, fit, max_batch=max_batch, mechanism=choose(rule, ExpressionCost(cost)),
+            repetitions=repetitions, seed=seed, announce=lambda name: status.update(f"forecasting {name}"),
+        )  # fmt: skip
     title = f"{agents} agents, h(s) = {cost}, until {target if pilot else f'‖m‖² ≤ {target}'}"
     if plot is not None:
         from guerdon.figures import plan_figure, save_figure
@@ -350,19 +306,3 @@ def plan(
 def _check_limit(option: str, value: int, largest: int) -> None:
     if value > largest:
         raise ValueError(f"`{option}` must be at most {largest}, got {value if value < 10**20 else 'far more'}")
-
-
-def _need_sim(command: str) -> None:
-    for package in ("jax", "polars", "matplotlib"):
-        if find_spec(package) is None:
-            raise ModuleNotFoundError(
-                f"`guerdon {command}` needs {package}; install it with: pip install 'guerdon[sim]'"
-            )
-
-
-def _draw(game: MinibatchGame, others: int, cost: str, path: Path) -> None:
-    if find_spec("matplotlib") is None:
-        raise ModuleNotFoundError("`--plot` needs matplotlib; install it with: pip install 'guerdon[sim]'")
-    from guerdon.figures import save_figure, utility_figure
-
-    save_figure(utility_figure(game, others, cost), path)

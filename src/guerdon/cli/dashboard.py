@@ -1,6 +1,5 @@
 """The command line of the dashboard: `guerdon dashboard`. The dashboard itself is imported inside the command."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from guerdon.cli.ledger import DEFAULT, DbOption
+from guerdon.cli.options import DEFAULT, DbOption, need
 
 PORT = 8733
 
@@ -31,11 +30,7 @@ def dashboard(
     browser: Annotated[bool, typer.Option(help="Open it in the browser.")] = True,
 ) -> None:
     """Show runs, agents, payouts and a playground in the browser; reads the ledger, and never writes to it."""
-    for package in ("fastapi", "uvicorn", "jinja2", "plotly", "sqlalchemy"):
-        if find_spec(package) is None:
-            raise ModuleNotFoundError(
-                f"`guerdon dashboard` needs {package}; install it with: pip install 'guerdon[dashboard]'"
-            )
+    need("guerdon dashboard", "dashboard", "fastapi", "uvicorn", "jinja2", "plotly", "sqlalchemy")
     from guerdon.dashboard.serve import find_token, serve
 
     token, made_up = find_token(host, token_file)

@@ -3,13 +3,13 @@
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from guerdon.cli.ledger import DEFAULT, DbOption, open_ledger
+from guerdon.cli.ledger import open_ledger
+from guerdon.cli.options import DEFAULT, DbOption, need
 
 if TYPE_CHECKING:
     from guerdon.ledger.queries import RunSummary
@@ -47,8 +47,7 @@ def resume(
     Starts the app with `flwr run`, with its settings `guerdon-db` and `guerdon-run` set to this ledger and this run. An
     app that passes both to `Rewarded` also continues if you start it again in another way.
     """
-    if find_spec("flwr") is None:
-        raise ModuleNotFoundError("`guerdon flower` needs flwr; install it with: pip install 'guerdon[flower]'")
+    need("guerdon flower", "flower", "flwr")
     if not (flower_app / "pyproject.toml").is_file():
         raise ValueError(f"`APP` must be the folder of a Flower app, with a pyproject.toml in it, got {flower_app}")
     where = _plain_address(db)

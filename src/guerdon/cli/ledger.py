@@ -1,17 +1,15 @@
 """The command line of the ledger: `guerdon ledger COMMAND`. The ledger itself is imported inside each command."""
 
 import sys
-from enum import StrEnum
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from guerdon.cli.reports import print_json
-from guerdon.cli.tables import json_row, money, plain, print_table, print_verification
+from guerdon.cli.options import DEFAULT, DbOption, JsonOption, OutOption, need
+from guerdon.cli.tables import json_row, money, plain, print_json, print_table, print_verification
 
 if TYPE_CHECKING:
     from guerdon.ledger import Ledger
@@ -20,61 +18,20 @@ app = typer.Typer(no_args_is_help=True, help="Who was paid what and why: read, c
 payout_app = typer.Typer(no_args_is_help=True, help="Freeze balances into a batch, pay it, and record that once.")
 app.add_typer(payout_app, name="payout")
 
-
-class StatementForm(StrEnum):
-    """How a statement can be printed."""
-
-    text = "text"
-    json = "json"
-    csv = "csv"
-    html = "html"
-
-
-class ExportForm(StrEnum):
-    """What the ledger can be exported as."""
-
-    beancount = "beancount"
-    hledger = "hledger"
-    csv = "csv"
-    parquet = "parquet"
-
-
-class ExportTable(StrEnum):
-    """What csv and parquet can hold."""
-
-    journal = "journal"
-    payments = "payments"
-
-
-class MoveKind(StrEnum):
-    """What can be done with an agent's deposit and escrow."""
-
-    deposit = "deposit"
-    withdraw = "withdraw"
-    hold = "hold"
-    release = "release"
-    forfeit = "forfeit"
-    repay = "repay"
-    waive = "waive"
-
-
-DbOption = Annotated[
-    str,
-    typer.Option(
-        "--db",
-        metavar="PATH|URL",
-        envvar="GUERDON_DB",
-        help="Where the ledger is: a file, or postgresql://user@host/name (a password is better kept in PGPASSWORD or "
-        "a .pgpass file).",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write to a file, not to the screen.")]
+NEEDED = ("sqlalchemy", "alembic", "cryptography")
 MemoOption = Annotated[str, typer.Option(help="A remark to record, such as a bank reference.")]
 AgentArgument = Annotated[str, typer.Argument(help="The agent's name, or a beginning that no other name has.")]
 AmountArgument = Annotated[str, typer.Argument(help="How much, such as 12.50; at most 6 decimals.")]
 PayoutArgument = Annotated[int, typer.Argument(help="Number of the payout batch.")]
-DEFAULT = "guerdon.db"
+StatementForm = Literal["text", "json", "csv", "html"]
+ExportForm = Literal["beancount", "hledger", "csv", "parquet"]
+ExportTable = Literal["journal", "payments"]
+MoveKind = Literal["deposit", "withdraw", "hold", "release", "forfeit", "repay", "waive"]
+
+
+@app.callback()
+def _check_installed() -> None:
+    need("guerdon ledger", "ledger", *NEEDED)
 
 
 @app.command(epilog="Example: [bold]guerdon ledger balances --db guerdon.db[/]")
@@ -83,8 +40,8 @@ def balances(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
     with open_ledger(db) as ledger:
         rows, common, unit = ledger.balances(), ledger.common_balances(), ledger.unit
     if as_json:
-        agents = [{"agent": row.agent, **{k: plain(v) for k, v in row._asdict().items() if k != "agent"}} for row in rows]  # noqa: E501  # fmt: skip
-        print_json({"unit": unit, "agents": agents, "common": {kind: plain(value) for kind, value in common.items()}})
+        agents = [json_row(row._asdict(), money=row._fields[1:]) for row in rows]
+        print_json({"unit": unit, "agents": agents, "common": json_row(common, money=tuple(common))})
         return
     headings = ("agent", "balance", "deposit", "escrow", "carried")
     cells = [[row.agent, *(money(value) for value in row[1:])] for row in rows]
@@ -100,7 +57,7 @@ def balances(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
 def statement(
     agent: AgentArgument,
     db: DbOption = DEFAULT,
-    form: Annotated[StatementForm, typer.Option("--format", help="How to print it.")] = StatementForm.text,
+    form: Annotated[StatementForm, typer.Option("--format", help="How to print it.")] = "text",
     out: OutOption = None,
 ) -> None:
     """Show what an agent was asked for, what it earned in each round and why, and where the money is."""
@@ -108,7 +65,7 @@ def statement(
         shown = ledger.statement(agent)
     from guerdon.ledger import render
 
-    if form is StatementForm.text:
+    if form == "text":
         if out is not None:
             raise ValueError("`--out` needs --format json, csv or html")
         cells = [
@@ -121,7 +78,7 @@ def statement(
         print_table(title, headings, cells, text=("when", "what", "why"), empty="Nothing has happened yet.")
         return
     renderers = {"json": render.statement_json, "csv": render.statement_csv, "html": render.statement_html}
-    _write(renderers[form.value](shown), out)
+    _write(renderers[form](shown), out)
 
 
 @app.command(epilog="Example: [bold]guerdon ledger runs[/]")
@@ -178,7 +135,6 @@ def verify(
     Somebody with write access can rewrite the whole database consistently. Only a receipt shows that: sign it before,
     and keep it where they cannot write.
     """
-    _need_ledger()
     from guerdon.ledger import Receipt
 
     kept = None if receipt is None else Receipt.from_json(receipt.read_text(encoding="utf-8"))
@@ -205,7 +161,6 @@ def sign(
     out: OutOption = None,
 ) -> None:
     """Sign the head of the chain, and print the receipt: keep it where nobody can write to the ledger."""
-    _need_ledger()
     from guerdon.ledger.signing import load_key
 
     loaded = load_key(key)
@@ -217,7 +172,6 @@ def sign(
 @app.command(epilog="Example: [bold]guerdon ledger key operator.pem[/]")
 def key(file: Annotated[Path, typer.Argument(help="Where to put the private key; it must not exist yet.")]) -> None:
     """Make an Ed25519 key to sign the ledger with, and print its public half."""
-    _need_ledger()
     from guerdon.ledger.signing import create_key
 
     typer.echo(create_key(file).hex())
@@ -239,13 +193,12 @@ def move(
     memo: MemoOption = "",
 ) -> None:
     """Record a deposit or its withdrawal; hold, release or forfeit money in escrow; repay or waive a carried loss."""
-    _need_ledger()
     from guerdon.ledger.money import parse_amount
 
     micro = parse_amount(amount)
     with open_ledger(db, write=True) as ledger:
-        recorded = ledger.move(kind.value, agent, micro, memo, run=run)
-    typer.echo(f"{kind.value} of {money(micro)} for {agent} recorded as record {recorded.record}")
+        recorded = ledger.move(kind, agent, micro, memo, run=run)
+    typer.echo(f"{kind} of {money(micro)} for {agent} recorded as record {recorded.record}")
 
 
 @app.command(epilog="Example: [bold]guerdon ledger enrol north --public-key north.pub[/]")
@@ -262,7 +215,6 @@ def enrol(
     ] = None,
 ) -> None:
     """Open accounts for an agent before its first run. Its node can then be paid, and the agent can pay a deposit."""
-    _need_ledger()
     from guerdon.ledger.checks import check_name
     from guerdon.ledger.submissions import fingerprint, read_public_key
 
@@ -282,26 +234,25 @@ def export(
     db: DbOption = DEFAULT,
     table: Annotated[
         ExportTable, typer.Option(help="For csv and parquet: all moves of money, or payments with their evidence.")
-    ] = ExportTable.journal,
+    ] = "journal",
     out: OutOption = None,
 ) -> None:
     """Export the ledger for accounting programs and for analysis."""
     with open_ledger(db) as ledger:
-        if form is ExportForm.parquet:
+        if form == "parquet":
             if out is None:
                 raise ValueError("`--format parquet` needs `--out FILE`")
-            ledger.export("parquet", out, table.value)
+            ledger.export("parquet", out, table)
         elif out is None:
-            ledger.export(form.value, sys.stdout, table.value)
+            ledger.export(form, sys.stdout, table)
         else:
             with out.open("w", encoding="utf-8", newline="") as file:
-                ledger.export(form.value, file, table.value)
+                ledger.export(form, file, table)
 
 
 @app.command(epilog="Example: [bold]guerdon ledger upgrade --db guerdon.db[/]")
 def upgrade(db: DbOption = DEFAULT) -> None:
     """Bring the tables of an older ledger to this version; make a backup first."""
-    _need_ledger()
     from guerdon.ledger.upgrading import upgrade_ledger
 
     before, after = upgrade_ledger(db)
@@ -315,7 +266,6 @@ def payout_create(
     memo: MemoOption = "",
 ) -> None:
     """Freeze all balances into a new batch. Each balance is then in this batch and in no other."""
-    _need_ledger()
     from guerdon.ledger.money import parse_amount
 
     least = parse_amount(minimum)
@@ -372,20 +322,12 @@ def _settle(db: str, number: int, outcome: str, memo: str) -> None:
 
 def open_ledger(db: str, *, write: bool = False, create: bool = False, unit: str | None = None) -> "Ledger":
     """Open a ledger that exists; commands that only read open it read-only, and none creates one by accident."""
-    _need_ledger()
+    need("guerdon ledger", "ledger", *NEEDED)
     from guerdon.ledger import Ledger
 
     if write and not create:
         Ledger(db, read_only=True).close()  # raises if there is none
     return Ledger(db, read_only=not write, unit=unit)
-
-
-def _need_ledger() -> None:
-    for package in ("sqlalchemy", "alembic", "cryptography"):
-        if find_spec(package) is None:
-            raise ModuleNotFoundError(
-                f"`guerdon ledger` needs {package}; install it with: pip install 'guerdon[ledger]'"
-            )
 
 
 def _write(content: str, out: Path | None) -> None:

@@ -1,16 +1,14 @@
 """What the command line prints: tables that explain themselves, and JSON for programs."""
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from guerdon.cli.tables import new_table
 from guerdon.rules import Payments, Status
 
 if TYPE_CHECKING:
@@ -22,22 +20,13 @@ if TYPE_CHECKING:
 ROWS_SHOWN = 48
 
 
-def print_json(report: dict[str, Any]) -> None:
-    """Print a report as JSON; infinities are not JSON, and are never printed."""
-    typer.echo(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
-
-
 def print_equilibrium(report: dict[str, Any], plot: Path | None) -> None:
     """Print the table of batch sizes, the best response and the equilibria."""
     best, request = report["best_response"], report["request"]
-    table = Table(
-        title=f"{report['agents']} agents, request {request}, h(s) = {report['cost']}, {_rule_words(report['rule'])}; "
-        f"the others use {report['others']}",
-        title_justify="left",
-    )
-    for heading in ("batch size", "expected reward", "cost", "utility"):
-        table.add_column(heading, justify="right")
-    table.add_column("")
+    rule = "information pay" if report["rule"] == "information" else f"{report['rule']} variance"
+    title = f"{report['agents']} agents, request {request}, h(s) = {report['cost']}, {rule}"
+    title += f"; the others use {report['others']}"
+    table = new_table(title, "batch size", "expected reward", "cost", "utility", "", text=("",))
     rows = report["table"]
     hidden = len(rows) > ROWS_SHOWN
     for row in _worth_showing(rows, {best, request, report["others"]}) if hidden else rows:
@@ -54,10 +43,6 @@ def print_equilibrium(report: dict[str, Any], plot: Path | None) -> None:
     console.print(f"Equilibria in which everybody does the same: {listed}")
     if plot is not None:
         console.print(f"Figure: {plot}", soft_wrap=True, highlight=False, markup=False)
-
-
-def _rule_words(rule: str) -> str:
-    return "information pay" if rule == "information" else f"{rule} variance"
 
 
 def payment_rows(names: list[str], payments: Payments, reasons: list[str]) -> list[dict[str, Any]]:
@@ -78,11 +63,7 @@ def payment_rows(names: list[str], payments: Payments, reasons: list[str]) -> li
 
 def print_payments(rows: list[dict[str, Any]], title: str) -> None:
     """Print each agent's payment and its reason."""
-    table = Table(title=escape(title), title_justify="left")
-    table.add_column("agent")
-    table.add_column("reward", justify="right")
-    table.add_column("status")
-    table.add_column("why")
+    table = new_table(title, "agent", "reward", "status", "why", text=("agent", "status", "why"))
     for row in rows:
         table.add_row(escape(row["agent"]), f"{row['reward']:.4f}", row["status"], row["why"])
     console = Console(emoji=False)
@@ -108,10 +89,8 @@ def certificate_report(certificate: "Certificate") -> dict[str, Any]:
 
 def print_certificate(certificate: "Certificate", title: str) -> None:
     """Print what each deviation gains, and the verdict on it."""
-    table = Table(title=escape(title), title_justify="left")
-    for heading, justify in (("deviation of one agent", "left"), ("gain per round", "right"), ("interval", "right")):
-        table.add_column(heading, justify=justify)  # pyright: ignore[reportArgumentType]
-    table.add_column("verdict")
+    first, last = "deviation of one agent", "verdict"
+    table = new_table(title, first, "gain per round", "interval", last, text=(first, last))
     styles = {"deters": "green", "does not deter": "bold red", "undecided": "yellow"}
     for finding in certificate.findings:
         verdict = f"[{styles[finding.verdict]}]{finding.verdict}[/]"
@@ -133,11 +112,8 @@ def print_certificate(certificate: "Certificate", title: str) -> None:
 
 def print_claims(experiments: Sequence["Experiment"], out: Path) -> None:
     """Print every claim with its verdict, the time of each experiment, and where the report is."""
-    table = Table(title="What the paper says, and what was measured", title_justify="left")
-    for heading, justify in (("figure", "left"), ("claim", "left"), ("expected", "left"), ("measured", "right")):
-        table.add_column(heading, justify=justify)  # pyright: ignore[reportArgumentType]
-    table.add_column("s.e.", justify="right")
-    table.add_column("")
+    title, text = "What the paper says, and what was measured", ("figure", "claim", "expected", "")
+    table = new_table(title, *text[:3], "measured", "s.e.", "", text=text)
     claims = [claim for experiment in experiments for claim in experiment.claims]
     for claim in claims:
         verdict = "[green]✓ holds[/]" if claim.holds else "[bold red]✗ fails[/]"
@@ -165,11 +141,7 @@ def plan_report(plan: "Plan") -> dict[str, Any]:
 
 def print_plan(plan: "Plan", title: str, figure: Path | None) -> None:
     """Print what each policy is expected to need, and which one to choose."""
-    table = Table(title=escape(title), title_justify="left")
-    table.add_column("request")
-    for heading in ("rounds", "90 %", "total reward", "90 %"):
-        table.add_column(heading, justify="right")
-    table.add_column("")
+    table = new_table(title, "request", "rounds", "90 %", "total reward", "90 %", "", text=("request", ""))
     for forecast in plan.forecasts:
         cells = [f"{forecast.rounds[0]:.1f}", "{:.0f} … {:.0f}".format(*forecast.rounds[1:])]
         cells += [f"{forecast.total[0]:,.0f}", "{:,.0f} … {:,.0f}".format(*forecast.total[1:])]
@@ -211,9 +183,8 @@ def print_simulation(history: "History", rows: list[dict[str, Any]], title: str)
     """Print what each kind of agent earned, and where training ended."""
     from guerdon.experiments.claims import mean_over_repetitions
 
-    table = Table(title=escape(title), title_justify="left")
-    for heading in ("agents", "count", "rule", "reward per round", "profit per round"):
-        table.add_column(heading, justify="left" if heading in ("agents", "rule") else "right")
+    text = ("agents", "rule")
+    table = new_table(title, "agents", "count", "rule", "reward per round", "profit per round", text=text)
     for row in rows:
         reward = f"{row['mean_reward']:.3f} ± {row['reward_standard_error']:.3f}"
         profit = f"{row['mean_profit']:+.3f} ± {row['profit_standard_error']:.3f}"

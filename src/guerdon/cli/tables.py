@@ -1,15 +1,29 @@
-"""What the ledger's command line prints: tables for people, plain values for programs."""
+"""What every command prints with: tables for people, JSON for programs."""
 
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
     from guerdon.ledger import Verification
+
+
+def print_json(report: dict[str, Any]) -> None:
+    """Print a report as JSON; infinities are not JSON, and are never printed."""
+    typer.echo(json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def new_table(title: str, *headings: str, text: Sequence[str]) -> Table:
+    """Return a table without rows; columns that hold text are aligned to the left, numbers to the right."""
+    table = Table(title=escape(title), title_justify="left")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in text else "right")
+    return table
 
 
 def print_table(
@@ -22,10 +36,9 @@ def print_table(
     if not rows:
         console.print(empty)
         return
-    table = Table(title=escape(title), title_justify="left")
-    for heading in headings:
-        wide = heading in text and heading != "when"
-        table.add_column(heading, justify="left" if heading in text else "right", overflow="fold", no_wrap=not wide)
+    table = new_table(title, *headings, text=text)
+    for column, heading in zip(table.columns, headings, strict=True):
+        column.overflow, column.no_wrap = "fold", heading not in text or heading == "when"
     for row in rows:
         table.add_row(*(escape(UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", cell)) for cell in row))
     console.print(table)

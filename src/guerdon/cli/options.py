@@ -1,0 +1,37 @@
+"""What several commands share: options, and a check for what is not installed."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT = "guerdon.db"
+
+DbOption = Annotated[
+    str,
+    typer.Option(
+        "--db",
+        metavar="PATH|URL",
+        envvar="GUERDON_DB",
+        help="Where the ledger is: a file, or postgresql://user@host/name (a password is better kept in PGPASSWORD or "
+        "a .pgpass file).",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write to a file, not to the screen.")]
+PlotOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: .svg, .png or .pdf.")]
+CostOption = Annotated[
+    str,
+    typer.Option(metavar="EXPRESSION", help="Cost of a batch of s samples: numbers, s, + - * / ** and parentheses."),
+]
+AgentsOption = Annotated[int, typer.Option(help="Number of agents.")]
+RequestOption = Annotated[int, typer.Option(help="Batch size that the server asks for.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of all randomness: the same one gives the same numbers.")]
+
+
+def need(what: str, extra: str, *packages: str) -> None:
+    """Raise, with the command that installs it, if a package that something needs is missing."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(f"`{what}` needs {package}; install it with: pip install 'guerdon[{extra}]'")
