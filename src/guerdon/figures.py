@@ -36,16 +36,15 @@ STYLE: dict[Any, Any] = {
 def utility_figure(game: MinibatchGame, others: int, cost_text: str) -> "Figure":
     """Draw one agent's expected reward, cost and utility over its batch size, with all others at `others`."""
     import matplotlib as mpl
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     utility = game.utilities(0, [others] * game.num_agents)[1:]
     sizes = range(1, game.max_batch + 1)
     cost = [game.cost(size) for size in sizes]
     best = game.best_response(0, [others] * game.num_agents)
+    title = f"What pays: {game.num_agents} agents, h(s) = {cost_text}, {game.rule} variance, the others at {others}"
+    figure, (axes,) = panels([title], *STYLE["figure.figsize"])
     with mpl.rc_context(STYLE):
-        figure = Figure(layout="constrained")
-        axes = figure.subplots()
         axes.axhline(0, color=GREY, linewidth=0.8)
         axes.plot(sizes, utility + cost, color=BLUE, label="expected reward")
         axes.plot(sizes, cost, color=ORANGE, linestyle="--", label="cost h(s)")
@@ -53,15 +52,10 @@ def utility_figure(game: MinibatchGame, others: int, cost_text: str) -> "Figure"
         axes.axvline(game.request, color=GREY, linewidth=0.8, linestyle=":")
         _mark_best(axes, best, float(utility[best - 1]) if best else 0.0)
         # The loss at tiny batches has no limit: cut it, so that the choice itself can be seen.
-        low, high = _window(utility, utility + cost, others)
-        axes.set_ylim(low, high)
-        axes.set_xlim(0, game.max_batch)
+        axes.set(ylim=_window(utility, utility + cost, others), xlim=(0, game.max_batch))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel(f"batch size s that the agent secretly uses (requested: {game.request})")
         axes.set_ylabel("per round, in units of cost")
-        axes.set_title(
-            f"What pays: {game.num_agents} agents, h(s) = {cost_text}, {game.rule} variance, the others at {others}"
-        )
         axes.legend(loc="best")
     return figure
 
@@ -94,6 +88,12 @@ def draw_mean(axes: Any, x: Any, mean: Any, error: Any, color: str, label: str) 
     axes.plot(x, mean, color=color, label=label, linewidth=1.6)
 
 
+def draw_points(axes: Any, x: Any, means: Sequence[tuple[float, float]], **style: Any) -> None:
+    """Draw means, each given with its standard error, with their 95 % confidence intervals."""
+    values, errors = zip(*means, strict=True)
+    axes.errorbar(x, values, [NORMAL_95 * error for error in errors], capsize=3, **style)
+
+
 def legend(axes: Any, place: str, columns: int = 1) -> None:
     """Add the legend, without a frame."""
     axes.legend(loc=place, ncols=columns, frameon=False)
@@ -119,9 +119,7 @@ def plan_figure(report: dict[str, Any], title: str) -> "Figure":
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter("")
     axes.margins(x=0.12)
-    axes.set_ylim(0, None)
-    axes.set_xlabel("rounds until the target (logarithmic)")
-    axes.set_ylabel("total reward, all agents")
+    axes.set(ylim=(0, None), xlabel="rounds until the target (logarithmic)", ylabel="total reward, all agents")
     return figure
 
 
@@ -149,11 +147,10 @@ def audit_figure(
     axes.axhline(threshold, color=GREY, linewidth=1.2, linestyle="--", label=f"accused: {1 / alpha:,.0f} to 1")
     lowest = float(powers[:, innocent].min(initial=0.0))
     axes.set_ylim(min(-1.5, 1.1 * lowest), 1.3 * max(threshold, float(powers.max())))  # room for the legend
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(_as_odds)
-    axes.set_xlabel("round")
-    axes.set_ylabel("evidence against, as odds")
+    axes.set(xlabel="round", ylabel="evidence against, as odds")
     legend(axes, "upper left")
     return figure
 

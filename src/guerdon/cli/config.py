@@ -15,7 +15,7 @@ from guerdon.arrays import check_choice
 from guerdon.broadcasts import Dither
 from guerdon.costs import Cost, ExpressionCost, check_cost
 from guerdon.predictions import Extrapolation, Prediction, RunningMean, ZeroPrediction
-from guerdon.problems import Problem, linear_regression, logistic_regression
+from guerdon.problems import Problem, linear_regression
 from guerdon.problems.linear_regression import optimal_step
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
 from guerdon.rules import Mechanism, choices, choose
@@ -152,8 +152,7 @@ def _problem(table: SettingsTable) -> tuple[Problem, str]:
     from guerdon.problems.heart import load_survey, prepare
 
     data = prepare(load_survey())
-    arrays = data.train_features, data.train_labels, data.validation_features, data.validation_labels
-    return logistic_regression(*arrays, max_batch=max_batch), f"logistic regression, {data.label}"
+    return data.regression(max_batch), f"logistic regression, {data.label}"
 
 
 def _cost(table: SettingsTable, default: str, max_batch: int) -> Cost:

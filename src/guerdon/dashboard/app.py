@@ -102,39 +102,33 @@ def _static(request: Request, name: str) -> Response:
 def _answer_errors(app: FastAPI) -> None:
     """Answer every error in words: to programs as JSON, to people as a page."""
 
-    def told(code: int) -> Any:
-        def answer(request: Request, error: Exception) -> Response:
-            return _tell(request, code, str(error))
+    def answer(request: Request, error: Exception) -> Response:
+        code, detail = _explain(error)
+        if request.url.path.startswith("/api/"):
+            shown = problem(code, detail)
+        else:
+            words = f"there is no page {request.url.path[:80]!r}" if (code, detail) == (404, "Not Found") else detail
+            title = TITLES.get(code, "Error")
+            shown = pages.show(request, "error.html", code, code=code, title=title, detail=words)
+        shown.headers.update(getattr(error, "headers", None) or {})
+        return shown
 
-        return answer
+    for kind in (UnknownError, RefusedError, UnavailableError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, answer)
 
-    def known(request: Request, error: Any) -> Response:
-        detail = "the dashboard only reads: use GET" if error.status_code == 405 else str(error.detail)
-        answer = _tell(request, error.status_code, detail)
-        answer.headers.update(error.headers or {})
-        return answer
 
-    def invalid(request: Request, error: Any) -> Response:
+def _explain(error: Any) -> tuple[int, str]:
+    """Return the status of an error and what went wrong."""
+    if isinstance(error, UnknownError | RefusedError):
+        return 404, str(error)
+    if isinstance(error, UnavailableError):
+        return 503, str(error)
+    if isinstance(error, HTTPException):
+        only_reads = "the dashboard only reads: use GET"
+        return error.status_code, only_reads if error.status_code == 405 else str(error.detail)
+    if isinstance(error, RequestValidationError):
         first = error.errors()[0]
         given = repr(first.get("input"))
         shown = given if len(given) <= 80 else f"something of {len(given)} characters"
-        return _tell(request, 422, f"`{first['loc'][-1]}`: {first['msg'].lower()}, got {shown}")
-
-    def unexpected(request: Request, error: Exception) -> Response:
-        return _tell(request, 500, f"this is our mistake ({type(error).__name__}); the log has more")
-
-    app.add_exception_handler(UnknownError, told(404))
-    app.add_exception_handler(RefusedError, told(404))
-    app.add_exception_handler(UnavailableError, told(503))
-    app.add_exception_handler(HTTPException, known)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(Exception, unexpected)
-
-
-def _tell(request: Request, code: int, detail: str) -> Response:
-    if request.url.path.startswith("/api/"):
-        status, headers, body = problem(code, detail)
-        return Response(body, status, {name.decode(): value.decode() for name, value in headers})
-    if code == 404 and detail == "Not Found":
-        detail = f"there is no page {request.url.path[:80]!r}"
-    return pages.show(request, "error.html", code, code=code, title=TITLES.get(code, "Error"), detail=detail)
+        return 422, f"`{first['loc'][-1]}`: {first['msg'].lower()}, got {shown}"
+    return 500, f"this is our mistake ({type(error).__name__}); the log has more"

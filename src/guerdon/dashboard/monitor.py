@@ -48,9 +48,8 @@ class LedgerStatus:
     verification: LedgerCheck = LedgerCheck()
 
 
-def summary(status: LedgerStatus) -> str:
+def _summary(status: LedgerStatus, check: LedgerCheck) -> str:
     """Return in a few words whether the ledger was found right."""
-    check = status.verification
     if status.record is None:
         return "no ledger"
     if check.record is None or check.at is None:
@@ -58,9 +57,8 @@ def summary(status: LedgerStatus) -> str:
     if check.state == "failed":
         return "verification failed"
     newer = status.record - check.record
-    return f"verified up to record {check.record:,} at {check.at:%H:%M} UTC" + (
-        f", {newer:,} newer" if newer > 0 else ""
-    )
+    verified = f"verified up to record {check.record:,} at {check.at:%H:%M} UTC"
+    return f"{verified}, {newer:,} newer" if newer > 0 else verified
 
 
 class _StoppedError(Exception):
@@ -116,7 +114,7 @@ class LedgerMonitor:
         except (UnavailableError, RefusedError) as error:
             now = LedgerStatus(reason=str(error))
         with self._lock:
-            self._status = _summarised(now, self._status.verification)
+            self._status = _joined(now, self._status.verification)
 
     def verify(self) -> None:
         """Recompute the whole ledger and keep the result."""
@@ -147,7 +145,7 @@ class LedgerMonitor:
 
     def _update(self, check: LedgerCheck) -> None:
         with self._lock:
-            self._status = _summarised(self._status, check)
+            self._status = _joined(self._status, check)
 
     def _watch(self) -> None:
         while not self._closing.wait(INTERVAL):
@@ -174,7 +172,5 @@ class LedgerMonitor:
             self._closing.wait(INTERVAL)
 
 
-def _summarised(status: LedgerStatus, check: LedgerCheck) -> LedgerStatus:
-    """Return a status with another check, and the summary of both in it."""
-    joined = replace(status, verification=check)
-    return replace(joined, verification=replace(check, summary=summary(joined)))
+def _joined(status: LedgerStatus, check: LedgerCheck) -> LedgerStatus:
+    return replace(status, verification=replace(check, summary=_summary(status, check)))

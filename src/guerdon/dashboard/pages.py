@@ -50,7 +50,7 @@ class ListPage(NamedTuple):
 def show(request: Request, template: str, status_code: int = 200, **content: Any) -> HTMLResponse:
     """Return a page made from a template; without the token it says nothing about the ledger."""
     state = request.app.state
-    admitted = state.access.admits(dict(request.headers))
+    admitted = state.access.admits(request.headers)
     status = monitor_of(request).status if admitted else LedgerStatus()
     common = {
         "path": request.url.path,

@@ -110,18 +110,15 @@ class SimulationJob:
     def __init__(self, settings: GameSettings) -> None:
         self.state: tuple[str, dict[str, Any]] = ("progress", {"done": 0.0, "what": "starting"})
         self._settings = settings
-        self._cancelled = threading.Event()
+        self.cancelled = threading.Event()
         self._tried = 0
-
-    def cancel(self) -> None:
-        self._cancelled.set()
 
     def run(self) -> None:
         """Compute; every outcome is kept in `state`."""
         total = len(sizes_to_try(self._settings)) + 2
 
         def announce(name: str) -> None:
-            if self._cancelled.is_set():
+            if self.cancelled.is_set():
                 raise SimulationCancelled
             self.state = ("progress", {"done": self._tried / total, "what": name})
             self._tried += 1
@@ -160,7 +157,7 @@ class SimulationQueue:
                     return
                 await asyncio.sleep(TICK)
         finally:
-            job.cancel()
+            job.cancelled.set()  # stops before the next batch size
 
     def _work(self, job: SimulationJob) -> None:
         try:
@@ -189,12 +186,12 @@ def simulate(settings: GameSettings, announce: Callable[[str], None]) -> dict[st
 def _report(settings: GameSettings, found: "Certificate") -> dict[str, Any]:
     # A utility is that of honest work plus the gain, so its bar is no longer than both bars together.
     quantile = student_quantile(1 - (1 - found.confidence) / (2 * len(found.findings)), found.repetitions - 1)
-    tried = [(size, finding.gain, finding.standard_error, finding.verdict) for size, finding in zip(sizes_to_try(settings), found.findings, strict=True)]  # noqa: E501  # fmt: skip
+    utility, error = found.honest_utility, found.honest_error
     points = [
-        _point(size, found.honest_utility + gain, quantile * (error + found.honest_error), verdict)
-        for size, gain, error, verdict in tried
+        _point(size, utility + one.gain, quantile * (one.standard_error + error), one.verdict)
+        for size, one in zip(sizes_to_try(settings), found.findings, strict=True)
     ]
-    honest = _point(settings.request, found.honest_utility, quantile * found.honest_error, "as asked")
+    honest = _point(settings.request, utility, quantile * error, "as asked")
     if not all(math.isfinite(point["utility"]) for point in (*points, honest)):
         raise ValueError("the simulated pay is not a finite number; try a smaller cost")
     return {

@@ -28,7 +28,8 @@ MOST_NOTES = 1000
 FEW = 5  # so many agents are found sooner one by one, by the index
 
 # A payment as it is read.
-PAYMENT = np.dtype([(name, np.int64) for name in ("record", "position", "status", "amount")] + [("distance", np.float64), ("expected", np.float64)])  # noqa: E501  # fmt: skip
+WHOLE, REAL = ("record", "position", "status", "reward"), ("distance", "expected")
+PAYMENT = np.dtype([*((name, np.int64) for name in WHOLE), *((name, np.float64) for name in REAL)])
 
 
 class UnknownError(Exception):
@@ -226,10 +227,9 @@ def list_payouts(connection: Connection, start: int, count: int) -> PayoutList:
 
 def notes_of(connection: Connection, first: int, last: int, run: int) -> list[RoundNote]:
     """Return the remarks on payments of a run, from record to record."""
-    query = select(payments.c.agent, rounds.c.number, payments.c.note).join(
-        rounds, payments.c.record == rounds.c.record
-    )
-    within = payments.c.record.between(first, last) & (rounds.c.run == run) & (payments.c.note != "")
+    paid = payments.c
+    query = select(paid.agent, rounds.c.number, paid.note).join(rounds, paid.record == rounds.c.record)
+    within = paid.record.between(first, last) & (rounds.c.run == run) & (paid.note != "")
     return [RoundNote(*row) for row in connection.execute(query.where(within).limit(MOST_NOTES))]
 
 
@@ -298,27 +298,16 @@ def _read_payments(connection: Connection, number: int, after: int) -> Any:
 
 
 def _extend(known: RunData, played: Sequence[AnyRow], paid: Any) -> RunData:
-    record = np.array([row.record for row in played], dtype=np.int64)
     if np.any(paid["status"] < 0):
         raise ValueError("a payment has a status that is none")
-    added: dict[str, Any] = {
-        "record": record,
-        "number": np.array([row.number for row in played], dtype=np.int64),
-        "request": np.array([row.request for row in played], dtype=np.int64),
-        "work": np.array(_costs(played)),
-        "round": len(known.record) + np.searchsorted(record, paid["record"]),
-        "position": paid["position"],
-        "status": paid["status"],
-        "reward": paid["amount"],
-        "distance": paid["distance"],
-        "expected": paid["expected"],
-    }
+    added: dict[str, Any] = {name: paid[name] for name in (*WHOLE, *REAL)}
+    for name in ("record", "number", "request"):
+        added[name] = np.array([getattr(row, name) for row in played], dtype=np.int64)
+    added["work"] = np.array(_costs(played))
+    added["round"] = len(known.record) + np.searchsorted(added["record"], paid["record"])
     grown = {name: np.concatenate([getattr(known, name), values]) for name, values in added.items()}
-    return known._replace(
-        **grown,
-        metrics=known.metrics + [json.loads(row.metrics) for row in played],
-        seal=played[-1].hash,
-    )
+    metrics = known.metrics + [json.loads(row.metrics) for row in played]
+    return known._replace(**grown, metrics=metrics, seal=played[-1].hash)
 
 
 def _costs(played: Sequence[AnyRow]) -> list[float]:

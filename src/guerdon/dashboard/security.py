@@ -3,14 +3,16 @@
 import hashlib
 import hmac
 import ipaddress
-import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import quote
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 COOKIE = "guerdon_session"
 SESSION = 12 * 3600  # seconds until one has to log in again
@@ -81,7 +83,7 @@ class Access:
         genuine = hmac.compare_digest(signature.encode(), self._sign(expiry).encode())
         return genuine and expiry.isdigit() and int(expiry) > (time.time() if now is None else now)
 
-    def admits(self, headers: dict[str, str]) -> bool:
+    def admits(self, headers: Mapping[str, str]) -> bool:
         """Tell whether a request may see anything but the login page."""
         if self.token is None:
             return True
@@ -120,22 +122,16 @@ class Guard:
 
         async def guarded(message: Any) -> None:
             if message["type"] == "http.response.start":
-                names = {name.lower() for name, _ in message["headers"]}
-                added = [(k.encode(), v.encode()) for k, v in HEADERS.items() if k.encode() not in names]
-                message["headers"] = [*message["headers"], *added]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
-        refusal = self._refusal(scope)
-        if refusal is None:
-            await self.app(scope, receive, guarded)
-        else:
-            status, headers, body = refusal
-            await guarded({"type": "http.response.start", "status": status, "headers": headers})
-            await guarded({"type": "http.response.body", "body": body})
+        answer = self._refusal(scope) or self.app
+        await answer(scope, receive, guarded)
 
-    def _refusal(self, scope: Any) -> tuple[int, list[tuple[bytes, bytes]], bytes] | None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        path: str = scope["path"]
+    def _refusal(self, scope: Any) -> Response | None:
+        headers, path = Headers(scope=scope), str(scope["path"])
         if not self.access.accepts_host(headers.get("host", "")):
             return problem(421, "this dashboard answers to 127.0.0.1 and localhost only; to serve others use --host")
         if path.startswith("/api") and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
@@ -145,17 +141,15 @@ class Guard:
         if path.startswith("/api"):
             return problem(401, "a token is needed: send it as `Authorization: Bearer TOKEN`, or log in")
         query = scope["query_string"].decode("latin-1")
-        wanted = quote(f"{path}?{query}" if query else path, safe="")
-        return 303, [(b"location", f"/login?next={wanted}".encode())], b""
+        wanted = f"{path}?{query}" if query else path
+        return RedirectResponse(f"/login?next={quote(wanted, safe='')}", 303)
 
 
-def problem(status: int, detail: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Return status, headers and body of an error of the API."""
-    body = json.dumps({"title": TITLES[status], "status": status, "detail": detail}, ensure_ascii=False).encode()
-    headers = [(b"content-type", b"application/problem+json"), (b"content-length", str(len(body)).encode())]
-    if status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    return status, headers, body
+def problem(status: int, detail: str) -> Response:
+    """Return an error of the API."""
+    content = {"title": TITLES.get(status, "Error"), "status": status, "detail": detail}
+    headers = {"www-authenticate": "Bearer"} if status == 401 else None
+    return JSONResponse(content, status, headers, "application/problem+json")
 
 
 TITLES = {

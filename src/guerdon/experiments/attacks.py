@@ -6,7 +6,7 @@ all attacks on a problem run in one compiled simulation, and a search can find t
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -68,7 +68,8 @@ def known_attacks(known: AttackerKnowledge) -> list[Attack]:
 def searched(known: AttackerKnowledge, numbers: Sequence[float]) -> Attack:
     """Return the attack of eight numbers: one of the family that the search covers."""
     share, gradient, echo, prediction, forecast, memory, curvature, noise = (float(x) for x in numbers)
-    base = _reporting(share if share * known.request >= 0.5 else 0.0, gradient, echo, prediction, noise)
+    least = share if share * known.request >= 0.5 else 0.0
+    base = _reporting(least, gradient, echo=echo, prediction=prediction, noise=noise)
     agent = Foreseeing(base, known.dim, forecast, memory, curvature)
     return Attack("the search's best", "found by search", (agent,))
 
@@ -87,7 +88,7 @@ def mean_curvature(problem: Problem, model: Array, length: float, seed: int = 0)
 
 def _working(known: AttackerKnowledge) -> list[Attack]:
     half = (known.request / 2) / (known.request / 2 + known.noise_scale)
-    whole = known.request / (known.request + known.noise_scale)
+    kept = half / (known.request / (known.request + known.noise_scale))
     least = known.request / (known.request + known.total_noise_scale)
     more = 1 + max(known.request // 4, 1) / known.request
     sizes = {"do as asked": 1.0, "use half": 0.5, "use more": more}
@@ -97,12 +98,7 @@ def _working(known: AttackerKnowledge) -> list[Attack]:
         *(_one(name, "work, send other", _reporting(1.0, factor), known) for name, factor in sent.items()),
         _one("add honest-sized noise", "work, send other", _reporting(1.0, noise=1.0), known),
         _one("shrink to 0, best factor", "work, send other", _reporting(1.0, least), known),
-        _one(
-            "half, shrunk to p, best factor",
-            "work, send other",
-            _reporting(0.5, half / whole, prediction=1 - half / whole),
-            known,
-        ),
+        _one("half, shrunk to p, best factor", "work, send other", _reporting(0.5, kept, prediction=1 - kept), known),
     ]
 
 
@@ -154,13 +150,5 @@ def _as_crew(share: float, dim: int) -> Foreseeing:
     return Foreseeing(_reporting(share), dim)
 
 
-def _reporting(
-    share: float,
-    gradient: float = 1.0,
-    echo: float = 0.0,
-    prediction: float = 0.0,
-    noise: float = 0.0,
-    size: float = 0.0,
-    leader: int = -1,
-) -> Reporting:
-    return Reporting(Portion(share), gradient, echo, noise, size, prediction, fabricates=True, leader=leader)
+def _reporting(share: float, gradient: float = 1.0, *, noise: float = 0.0, size: float = 0.0, **more: Any) -> Reporting:
+    return Reporting(Portion(share), gradient, honest_noise=noise, noise=size, fabricates=True, **more)

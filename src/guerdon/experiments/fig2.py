@@ -41,31 +41,25 @@ def run(repetitions: int, seed: int) -> Experiment:
 
 
 def _claims(errors: dict[int, Any], theory: dict[int, Any]) -> list[Claim]:
-    claims = [_diverges(errors[size], size) for size in (1, 2)]
-    claims.append(exceeds("fig2", "S = 4 has more error than 8 after 10 rounds", errors[4][:, 10] - errors[8][:, 10]))
-    reached = {size: _rounds_to(np.mean(errors[size], axis=0), 10.0) for size in (4, 8, 16)}
+    reached = {size: int(np.argmax(errors[size].mean(axis=0) <= 10.0)) for size in (4, 8, 16)}
     saved, before = reached[8] - reached[16], reached[4] - reached[8]
     claim = "16 gains little: rounds to error 10 that it saves over 8"
-    claims.append(
-        Claim("fig2", claim, f"less than half of the {before} that 8 saves over 4", saved, 0.0, saved < before / 2)
-    )
-    claims.append(_agrees(errors, theory))
-    return claims
+    return [
+        *(_diverges(errors[size], size) for size in (1, 2)),
+        exceeds("fig2", "S = 4 has more error than 8 after 10 rounds", errors[4][:, 10] - errors[8][:, 10]),
+        Claim("fig2", claim, f"less than half of the {before} that 8 saves over 4", saved, 0.0, saved < before / 2),
+        _agrees(errors, theory),
+    ]
 
 
 def _diverges(errors: Any, size: int) -> Claim:
     """Claim that the median grows: even the lower end of its 99.9 % interval (order statistics) has grown."""
-    ratio = np.sort(errors[:, -1] / errors[:, 0])
-    count = len(ratio)
-    rank = max(0, int(count / 2 - NormalDist().inv_cdf(0.9995) * np.sqrt(count) / 2) - 1)
-    return Claim(
-        "fig2",
-        f"S = {size} diverges: growth of the median error over {ROUNDS} rounds",
-        "more than 1, at the lower end of a 99.9 % interval too",
-        float(np.median(ratio)),
-        float((np.median(ratio) - ratio[rank]) / NormalDist().inv_cdf(0.9995)),
-        bool(ratio[rank] > 1),
-    )
+    ratio, quantile = np.sort(errors[:, -1] / errors[:, 0]), NormalDist().inv_cdf(0.9995)
+    low = ratio[max(0, int(len(ratio) / 2 - quantile * np.sqrt(len(ratio)) / 2) - 1)]
+    claim = f"S = {size} diverges: growth of the median error over {ROUNDS} rounds"
+    expected = "more than 1, at the lower end of a 99.9 % interval too"
+    middle = np.median(ratio)
+    return Claim("fig2", claim, expected, float(middle), float((middle - low) / quantile), bool(low > 1))
 
 
 def _agrees(errors: dict[int, Any], theory: dict[int, Any]) -> Claim:
@@ -80,10 +74,6 @@ def _agrees(errors: dict[int, Any], theory: dict[int, Any]) -> Claim:
                  f"below {bound:.2f} (familywise 1 %)", worst, 1.0, worst < bound)  # fmt: skip
 
 
-def _rounds_to(mean: Any, target: float) -> int:
-    return int(np.argmax(mean <= target))
-
-
 def _draw(errors: dict[int, Any], theory: dict[int, Any]) -> Any:
     figure, (axes,) = panels(["Squared error ‖θ − θ*‖² by the batch size S that all agents use"], width=7.6, height=4.4)
     rounds = np.arange(ROUNDS + 1)
@@ -94,11 +84,7 @@ def _draw(errors: dict[int, Any], theory: dict[int, Any]) -> Any:
             axes.plot(rounds, theory[size], color=GREY, linestyle="--", linewidth=0.9)
         else:
             axes.plot(rounds, np.median(errors[size], axis=0), color=color, label=f"S = {size} (median)")
-    axes.set_yscale("log")
-    axes.set_ylim(0.2, 1e8)
-    axes.set_xlim(0, ROUNDS)
-    axes.set_xlabel("round")
-    axes.set_ylabel("squared error")
+    axes.set(yscale="log", ylim=(0.2, 1e8), xlim=(0, ROUNDS), xlabel="round", ylabel="squared error")
     legend(axes, "center right")
     return figure
 
@@ -107,16 +93,10 @@ def _table(errors: dict[int, Any], theory: dict[int, Any]) -> pl.DataFrame:
     frames: list[pl.DataFrame] = []
     for size in SIZES:
         mean, error = curve(errors[size])
-        frames.append(
-            pl.DataFrame(
-                {
-                    "batch_size": [size] * (ROUNDS + 1),
-                    "round": np.arange(ROUNDS + 1),
-                    "mean_error": mean,
-                    "standard_error": error,
-                    "median_error": np.median(errors[size], axis=0).astype(np.float64),
-                    "expected_error": theory[size],
-                }
-            )
-        )
+        median = np.median(errors[size], axis=0).astype(np.float64)
+        columns: dict[str, Any] = {
+            "batch_size": [size] * (ROUNDS + 1), "round": np.arange(ROUNDS + 1), "mean_error": mean,
+            "standard_error": error, "median_error": median, "expected_error": theory[size],
+        }  # fmt: skip
+        frames.append(pl.DataFrame(columns))
     return pl.concat(frames)

@@ -8,7 +8,7 @@ import polars as pl
 from guerdon.agents import Cooperative, Fixed
 from guerdon.experiments.claims import Claim, Experiment, curve, equals, exceeds, mean_over_repetitions
 from guerdon.experiments.paper import AGENTS, COST, DIM, LARGEST, REQUEST, RULES, START
-from guerdon.figures import BLUE, GREEN, GREY, NORMAL_95, ORANGE, RED, SEQUENCE, draw_mean, legend, panels
+from guerdon.figures import BLUE, GREEN, GREY, ORANGE, RED, SEQUENCE, draw_mean, draw_points, legend, panels
 from guerdon.game import MinibatchGame
 from guerdon.problems.linear_regression import linear_regression, optimal_step
 from guerdon.requests import FixedRequest
@@ -23,11 +23,9 @@ def run(repetitions: int, seed: int) -> Experiment:
     """Let agent 0 use 2, 4, 8 and 16 samples while the others cooperate; pay by all three rules at once."""
     problem = linear_regression(DIM, START, max_batch=LARGEST)
     requests = FixedRequest(REQUEST, optimal_step(DIM, AGENTS, REQUEST))
+    others = [Cooperative()] * (AGENTS - 1)
     histories = {
-        size: simulate(
-            problem, [Fixed(size), *[Cooperative()] * (AGENTS - 1)], RULES, requests, ROUNDS, repetitions, seed
-        )
-        for size in CHOICES
+        size: simulate(problem, [Fixed(size), *others], RULES, requests, ROUNDS, repetitions, seed) for size in CHOICES
     }
     # What agent 0 earns per round, one mean over rounds per repetition: these are independent.
     rewards = {rule: {size: h.rewards[rule][:, :, 0].mean(axis=1) for size, h in histories.items()} for rule in RULES}
@@ -68,41 +66,32 @@ def _draw(histories: dict[int, History], rewards: dict[str, dict[int, Any]]) -> 
     for panel, rule, color in zip(axes, RULES, (BLUE, RED, GREEN), strict=False):
         game = MinibatchGame(AGENTS, REQUEST, COST, LARGEST, rule=rule)  # pyright: ignore[reportArgumentType]
         theory = game.utilities(0, [REQUEST] * AGENTS)[1:] + COST(sizes)
-        panel.plot(
-            sizes,
-            theory,
-            color=GREY,
-            linewidth=1,
-            linestyle="--",
-            label="closed form" if rule == "known" else "closed form (d → ∞)",
-        )
+        exact = "closed form" if rule == "known" else "closed form (d → ∞)"
+        panel.plot(sizes, theory, color=GREY, linewidth=1, linestyle="--", label=exact)
         panel.plot(sizes, COST(sizes), color=ORANGE, label="cost h(s)")
         points = [mean_over_repetitions(rewards[rule][size]) for size in CHOICES]
-        panel.errorbar(CHOICES, [p.value for p in points], [NORMAL_95 * p.error for p in points], fmt="o", color=color,
-                       capsize=3, label="mean reward")  # fmt: skip
+        draw_points(panel, CHOICES, points, fmt="o", color=color, label="mean reward")
         panel.axvline(REQUEST, color=GREY, linewidth=0.8, linestyle=":")
         panel.set_xscale("log", base=2)
         panel.set_xticks(CHOICES, [str(size) for size in CHOICES])
-        panel.set_xlim(1.6, 20)
-        panel.set_ylim(-20, 20)
-        panel.set_xlabel("batch size S")
+        panel.set(xlim=(1.6, 20), ylim=(-20, 20), xlabel="batch size S")
         legend(panel, "upper left")
     axes[0].set_ylabel("reward per round")
     for size, color in zip(CHOICES, SEQUENCE[1:], strict=True):
         mean, error = curve(histories[size].rewards["known"][:, :, 0])
         draw_mean(axes[3], np.arange(1, ROUNDS + 1), mean, error, color, f"S = {size}")
-    axes[3].set_xlabel("round")
-    axes[3].set_ylim(-30, 20)
+    axes[3].set(xlabel="round", ylim=(-30, 20))
     legend(axes[3], "lower right", columns=2)
     return figure
 
 
 def _table(rewards: dict[str, dict[int, Any]]) -> pl.DataFrame:
-    rows = [
-        {"rule": rule, "batch_size": size, "cost": COST(size)}
-        | dict(zip(("mean_reward", "standard_error"), mean_over_repetitions(sample), strict=True))
-        | {"mean_utility": mean_over_repetitions(sample).value - COST(size)}
-        for rule, paid in rewards.items()
-        for size, sample in paid.items()
-    ]
+    rows: list[dict[str, Any]] = []
+    for rule, paid in rewards.items():
+        for size, sample in paid.items():
+            mean, error = mean_over_repetitions(sample)
+            rows.append(
+                {"rule": rule, "batch_size": size, "cost": COST(size), "mean_reward": mean, "standard_error": error,
+                 "mean_utility": mean - COST(size)}
+            )  # fmt: skip
     return pl.DataFrame(rows)

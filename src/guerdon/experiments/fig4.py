@@ -21,18 +21,10 @@ def run(repetitions: int, seed: int) -> Experiment:
     """Train until the squared error is 1, asking for 1, 2, 4, 8 and 16 samples with the step that suits each."""
     problem = linear_regression(DIM, START, max_batch=LARGEST)
     agents, stop = [Cooperative()] * AGENTS, Stop("error", at_most=TARGET)
+    policies = {nu: FixedRequest(nu, optimal_step(DIM, AGENTS, nu)) for nu in SIZES}
     histories = {
-        nu: simulate(
-            problem,
-            agents,
-            RULES,
-            FixedRequest(nu, optimal_step(DIM, AGENTS, nu)),
-            ROUNDS,
-            repetitions,
-            seed,
-            stop=stop,
-        )
-        for nu in SIZES
+        nu: simulate(problem, agents, RULES, policy, ROUNDS, repetitions, seed, stop=stop)
+        for nu, policy in policies.items()
     }
     return Experiment(
         "fig4",
@@ -66,16 +58,8 @@ def _claims(histories: dict[int, History]) -> list[Claim]:
     for nu in SIZES:
         value, error = mean_over_repetitions(totals[nu])
         expected = closed_form(nu)[1]
-        claims.append(
-            Claim(
-                "fig4",
-                f"total reward at ν = {nu}",
-                f"{expected:g} within 10 %",
-                value,
-                error,
-                abs(value / expected - 1) < 0.1,
-            )
-        )
+        close = abs(value / expected - 1) < 0.1
+        claims.append(Claim("fig4", f"total reward at ν = {nu}", f"{expected:g} within 10 %", value, error, close))
     finished = float(np.mean([float((h.metrics["error"][:, -1] <= TARGET).mean()) for h in histories.values()]))
     claims.append(Claim("fig4", "share of runs that reach the target", "1", finished, 0.0, finished == 1.0))
     return claims
@@ -86,8 +70,7 @@ def _draw(histories: dict[int, History]) -> Any:
     for (nu, history), color in zip(histories.items(), SEQUENCE, strict=True):
         mean, error = curve(history.metrics["error"])
         draw_mean(left, np.arange(ROUNDS + 1), mean, error, color, f"ν = {nu}")
-        paid = np.cumsum(history.rewards["known"].sum(axis=2, dtype=np.float64), axis=1)
-        mean, error = curve(paid)
+        mean, error = curve(np.cumsum(history.rewards["known"].sum(axis=2, dtype=np.float64), axis=1))
         draw_mean(right, np.arange(1, ROUNDS + 1), mean, error, color, f"ν = {nu}")
         right.plot(*closed_form(nu), "o", color=color, markeredgecolor="white", markersize=6)
     left.axhline(TARGET, color=GREY, linewidth=0.8, linestyle=":")
@@ -95,8 +78,7 @@ def _draw(histories: dict[int, History]) -> Any:
     legend(left, "upper right")
     legend(right, "lower right")
     for panel in (left, right):
-        panel.set_xlabel("round")
-        panel.set_xlim(0, 90)
+        panel.set(xlabel="round", xlim=(0, 90))
     return figure
 
 

@@ -9,8 +9,7 @@ import polars as pl
 from guerdon.agents import Cooperative
 from guerdon.experiments.claims import Claim, Experiment, curve, exceeds, mean_over_repetitions
 from guerdon.experiments.paper import AGENTS, BALANCED, COST, ESTIMATED, LARGEST, SIZES
-from guerdon.figures import GREY, SEQUENCE, draw_mean, legend, panels
-from guerdon.problems import logistic_regression
+from guerdon.figures import GREEN, GREY, RED, SEQUENCE, draw_mean, draw_points, legend, panels
 from guerdon.problems.heart import HeartData, load_survey, prepare
 from guerdon.requests import FixedRequest
 from guerdon.simulation import History, Stop, simulate
@@ -25,9 +24,7 @@ EARLY = 10  # rounds after which accuracies are compared
 def run(repetitions: int, seed: int) -> Experiment:
     """Train on the survey until 75.5 % of the validation set are right, asking for 1, 2, 4, 8 and 16 samples."""
     data = prepare(load_survey())
-    problem = logistic_regression(
-        data.train_features, data.train_labels, data.validation_features, data.validation_labels, max_batch=LARGEST
-    )
+    problem = data.regression(LARGEST)
     agents, stop = [Cooperative()] * AGENTS, Stop("accuracy", at_least=TARGET)
     histories = {
         nu: simulate(problem, agents, RULES, FixedRequest(nu, STEP), ROUNDS, repetitions, seed, stop=stop)
@@ -70,17 +67,14 @@ def _claims(histories: dict[int, History], data: HeartData) -> list[Claim]:
 
 def _honest_pay(nu: int, history: History) -> list[Claim]:
     cost = float(COST(nu))
-    under = exceeds(
-        "fig5",
-        f"estimated variance underpays at ν = {nu} (shortfall per round)",
-        cost - pay_per_round(history, "estimated"),
-    )
+    shortfall = cost - pay_per_round(history, "estimated")
     value, error = mean_over_repetitions(pay_per_round(history, "balanced"))
     holds = abs(value - cost) <= max(3 * error, 1e-4 * cost) and abs(value / cost - 1) <= 0.005
-    fair = Claim(
-        "fig5", f"balanced variance pays the cost at ν = {nu}", f"{cost:g} within 3 s.e. and 0.5 %", value, error, holds
-    )
-    return [under, fair]
+    claim, expected = f"balanced variance pays the cost at ν = {nu}", f"{cost:g} within 3 s.e. and 0.5 %"
+    return [
+        exceeds("fig5", f"estimated variance underpays at ν = {nu} (shortfall per round)", shortfall),
+        Claim("fig5", claim, expected, value, error, holds),
+    ]
 
 
 def _draw(histories: dict[int, History], data: HeartData) -> Any:
@@ -90,30 +84,24 @@ def _draw(histories: dict[int, History], data: HeartData) -> Any:
     for (nu, history), color in zip(histories.items(), SEQUENCE, strict=True):
         mean, error = curve(history.metrics["accuracy"][:, : shown + 1])
         draw_mean(left, np.arange(shown + 1), mean, error, color, f"ν = {nu}")
-        paid = np.cumsum(history.rewards["balanced"][:, :shown].sum(axis=2, dtype=np.float64), axis=1)
-        mean, error = curve(paid)
+        mean, error = curve(np.cumsum(history.rewards["balanced"][:, :shown].sum(axis=2, dtype=np.float64), axis=1))
         draw_mean(middle, np.arange(1, shown + 1), mean, error, color, f"ν = {nu}")
     left.axhline(TARGET, color=GREY, linewidth=0.8, linestyle=":")
     left.set_ylim(0.6, 0.77)
     _draw_pay(right, histories)
     for panel, place in ((left, "lower right"), (middle, "center right")):
-        panel.set_xlabel("round")
-        panel.set_xlim(0, shown)
+        panel.set(xlabel="round", xlim=(0, shown))
         legend(panel, place)
     return figure
 
 
 def _draw_pay(axes: Any, histories: dict[int, History]) -> None:
-    for rule, color, marker in (("estimated", "#D55E00", "s"), ("balanced", "#009E73", "o")):
+    for rule, color, marker in (("estimated", RED, "s"), ("balanced", GREEN, "o")):
         means = [mean_over_repetitions(pay_per_round(history, rule) / COST(nu)) for nu, history in histories.items()]
-        bars = [1.96 * mean.error for mean in means]
-        axes.errorbar(
-            range(len(SIZES)), [mean.value for mean in means], bars, fmt=marker, color=color, capsize=3, label=rule
-        )
+        draw_points(axes, range(len(SIZES)), means, fmt=marker, color=color, label=rule)
     axes.axhline(1, color=GREY, linewidth=0.8)
     axes.set_xticks(range(len(SIZES)), [str(nu) for nu in SIZES])
-    axes.set_xlabel("request ν")
-    axes.set_ylim(0.7, 1.1)
+    axes.set(xlabel="request ν", ylim=(0.7, 1.1))
     legend(axes, "lower right")
 
 

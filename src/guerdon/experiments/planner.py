@@ -17,12 +17,12 @@ from guerdon.evidence import gather
 from guerdon.experiments.claims import Claim, Experiment, mean_over_repetitions
 from guerdon.experiments.incentives import incentive_claims
 from guerdon.experiments.paper import AGENTS, BALANCED, COST, DIM, START
-from guerdon.figures import BLUE, GREEN, GREY, NORMAL_95, ORANGE, RED, legend, panels
+from guerdon.figures import BLUE, GREEN, GREY, NORMAL_95, ORANGE, RED, draw_points, legend, panels
 from guerdon.noise_scale import estimate_noise
 from guerdon.planning.forecasts import forecast
 from guerdon.planning.optimum import Optimum, optimal_requests
 from guerdon.planning.pilots import fit_pilot, pilot_from_frame
-from guerdon.problems import Problem, from_loss, linear_regression, logistic_regression
+from guerdon.problems import Problem, from_loss, linear_regression
 from guerdon.problems.heart import HeartData, load_survey, prepare
 from guerdon.problems.linear_regression import optimal_step
 from guerdon.requests import FixedRequest, NoiseScaleRequest, Requests
@@ -82,15 +82,12 @@ def run(repetitions: int, seed: int) -> Experiment:
     data = prepare(load_survey())
     few = max(2, repetitions * 2 // 5)  # repetitions of the problems that only confirm
     paper, uneven = (linear_regression(DIM, START, LARGEST, condition=ratio) for ratio in (1.0, 100.0))
+    survey, network, right = data.regression(LARGEST_ROWS), _network(data), ("accuracy", (ACCURACY,))
     settings = [
         PlannerSetting("linear", paper, "error", TARGETS, SIZES, (), ROUNDS, repetitions, seed),
-        PlannerSetting(
-            "heart", _logistic(data), "accuracy", (ACCURACY,), SIZES, STEPS, FEWER_ROUNDS, repetitions, seed
-        ),
+        PlannerSetting("heart", survey, *right, SIZES, STEPS, FEWER_ROUNDS, repetitions, seed),
         PlannerSetting("uneven", uneven, "error", UNEVEN_TARGETS, SIZES[:5], UNEVEN_STEPS, ROUNDS, few, seed),
-        PlannerSetting(
-            "network", _network(data), "accuracy", (ACCURACY,), SIZES[1:5], NETWORK_STEPS, FEWER_ROUNDS, few, seed
-        ),
+        PlannerSetting("network", network, *right, SIZES[1:5], NETWORK_STEPS, FEWER_ROUNDS, few, seed),
     ]
     spent = {setting.name: _sweep(setting) for setting in settings}
     optima = {target: optimal_requests(DIM, AGENTS, COST, START, target, LARGEST) for target in TARGETS}
@@ -110,11 +107,6 @@ def run(repetitions: int, seed: int) -> Experiment:
         (*_claims(spent, optima), *_unbiased(settings[:2]), *incentive_claims(repetitions, seed), _covered(path)),
         notes=_notes(settings),
     )
-
-
-def _logistic(data: HeartData) -> Problem:
-    arrays = data.train_features, data.train_labels, data.validation_features, data.validation_labels
-    return logistic_regression(*arrays, max_batch=LARGEST_ROWS)
 
 
 def _network(data: HeartData) -> Problem:
@@ -145,8 +137,7 @@ def _sweep(setting: PlannerSetting) -> list[PolicySpending]:
     found = _play(setting, ADAPTIVE, 0, float("nan"), NoiseScaleRequest(COST, setting.problem.max_batch))
     for nu in setting.sizes:
         found += _play(setting, RULE, nu, float("nan"), NoiseScaleRequest(COST, nu, min_batch=nu))
-        steps = setting.steps or (optimal_step(DIM, AGENTS, nu),)
-        for step in steps:
+        for step in setting.steps or (optimal_step(DIM, AGENTS, nu),):
             found += _play(setting, STEP, nu, step, FixedRequest(nu, step))
     return found
 
@@ -202,10 +193,8 @@ def _claims(spent: Mapping[str, list[PolicySpending]], optima: Mapping[float, Op
         for target in dict.fromkeys(s.target for s in spent[name]):
             (adaptive,) = select(spent[name], ADAPTIVE, target)
             rival = best(spent[name], (STEP,), target)
-            claim = (
-                f"{words}, {target:g}: adaptive ÷ best fixed ν and step in hindsight "
-                f"(ν = {rival.request}, step {rival.step:g})"
-            )
+            chosen = f"(ν = {rival.request}, step {rival.step:g})"
+            claim = f"{words}, {target:g}: adaptive ÷ best fixed ν and step in hindsight {chosen}"
             claims.append(_at_most(claim, adaptive, *mean_over_repetitions(rival.totals), 1.15))
     return claims
 
@@ -242,9 +231,8 @@ def _covered(path: History) -> Claim:
         others = np.delete(totals, number)
         shares.append(float(np.mean((others >= low) & (others <= high))))
     covered, error = mean_over_repetitions(shares)
-    claim = (
-        f"linear, x ≤ {TARGETS[-1]:g}: share of totals in the forecast's 90 % interval, {len(shares)} pilots of one run"
-    )
+    share = f"share of totals in the forecast's 90 % interval, {len(shares)} pilots of one run"
+    claim = f"linear, x ≤ {TARGETS[-1]:g}: {share}"
     return Claim("planner", claim, "at least 0.85", covered, error, covered >= 0.85)
 
 
@@ -284,8 +272,7 @@ def _draw_linear(axes: Any, spent: list[PolicySpending], optima: Mapping[float, 
         axes.errorbar([beside], values[-1:], [NORMAL_95 * errors[-1]], fmt="D", color=color, capsize=3, markersize=4)
     axes.axhline(1, color=GREY, linewidth=0.8)
     axes.set_xticks(range(len(SIZES) + 1), [*map(str, SIZES), "\nadaptive"])
-    axes.set_xlabel("request ν")
-    axes.set_ylim(0.9, 2.4)
+    axes.set(xlabel="request ν", ylim=(0.9, 2.4))
     legend(axes, "upper center")
 
 
@@ -306,8 +293,7 @@ def _draw_path(axes: Any, path: History, optimum: Optimum) -> None:
     axes.set_yscale("log", base=2)
     axes.invert_xaxis()
     axes.set_yticks([1, 2, 4, 8, 16, 32, 64], ["1", "2", "4", "8", "16", "32", "64"])
-    axes.set_xlabel("squared error (training goes to the right)")
-    axes.set_ylabel("request ν")
+    axes.set(xlabel="squared error (training goes to the right)", ylabel="request ν")
     legend(axes, "upper left")
 
 
@@ -316,32 +302,24 @@ def _draw_heart(axes: Any, spent: list[PolicySpending]) -> None:
     groups = [[s for s in fixed if s.request == nu] for nu in SIZES]
     cheapest = [best(group, (STEP,), ACCURACY) for group in groups if group]
     ruled = [s for s in select(spent, RULE, ACCURACY) if s.reached == 1.0]
-    for chosen, color, words in (
-        (cheapest, ORANGE, "best fixed step in hindsight"),
-        (ruled, GREEN, "the rule's step"),
-    ):
-        means = [mean_over_repetitions(s.totals) for s in chosen]
-        axes.errorbar([SIZES.index(s.request) for s in chosen], [m.value for m in means],
-                      [NORMAL_95 * m.error for m in means], color=color, marker="o", markersize=4, capsize=3,
-                      label=words)  # fmt: skip
+    for chosen, color, words in ((cheapest, ORANGE, "best fixed step in hindsight"), (ruled, GREEN, "the rule's step")):
+        places, means = [SIZES.index(s.request) for s in chosen], [mean_over_repetitions(s.totals) for s in chosen]
+        draw_points(axes, places, means, color=color, marker="o", markersize=4, label=words)
     (adaptive,) = select(spent, ADAPTIVE, ACCURACY)
     mean, error = mean_over_repetitions(adaptive.totals)
     axes.axhspan(mean - NORMAL_95 * error, mean + NORMAL_95 * error, color=BLUE, alpha=0.22, linewidth=0)
     axes.axhline(mean, color=BLUE, label="adaptive")
     axes.set_xticks(range(len(SIZES)), [str(nu) for nu in SIZES])
-    axes.set_xlabel("request ν")
-    axes.set_ylim(0, None)
+    axes.set(xlabel="request ν", ylim=(0, None))
     legend(axes, "lower left")
 
 
 def _draw_ratios(axes: Any, spent: Mapping[str, list[PolicySpending]], optima: Mapping[float, Optimum]) -> None:
     rows = [c for c in _claims(spent, optima) if "hindsight" in c.claim]
     for place, claim in enumerate(rows):
-        bound = float(claim.expected.split()[-1])
+        bound, bar = float(claim.expected.split()[-1]), [NORMAL_95 * claim.standard_error]
         color = GREEN if claim.holds else RED
-        axes.errorbar(
-            [claim.measured], [-place], xerr=[NORMAL_95 * claim.standard_error], fmt="o", color=color, capsize=3
-        )
+        axes.errorbar([claim.measured], [-place], xerr=bar, fmt="o", color=color, capsize=3)
         axes.plot([bound, bound], [-place - 0.35, -place + 0.35], color=GREY, linewidth=1.5)
     axes.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
     axes.set_yticks([-place for place in range(len(rows))], [c.claim.split(": adaptive")[0] for c in rows])

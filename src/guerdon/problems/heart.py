@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 
 from guerdon.problems.heart_synthetic import LABEL, draw_frame
+from guerdon.problems.logistic_regression import LogisticRegression, logistic_regression
 
 VARIABLE = "GUERDON_HEART_DATA"
 CSV_NAME = "heart_2020_cleaned.csv"
@@ -69,6 +70,11 @@ class HeartData:
     def label(self) -> str:
         """Return in words where the data come from, for tables and figures."""
         return SOURCE_LABELS[self.source]
+
+    def regression(self, max_batch: int, rows: int | None = None) -> LogisticRegression:
+        """Return logistic regression on the survey; `rows` validation rows measure accuracy (default: all)."""
+        validation = self.validation_features[:rows], self.validation_labels[:rows]
+        return logistic_regression(self.train_features, self.train_labels, *validation, max_batch=max_batch)
 
 
 def load_survey(path: Path | str | None = None) -> Survey:
