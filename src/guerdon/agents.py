@@ -51,7 +51,6 @@ class Agent(Protocol):
 
     def choose(self, view: View, key: Array) -> Array:
         """Return the batch size that it uses."""
-        ...
 
     def report(self, view: View, gradient: Array, key: Array) -> Array:
         """Return what it sends, given the gradient that it computed (zeros where it used no samples)."""

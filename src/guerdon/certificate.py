@@ -13,20 +13,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from guerdon import agents
 from guerdon._quantiles import student_quantile
-from guerdon.agents import (
-    Agent,
-    Cooperative,
-    Portion,
-    Reporting,
-    echo,
-    garbage,
-    noisy_echo,
-    scale,
-    shrink,
-    sign_flip,
-    zero,
-)
+from guerdon.agents import Agent, Cooperative, Portion, Reporting
 from guerdon.arrays import check_number, check_positive_integer
 from guerdon.broadcasts import Dither
 from guerdon.costs import Cost
@@ -107,19 +96,11 @@ def certify(
         """Return agent 0's mean utility per round in each repetition."""
         if announce is not None:
             announce(name)
+        crowd = [agent, *[others or Cooperative()] * (num_agents - 1)]
         history = simulate(
-            problem,
-            [agent, *[others or Cooperative()] * (num_agents - 1)],
-            mechanism,
-            FixedRequest(request, step),
-            rounds,
-            repetitions,
-            seed,
-            costs=cost,
-            prediction=prediction,
-            dither=dither,
-            progress=progress,
-        )
+            problem, crowd, mechanism, FixedRequest(request, step), rounds, repetitions, seed,
+            costs=cost, prediction=prediction, dither=dither, progress=progress,
+        )  # fmt: skip
         return np.mean(history.utilities["reward"][:, :, 0], axis=1, dtype=np.float64)
 
     honest = utilities("do as asked", Reporting(Portion(1.0)))
@@ -136,13 +117,13 @@ def standard_deviations(request: int, max_batch: int) -> dict[str, Agent]:
     return {
         "decline": Reporting(Portion(0.0)),
         **{name: Reporting(Portion(share)) for name, share in shares.items()},
-        "send zeros": zero(),
-        "echo the last aggregate": echo(),
-        "echo plus honest noise": noisy_echo(),
-        "work, send half": shrink(0.5),
-        "work, send double": scale(2.0),
-        "work, flip the sign": sign_flip(),
-        "send garbage": garbage(10.0),
+        "send zeros": agents.zero(),
+        "echo the last aggregate": agents.echo(),
+        "echo plus honest noise": agents.noisy_echo(),
+        "work, send half": agents.shrink(0.5),
+        "work, send double": agents.scale(2.0),
+        "work, flip the sign": agents.sign_flip(),
+        "send garbage": agents.garbage(10.0),
     }
 
 

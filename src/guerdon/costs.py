@@ -20,6 +20,12 @@ from guerdon.expressions import derivative, parse
 # Differences of h smaller than this, relative to h, are rounding and not a violated assumption.
 ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
+NOT_FINITE = "`cost` must be a finite number for every s, but h({s}) = {h:g} and h'({s}) = {slope:g}"
+NEGATIVE = "`cost` must not be negative, but h({s}) = {h:g}: it fails at s = {s}"
+NOT_INCREASING = "`cost` must increase strictly from h(0) = 0, but {before} and h({s}) = {h:g}: it does not at s = {s}"
+NOT_CONVEX = "`cost` must be convex for s > 0, but {before}, h({s}) = {h:g}, {after}: it is not at s = {s}"
+OTHER_SLOPE = "`cost.slope` must be the slope of a convex h, but h({s}) = {h:g} and h'({s}) = {slope:g} at s = {s}"
+
 
 @runtime_checkable
 class Cost(Protocol):
@@ -27,11 +33,9 @@ class Cost(Protocol):
 
     def __call__(self, batch_size: Array, /) -> Array:
         """Return h(batch_size); 0 at 0."""
-        ...
 
     def slope(self, batch_size: Array, /) -> Array:
         """Return h'(batch_size); 0 at 0, where an agent declines."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -169,16 +173,17 @@ def check_cost(cost: Cost, max_batch: int) -> None:
     h, slope = _tabulate(cost, max_batch)
     with np.errstate(invalid="ignore"):  # inf − inf is already reported as not finite
         faults = [
-            (_first(~(np.isfinite(h) & np.isfinite(slope))), _not_finite),
-            (_first(h[1:] < 0) + 1, _negative),
-            (_first(np.diff(h) <= 0) + 1, _not_increasing),
-            (_first(np.diff(h[1:], n=2) < -ROUNDING * np.abs(h[2:-1])) + 2, _not_convex),
+            (_first(~(np.isfinite(h) & np.isfinite(slope))), NOT_FINITE),
+            (_first(h[1:] < 0) + 1, NEGATIVE),
+            (_first(np.diff(h) <= 0) + 1, NOT_INCREASING),
+            (_first(np.diff(h[1:], n=2) < -ROUNDING * np.abs(h[2:-1])) + 2, NOT_CONVEX),
         ]
-    position, complain = min(faults, key=lambda fault: fault[0])
-    if position > max_batch:
-        position, complain = _first(~_slopes_fit(h, slope)) + 1, _slope_differs
-    if position <= max_batch:
-        raise ValueError(complain(h, slope, position))
+    s, complaint = min(faults, key=lambda fault: fault[0])
+    if s > max_batch:
+        s, complaint = _first(~_slopes_fit(h, slope)) + 1, OTHER_SLOPE
+    if s <= max_batch:
+        before, after = (f"h({i}) = {h[min(i, max_batch)]:g}" for i in (s - 1, s + 1))
+        raise ValueError(complaint.format(s=s, h=h[s], slope=slope[s], before=before, after=after))
 
 
 def _where_working(function: Callable[[Any], Any], batch_size: Array) -> Array:
@@ -220,30 +225,6 @@ def _slopes_fit(h: Any, slope: Any) -> Any:
 def _first(broken: Any) -> int:
     """Return the index of the first True, or a number larger than any index."""
     return int(np.argmax(broken)) if np.any(broken) else 2**62
-
-
-def _not_finite(h: Any, slope: Any, s: int) -> str:
-    return f"`cost` must be a finite number for every s, but h({s}) = {h[s]:g} and h'({s}) = {slope[s]:g}"
-
-
-def _negative(h: Any, _: Any, s: int) -> str:
-    return f"`cost` must not be negative, but h({s}) = {h[s]:g}: it fails at s = {s}"
-
-
-def _not_increasing(h: Any, _: Any, s: int) -> str:
-    return (
-        f"`cost` must increase strictly from h(0) = 0, but h({s - 1}) = {h[s - 1]:g} and h({s}) = {h[s]:g}: "
-        f"it does not at s = {s}"
-    )
-
-
-def _not_convex(h: Any, _: Any, s: int) -> str:
-    around = ", ".join(f"h({i}) = {h[i]:g}" for i in (s - 1, s, s + 1))
-    return f"`cost` must be convex for s > 0, but {around}: it is not at s = {s}"
-
-
-def _slope_differs(h: Any, slope: Any, s: int) -> str:
-    return f"`cost.slope` must be the slope of a convex h, but h({s}) = {h[s]:g} and h'({s}) = {slope[s]:g} at s = {s}"
 
 
 def _number(value: float) -> str:

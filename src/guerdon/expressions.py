@@ -67,11 +67,8 @@ class Dual:
     def __pos__(self) -> "Dual":
         return self
 
-    def __radd__(self, other: Any) -> "Dual":
-        return self + other
-
-    def __rmul__(self, other: Any) -> "Dual":
-        return self * other
+    __radd__ = __add__
+    __rmul__ = __mul__
 
     def __rsub__(self, other: Any) -> "Dual":
         return -self + other

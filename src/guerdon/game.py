@@ -21,15 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from guerdon.arrays import (
-    Array,
-    as_float,
-    check_choice,
-    check_number,
-    check_positive_integer,
-    is_traced,
-    namespace,
-)
+from guerdon.arrays import Array, as_float, check_choice, check_number, check_positive_integer, is_traced, namespace
 from guerdon.costs import Cost, check_cost
 from guerdon.rules.agreement import Crowd
 
@@ -194,17 +186,12 @@ def equilibrium_report(game: MinibatchGame, others: int, cost: str) -> dict[str,
     profile = [others] * game.num_agents
     utilities = [float(u) for u in game.utilities(0, profile)]
     costs = [game.cost(size) for size in range(game.max_batch + 1)]
+    table = [
+        {"batch_size": size, "expected_reward": u + c, "cost": c, "utility": u}
+        for size, (u, c) in enumerate(zip(utilities, costs, strict=True))
+    ]
     return {
-        "agents": game.num_agents,
-        "request": game.request,
-        "cost": cost,
-        "max_batch": game.max_batch,
-        "rule": game.rule,
-        "others": others,
-        "best_response": game.best_response(0, profile),
-        "symmetric_equilibria": game.symmetric_equilibria(),
-        "table": [
-            {"batch_size": size, "expected_reward": u + c, "cost": c, "utility": u}
-            for size, (u, c) in enumerate(zip(utilities, costs, strict=True))
-        ],
-    }
+        "agents": game.num_agents, "request": game.request, "cost": cost, "max_batch": game.max_batch,
+        "rule": game.rule, "others": others, "best_response": game.best_response(0, profile),
+        "symmetric_equilibria": game.symmetric_equilibria(), "table": table,
+    }  # fmt: skip

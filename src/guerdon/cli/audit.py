@@ -102,21 +102,14 @@ def _report(
         return evidence / math.log(10)
 
     agents = [
-        {
-            "agent": name,
-            "verdict": finding.verdict,
-            "log10_evidence_against": power(finding.against),
-            "highest_log10_evidence_against": power(finding.highest),
-            "accused_in": found.round_of(finding.accused_in),
-            "because": finding.because if finding.verdict == "accused" else None,
-            "log10_evidence_for": power(finding.informed),
-            "cleared_to": found.round_of(finding.cleared_to),
-            "told_more": None if math.isnan(finding.advantage) else finding.advantage,
-            "compared_rounds": finding.compared,
-            "held": plain(held),
-        }
+        {"agent": name, "verdict": finding.verdict, "log10_evidence_against": power(finding.against),
+         "highest_log10_evidence_against": power(finding.highest), "accused_in": found.round_of(finding.accused_in),
+         "because": finding.because if finding.verdict == "accused" else None,
+         "log10_evidence_for": power(finding.informed), "cleared_to": found.round_of(finding.cleared_to),
+         "told_more": None if math.isnan(finding.advantage) else finding.advantage,
+         "compared_rounds": finding.compared, "held": plain(held)}
         for name, finding, held in zip(found.agents, found.findings, found.held, strict=False)
-    ]
+    ]  # fmt: skip
     listed = None if pairs is None else [
         {"agents": [found.agents[pair.first], found.agents[pair.second]], "log10_evidence": power(pair.evidence)}
         for pair in pairs

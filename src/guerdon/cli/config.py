@@ -101,6 +101,11 @@ class SettingsTable:
             raise ValueError(f"`{self.name}.{key}` must be {names}, got {value!r}")
         return value
 
+    def optional(self, key: str, kinds: type | tuple[type, ...]) -> Any:
+        """Return the value of a key, or None where it is missing."""
+        self.known.add(key)
+        return self.get(key, kinds) if key in self.values else None
+
     def choice(self, key: str, choices: Mapping[str, Any] | tuple[str, ...], default: str | None = None) -> str:
         """Return the value of a key that must be one of `choices`."""
         value = self.get(key, str, default)
@@ -133,7 +138,7 @@ def parse_config(content: dict[str, Any]) -> ExperimentConfig:
     run = sections["run"]
     rounds, repetitions, seed = (run.get(k, int, d) for k, d in (("rounds", 60), ("repetitions", 250), ("seed", 0)))
     problem, label = _problem(sections["problem"])
-    cost = _cost(sections["server"], "1 + s", problem.max_batch)
+    cost = _cost(sections["server"].get("cost", str, "1 + s"), problem.max_batch)
     names, agents, costs = _agents(groups, cost, problem.max_batch)
     mechanisms, requests, stop = _server(sections["server"], cost, problem, len(agents))
     prediction, dither = _broadcast(sections["server"], cost)
@@ -155,8 +160,8 @@ def _problem(table: SettingsTable) -> tuple[Problem, str]:
     return data.regression(max_batch), f"logistic regression, {data.label}"
 
 
-def _cost(table: SettingsTable, default: str, max_batch: int) -> Cost:
-    cost = ExpressionCost(table.get("cost", str, default))
+def _cost(text: str, max_batch: int) -> Cost:
+    cost = ExpressionCost(text)
     check_cost(cost, max_batch)
     return cost
 
@@ -180,27 +185,23 @@ def _rules(table: SettingsTable, cost: Cost) -> dict[str, Mechanism]:
 def _server(
     table: SettingsTable, cost: Cost, problem: Problem, num_agents: int
 ) -> tuple[dict[str, Mechanism], Requests, Stop | None]:
-    rules, stop = _rules(table, cost), None
-    if "stop" in table.values:
-        rule = SettingsTable("server.stop", table.get("stop", dict))
-        bounds = {key: float(rule.get(key, float)) for key in ("at_most", "at_least") if key in rule.values}
-        rule.known |= {"at_most", "at_least"}
-        stop = Stop(rule.get("metric", str), **bounds)
+    rules, stop, given = _rules(table, cost), None, table.optional("stop", dict)
+    if given is not None:
+        rule = SettingsTable("server.stop", given)
+        stop = Stop(rule.get("metric", str), rule.optional("at_most", float), rule.optional("at_least", float))
         rule.finish()
     return rules, _requests(table, cost, problem, num_agents), stop
 
 
 def _broadcast(table: SettingsTable, cost: Cost) -> tuple[Prediction | None, Dither | None]:
     """Return what the server predicts, and how far from the model it asks for gradients."""
-    table.known |= {"prediction", "dither"}
-    prediction = PREDICTIONS[table.choice("prediction", PREDICTIONS)]() if "prediction" in table.values else None
-    dither = Dither(float(table.get("dither", float)), cost) if "dither" in table.values else None
-    return prediction, dither
+    named, length = table.optional("prediction", str), table.optional("dither", float)
+    prediction = None if named is None else PREDICTIONS[table.choice("prediction", PREDICTIONS)]()
+    return prediction, None if length is None else Dither(float(length), cost)
 
 
 def _requests(table: SettingsTable, cost: Cost, problem: Problem, num_agents: int) -> Requests:
     request = table.get("request", (int, list, str, dict))
-    table.known.add("stop")
     if isinstance(request, str):
         table.choice("request", ("adaptive",))
         return NoiseScaleRequest(cost, problem.max_batch)
@@ -235,8 +236,8 @@ def _agents(
         if count < 1:
             raise ValueError(f"`{table.name}.count` must be a positive integer, got {count}")
         kind = table.choice("kind", KINDS)
-        cost = _cost(table, "", max_batch) if "cost" in table.values else usual_cost
-        table.known.add("cost")
+        own = table.optional("cost", str)
+        cost = usual_cost if own is None else _cost(own, max_batch)
         agent = KINDS[kind](table, cost, sum(counts), max_batch)
         table.finish()
         names += [kind] * count

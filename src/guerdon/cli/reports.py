@@ -48,17 +48,11 @@ def print_equilibrium(report: dict[str, Any], plot: Path | None) -> None:
 def payment_rows(names: list[str], payments: Payments, reasons: list[str]) -> list[dict[str, Any]]:
     """Return each agent's payment, for JSON."""
     return [
-        {
-            "agent": name,
-            "reward": float(reward),
-            "status": Status(int(status)).label,
-            "distance": _number_or_none(distance),
-            "expected_distance": _number_or_none(expected),
-            "variance": _number_or_none(variance),
-            "why": why,
-        }
+        {"agent": name, "reward": float(reward), "status": Status(int(status)).label,
+         "distance": _number_or_none(distance), "expected_distance": _number_or_none(expected),
+         "variance": _number_or_none(variance), "why": why}
         for name, reward, distance, expected, variance, status, why in zip(names, *payments, reasons, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def print_payments(rows: list[dict[str, Any]], title: str) -> None:
@@ -75,13 +69,9 @@ def print_payments(rows: list[dict[str, Any]], title: str) -> None:
 
 def certificate_report(certificate: "Certificate") -> dict[str, Any]:
     """Return a certificate, for JSON."""
-    return {
-        "holds": certificate.holds,
-        "confidence": certificate.confidence,
+    same = ("holds", "confidence", "tolerance", "repetitions", "rounds")
+    return {name: getattr(certificate, name) for name in same} | {
         "method": "familywise by Bonferroni, Student's t, common random numbers",
-        "tolerance": certificate.tolerance,
-        "repetitions": certificate.repetitions,
-        "rounds": certificate.rounds,
         "honest_utility": {"mean": certificate.honest_utility, "standard_error": certificate.honest_error},
         "deviations": [finding._asdict() for finding in certificate.findings],
     }

@@ -8,9 +8,8 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
 from guerdon.dashboard import queries, series, statistics
-from guerdon.dashboard.live import follow
 from guerdon.dashboard.models import ErrorAnswer, PayoutDetail, PayoutList, PayoutShare, StatementLine, StatementPage
-from guerdon.dashboard.monitor import LedgerMonitor, LedgerStatus
+from guerdon.dashboard.monitor import LedgerMonitor, LedgerStatus, follow
 from guerdon.dashboard.playground import GameAnswer, GameSettings, SimulationQueue, can_simulate, play
 from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger.queries import LARGEST_ID, find_payout

@@ -4,11 +4,16 @@ Verification recomputes everything. So it runs beside the pages, waits while a p
 long enough to take at most a tenth of one core.
 """
 
+import asyncio
+import json
 import threading
 import time
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
+
+from fastapi.encoders import jsonable_encoder
 
 from guerdon.dashboard.queries import read_head
 from guerdon.dashboard.source import LedgerSource
@@ -18,6 +23,8 @@ QUIET = 1.0  # seconds without a request before verification takes the processor
 LONGEST_WAIT = 15.0  # the most seconds that it waits for requests
 INTERVAL = 0.5  # seconds between two looks at the ledger
 REST = 10.0  # times as long as the last verification took
+TICK = 0.2  # seconds between two looks at what is known, for those who follow
+PING = 15.0  # seconds of silence after which a comment keeps a connection open
 AGAIN = 60.0  # seconds after which an unchanged ledger is verified again: rows can be edited too
 
 
@@ -174,3 +181,23 @@ class LedgerMonitor:
 
 def _joined(status: LedgerStatus, check: LedgerCheck) -> LedgerStatus:
     return replace(status, verification=replace(check, summary=_summary(status, check)))
+
+
+def event(name: str, data: Any) -> str:
+    """Return one event as it goes over the wire."""
+    return f"event: {name}\ndata: {json.dumps(jsonable_encoder(data), ensure_ascii=False, allow_nan=False)}\n\n"
+
+
+async def follow(monitor: LedgerMonitor) -> AsyncGenerator[str]:
+    """Yield the status now, and again whenever it changes."""
+    last, quiet = None, time.monotonic()
+    yield "retry: 1000\n\n"
+    while not monitor.closing:
+        now = monitor.status
+        if now != last:
+            last, quiet = now, time.monotonic()
+            yield event("status", now)
+        elif time.monotonic() - quiet > PING:
+            quiet = time.monotonic()
+            yield ": still here\n\n"
+        await asyncio.sleep(TICK)

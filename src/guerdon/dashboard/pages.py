@@ -1,7 +1,6 @@
 """The pages. What a page shows first is in its HTML; scripts draw the charts and keep it up to date."""
 
 from datetime import datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlencode
 
@@ -53,16 +52,10 @@ def show(request: Request, template: str, status_code: int = 200, **content: Any
     admitted = state.access.admits(request.headers)
     status = monitor_of(request).status if admitted else LedgerStatus()
     common = {
-        "path": request.url.path,
-        "status": status,
-        "unit": status.unit or "",
-        "has_report": admitted and state.report.is_file(),
-        "admitted": admitted,
-        "guarded": state.access.token is not None and admitted,
-        "plotly": state.plotly,
-        "plotly_styles": state.plotly_styles,
-        "version": state.version,
-    }
+        "path": request.url.path, "status": status, "unit": status.unit or "", "admitted": admitted,
+        "has_report": admitted and state.report.is_file(), "guarded": state.access.token is not None and admitted,
+        "plotly": state.plotly, "plotly_styles": state.plotly_styles, "version": state.version,
+    }  # fmt: skip
     html: str = state.templates.get_template(template).render(common | content)
     return HTMLResponse(html, status_code)
 
@@ -70,11 +63,6 @@ def show(request: Request, template: str, status_code: int = 200, **content: Any
 def show_list(request: Request, template: str, pager: ListPage, found: Any, **more: Any) -> HTMLResponse:
     """Return a page of a list as `queries` found it."""
     return show(request, template, pager=pager._replace(total=found.total), **vars(found), **more)
-
-
-def report_of(request: Request) -> Path:
-    """Return where the reproduction report is, if there is one."""
-    return request.app.state.report
 
 
 def number_in(text: str, what: str) -> int:
@@ -187,7 +175,7 @@ def playground(request: Request) -> HTMLResponse:
 @router.get("/report")
 def report(request: Request) -> HTMLResponse:
     """Show the reproduction report, or how to make one."""
-    file = report_of(request)
+    file = request.app.state.report
     made = datetime.fromtimestamp(file.stat().st_mtime).astimezone() if file.is_file() else None
     return show(request, "report.html", made=made, file=str(file))
 
@@ -195,7 +183,7 @@ def report(request: Request) -> HTMLResponse:
 @router.get("/report/file")
 def report_file(request: Request) -> Response:
     """Return the report as it is, in a sandbox: a program made it, but anybody may have changed the file."""
-    file = report_of(request)
+    file = request.app.state.report
     if not file.is_file():
         raise queries.UnknownError(f"there is no report at {file}; `guerdon reproduce` writes one")
     return Response(file.read_bytes(), media_type="text/html", headers={"content-security-policy": SANDBOX})

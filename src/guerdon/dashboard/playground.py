@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from guerdon._quantiles import student_quantile
 from guerdon.costs import ExpressionCost, check_cost
-from guerdon.dashboard.live import TICK, event
+from guerdon.dashboard.monitor import TICK, event
 from guerdon.game import RULES, MinibatchGame, equilibrium_report
 from guerdon.rules import Mechanism, choose
 
@@ -107,11 +107,12 @@ class SimulationCancelled(Exception):  # noqa: N818 - nothing went wrong
 class SimulationJob:
     """A certificate that a thread computes; `state` is its last event."""
 
-    def __init__(self, settings: GameSettings) -> None:
+    def __init__(self, settings: GameSettings, ended: Callable[[], None]) -> None:
         self.state: tuple[str, dict[str, Any]] = ("progress", {"done": 0.0, "what": "starting"})
         self._settings = settings
         self.cancelled = threading.Event()
         self._tried = 0
+        self._ended = ended
 
     def run(self) -> None:
         """Compute; every outcome is kept in `state`."""
@@ -129,6 +130,8 @@ class SimulationJob:
             self.state = ("failed", {"detail": "cancelled"})
         except (ValueError, ArithmeticError, MemoryError, RuntimeError) as error:
             self.state = ("failed", {"detail": str(error)})
+        finally:
+            self._ended()
 
 
 class SimulationQueue:
@@ -145,8 +148,8 @@ class SimulationQueue:
                 return
             yield event("queued", {"detail": "another simulation is running; waiting for it"})
             await asyncio.sleep(5 * TICK)
-        job = SimulationJob(settings)
-        threading.Thread(target=self._work, args=(job,), name="guerdon-simulation", daemon=True).start()
+        job = SimulationJob(settings, self._busy.release)
+        threading.Thread(target=job.run, name="guerdon-simulation", daemon=True).start()
         try:
             sent = None
             while sent is None or sent[0] == "progress":
@@ -158,12 +161,6 @@ class SimulationQueue:
                 await asyncio.sleep(TICK)
         finally:
             job.cancelled.set()  # stops before the next batch size
-
-    def _work(self, job: SimulationJob) -> None:
-        try:
-            job.run()
-        finally:
-            self._busy.release()
 
 
 def simulate(settings: GameSettings, announce: Callable[[str], None]) -> dict[str, Any]:
