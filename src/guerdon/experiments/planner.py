@@ -175,10 +175,8 @@ def best(spent: list[PolicySpending], policies: tuple[str, ...], target: float) 
 def _at_most(claim: str, spent: PolicySpending, rival: float, rival_error: float, bound: float) -> Claim:
     """Claim that what was paid is at most `bound` times what the rival pays."""
     mean, error = mean_over_repetitions(spent.totals)
-    ratio = mean / rival
-    spread = ratio * float(np.hypot(error / mean, rival_error / rival))
-    holds = ratio <= bound and spent.reached == 1.0
-    return Claim("planner", claim, f"at most {bound:g}", ratio, spread, holds)
+    ratio, spread = mean / rival, float(np.hypot(error / mean, rival_error / rival))
+    return Claim("planner", claim, f"at most {bound:g}", ratio, ratio * spread, ratio <= bound and spent.reached == 1.0)
 
 
 def _claims(spent: Mapping[str, list[PolicySpending]], optima: Mapping[float, Optimum]) -> list[Claim]:
