@@ -50,12 +50,15 @@ def utility_figure(game: MinibatchGame, others: int, cost_text: str) -> "Figure"
         axes.plot(sizes, cost, color=ORANGE, linestyle="--", label="cost h(s)")
         axes.plot(sizes, utility, color=GREEN, linewidth=2.2, label="utility = reward − cost")
         axes.axvline(game.request, color=GREY, linewidth=0.8, linestyle=":")
-        _mark_best(axes, best, float(utility[best - 1]) if best else 0.0)
+        place = (best, float(utility[best - 1]) if best else 0.0)
+        axes.plot(*place, "o", color=RED, zorder=5, clip_on=False)
+        note = {"xytext": (8, 8), "textcoords": "offset points", "color": RED, "fontweight": "bold"}
+        axes.annotate(f"best response: {best or 'decline'}", place, **note)
         # The loss at tiny batches has no limit: cut it, so that the choice itself can be seen.
         axes.set(ylim=_window(utility, utility + cost, others), xlim=(0, game.max_batch))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel(f"batch size s that the agent secretly uses (requested: {game.request})")
-        axes.set_ylabel("per round, in units of cost")
+        secretly = f"batch size s that the agent secretly uses (requested: {game.request})"
+        axes.set(xlabel=secretly, ylabel="per round, in units of cost")
         axes.legend(loc="best")
     return figure
 
@@ -165,21 +168,14 @@ def _name_ends(axes: Any, rounds: Any, heights: Any, labels: Sequence[tuple[int,
     room = 0.055 * max(float(heights.max()), 1.0)
     below = -float("inf")
     for index, label in sorted(labels, key=lambda one: float(heights[-1, one[0]])):
-        height = max(float(heights[-1, index]), below + room)
-        below = height
-        place = (rounds[-1], height)
+        below = max(float(heights[-1, index]), below + room)
+        place = (rounds[-1], below)
         axes.annotate(_no_math(label), place, xytext=(6, 0), textcoords="offset points", color=RED, va="center")
 
 
 def _no_math(text: str) -> str:
     """Return text that matplotlib prints as it is: names may contain dollar signs, and long ones are cut."""
     return (text if len(text) <= 60 else text[:59] + "…").replace("$", r"\$")
-
-
-def _mark_best(axes: Any, best: int, utility: float) -> None:
-    label = f"best response: {best}" if best else "best response: decline"
-    axes.plot([best], [utility], "o", color=RED, zorder=5, clip_on=False)
-    axes.annotate(label, (best, utility), xytext=(8, 8), textcoords="offset points", color=RED, fontweight="bold")
 
 
 def _window(utility: Any, reward: Any, others: int) -> tuple[float, float]:

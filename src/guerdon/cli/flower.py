@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Paid rounds on Flower: continue a run that was interrupted.")
 
-RunOption = Annotated[
-    str | None, typer.Option("--run", help="The run's name in the ledger; may be left out if there is only one.")
-]
-
 
 @app.callback()
 def flower() -> None:
@@ -33,7 +29,9 @@ def resume(
     flower_app: Annotated[Path, typer.Argument(metavar="APP", help="Folder of the Flower app.")],
     superlink: Annotated[str | None, typer.Argument(help="Flower's name for the SuperLink's connection.")] = None,
     db: DbOption = DEFAULT,
-    run: RunOption = None,
+    run: Annotated[
+        str | None, typer.Option(help="The run's name in the ledger; may be left out if there is only one.")
+    ] = None,
     run_config: Annotated[
         list[str] | None,
         typer.Option(
@@ -47,7 +45,7 @@ def resume(
     Starts the app with `flwr run`, with its settings `guerdon-db` and `guerdon-run` set to this ledger and this run. An
     app that passes both to `Rewarded` also continues if you start it again in another way.
     """
-    need("guerdon flower", "flower", "flwr")
+    need("guerdon flower", "flower", "flwr", "sqlalchemy")
     if not (flower_app / "pyproject.toml").is_file():
         raise ValueError(f"`APP` must be the folder of a Flower app, with a pyproject.toml in it, got {flower_app}")
     where = _plain_address(db)
@@ -56,29 +54,21 @@ def resume(
     typer.echo(f"Run {name!r} continues with round {last + 1}." if last else f"Run {name!r} has no paid round yet.")
     if dry_run:
         return
-    settings = {"guerdon-db": where, "guerdon-run": name}
-    program = Path(sys.executable).with_name("flwr")
-    command = [str(program) if program.exists() else shutil.which("flwr") or "flwr", "run", str(flower_app)]
-    command += [] if superlink is None else [superlink]
-    command += ["--stream"]
-    told = [*(run_config or ()), *(f"{key}={_quoted(value)}" for key, value in settings.items())]
+    told = [*(run_config or ()), f"guerdon-db={_quoted(where)}", f"guerdon-run={_quoted(name)}"]
+    beside = Path(sys.executable).with_name("flwr")
+    program = str(beside) if beside.exists() else shutil.which("flwr") or "flwr"
+    command = [program, "run", str(flower_app), *([] if superlink is None else [superlink]), "--stream"]
     command += [part for setting in told for part in ("--run-config", setting)]
     raise typer.Exit(subprocess.run(command, check=False).returncode)  # noqa: S603
 
 
 def _plain_address(db: str) -> str:
     """Return a ledger's address for a ServerApp, or raise if it has a password: Flower keeps a run's settings."""
-    if "://" not in db:
-        return str(Path(db).resolve())
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError
+    from guerdon.ledger.database import parse_url
 
-    try:
-        url = make_url(db)
-    except (ArgumentError, ValueError):
-        return db  # opening it will raise
-    if url.get_backend_name() == "sqlite" and url.database:
-        return str(Path(url.database).resolve())
+    url = parse_url(db)
+    if url.get_backend_name() == "sqlite":
+        return str(Path(str(url.database)).resolve())
     if url.password or any("pass" in name.lower() for name in url.query):
         raise ValueError("`--db` must not hold a password, which Flower would keep: use PGPASSWORD or a .pgpass file")
     return db

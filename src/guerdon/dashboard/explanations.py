@@ -38,16 +38,11 @@ def formula(payment: AnyRow) -> Formula | None:
     if payment.variance is None:
         return Formula("R = h(ν)", f"h({nu}) = {total}")
     rule = restored(payment.rule, payment.cost)
-    first, second = rule.bracket(payment.distance, payment.expected_distance)
-    filled = (
-        f"{_number(float(cost(nu)))} + {_number(float(cost.slope(nu)))} · {nu}² ÷ {_number(payment.variance)} · "
-        f"({_number(first)} − {_bracketed(second)}) = {total}"
-    )
+    bracket = rule.bracket(payment.distance, payment.expected_distance)
+    paid, slope, variance, first, second = map(_number, (cost(nu), cost.slope(nu), payment.variance, *bracket))
+    second = second if bracket[1] >= 0 else f"({second})"
+    filled = f"{paid} + {slope} · {nu}² ÷ {variance} · ({first} − {second}) = {total}"
     return Formula(f"R = h(ν) + h′(ν) · ν² ÷ V · ({rule.formula})", filled)
-
-
-def _bracketed(value: float) -> str:
-    return _number(value) if value >= 0 else f"({_number(value)})"
 
 
 def _number(value: float) -> str:

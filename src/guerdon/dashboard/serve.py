@@ -74,12 +74,9 @@ def serve(where: str, host: str, port: int, report: Path, token: str | None, bro
     opened = listen(host, port)
     address = address_of(opened, host)
     tell(address)
-    if browser and _has_display():
+    # A browser inside the terminal is not wanted.
+    has_display = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    if browser and has_display:
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     with opened:
         DashboardServer(app).run(sockets=[opened])
-
-
-def _has_display() -> bool:
-    """Tell whether a browser window can open here; a browser inside the terminal is not wanted."""
-    return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))

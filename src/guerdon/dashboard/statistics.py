@@ -108,15 +108,14 @@ def pay_against_cost(data: RunData) -> list[AgentPay]:
 def _agent_pay(data: RunData, agent: RunMember, where: Any, worked: Any, ratios: Any, level: float) -> AgentPay:
     """Return the pay of an agent; its payments are at `where`, those for a usable gradient at `worked`."""
     reward, work = data.reward[worked] / MICRO, data.work[data.round[worked]]
-    count, gains = len(worked), reward - work
-    difference = float(gains.mean()) if count else 0.0
+    gains = reward - work
+    paid, asked, difference = (float(values.mean()) if len(values) else 0.0 for values in (reward, work, gains))
     low, high, verdict = interval(gains, level)
     codes, counts = np.unique(data.status[where], return_counts=True)
     statuses = {Status(int(code)).label: int(number) for code, number in zip(codes, counts, strict=True)}
     own = ratios[where][~np.isnan(ratios[where])]
     spread = [float(value) for value in np.quantile(own, [0.5, 0.1, 0.9])] if len(own) else [None, None, None]
-    mean = (float(reward.mean()), float(work.mean())) if count else (0.0, 0.0)
-    return AgentPay(agent.id, agent.name, count, *mean, difference, low, high, verdict, statuses, *spread)
+    return AgentPay(agent.id, agent.name, len(worked), paid, asked, difference, low, high, verdict, statuses, *spread)
 
 
 def interval(gains: Any, level: float) -> tuple[float | None, float | None, PayVerdict]:

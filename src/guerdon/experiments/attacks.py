@@ -62,7 +62,7 @@ class AttackerKnowledge(NamedTuple):
 
 def known_attacks(known: AttackerKnowledge) -> list[Attack]:
     """Return all attacks but the search's, the honest agent first."""
-    return [*_working(known), *_idle(known), *_together(known), *_now_and_then(known)]
+    return [*_working(known), *_idle(known), *_together(known), *_now_and_then(known), *_hurting(known)]
 
 
 def searched(known: AttackerKnowledge, numbers: Sequence[float]) -> Attack:
@@ -129,14 +129,16 @@ def _together(known: AttackerKnowledge) -> list[Attack]:
 
 
 def _now_and_then(known: AttackerKnowledge) -> list[Attack]:
-    """Return the attacks that work at times, and those that only hurt."""
     cheating = _reporting(0.0, 0.0, prediction=1.0)
-    garbage = {size: Foreseeing(_reporting(0.0, 0.0, size=size), known.dim) for size in (0.3, 3.0, 1e3, 1e6)}
     return [
         Attack("work and cheat in turn", "now and then", (Foreseeing(cheating, known.dim, period=STRETCH),)),
         Attack("steer, then cheat", "now and then", (Foreseeing(cheating, known.dim, period=STRETCH, lift=3.0),)),
-        *(Attack(f"garbage of size {size:g}", "to hurt", (sent,), blind=True) for size, sent in garbage.items()),
     ]
+
+
+def _hurting(known: AttackerKnowledge) -> list[Attack]:
+    made = ((f"garbage of size {size:g}", _reporting(0.0, 0.0, size=size)) for size in (0.3, 3.0, 1e3, 1e6))
+    return [Attack(name, "to hurt", (Foreseeing(base, known.dim),), blind=True) for name, base in made]
 
 
 def _one(name: str, group: str, base: Reporting, known: AttackerKnowledge) -> Attack:
