@@ -6,6 +6,7 @@
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,41 +22,7 @@ from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Req
 from guerdon.rules import Mechanism, choices, choose
 from guerdon.simulation import Stop
 
-EXAMPLE = """\
-# An experiment for `guerdon simulate`. Lines that begin with # may be left out; what they show is the default.
-
-[problem]
-kind = "linear"            # "linear" regression, or "heart": logistic regression on the heart-disease survey
-# dim = 100                # linear: number of parameters
-# distance = 100.0         # linear: squared error before training
-# max_batch = 64           # the largest batch anybody can use
-
-[server]
-request = 8                # samples asked for each round; or a list, one entry per round; or "adaptive", which finds
-                           # request and step by itself; or { budget = 1000.0 }, the same and spends at most so much
-# step = "optimal"         # a number, a list like `request`, or "optimal" (linear with one request only)
-# cost = "1 + s"           # what s samples cost: numbers, s, + - * / ** and parentheses
-rules = ["information", "balanced"]  # also known, estimated, flat, genie; the first pays the agents, all are computed
-# crowd = "present"        # of known, estimated and balanced; or "enrolled", the paper's literal K/(K - 1)
-# prediction = "running-mean"  # of information pay: the server's public one; or "extrapolation", "zero"
-# dither = 1.0             # take gradients so far from the model, to either side in turn; a step every two rounds
-# stop = { metric = "error", at_most = 1.0 }   # or at_least; after that nothing is done or paid
-
-[[agents]]                 # as many of these tables as there are sorts of agents
-kind = "cooperative"       # cooperative, fixed, portion, declining, best-responding, learning,
-count = 9                  # zero, echo, noisy-echo, shrink, scale, sign-flip, garbage
-
-[[agents]]
-kind = "fixed"             # fixed: size; portion: share; declining: probability; learning: sizes;
-size = 4                   # noisy-echo: strength; shrink, scale: factor; garbage: amount
-# count = 1
-# cost = "1 + s"           # what work really costs this agent, if not what the server believes
-
-[run]
-# rounds = 60
-# repetitions = 250
-# seed = 0
-"""
+EXAMPLE = files("guerdon.cli").joinpath("example.toml").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)

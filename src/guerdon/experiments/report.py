@@ -10,7 +10,10 @@ import guerdon
 from guerdon.experiments.claims import Claim, Experiment
 from guerdon.figures import save_figure
 
-STYLE = files("guerdon.experiments").joinpath("report.css").read_text(encoding="utf-8")
+STYLE, PAGE, SECTION = (
+    files("guerdon.experiments").joinpath(name).read_text(encoding="utf-8")
+    for name in ("report.css", "report.html", "report_section.html")
+)
 
 
 def write_report(experiments: Sequence[Experiment], repetitions: int, seed: int, path: Path) -> None:
@@ -19,42 +22,18 @@ def write_report(experiments: Sequence[Experiment], repetitions: int, seed: int,
     held = sum(claim.holds for claim in claims)
     seconds = sum(experiment.seconds for experiment in experiments)
     body = "\n".join(_section(experiment) for experiment in experiments)
-    page = f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Guerdon: the paper's experiments, reproduced</title><style>{STYLE}</style></head>
-<body><main>
-<h1>The paper's experiments, reproduced</h1>
-<p class="lead">A server asks agents for gradients of ν samples and cannot see how many they use. It pays each
-agent by how close its gradient is to the mean of the others. Does it pay to do the requested work, and is the pay no
-more than its cost?</p>
-<ul class="summary">
-<li><b>{held} of {len(claims)}</b><span>claims hold</span></li>
-<li><b>{repetitions}</b><span>repetitions each</span></li>
-<li><b>{seconds:.1f} s</b><span>computing time</span></li>
-<li><b>{seed}</b><span>seed</span></li>
-</ul>
-{body}
-<footer>Made by Guerdon {escape(guerdon.__version__)}. Experiments of Akbay and Tepedelenlioğlu, <cite>Distributed
-Stochastic Gradient Descent with Cost-Sensitive and Strategic Agents</cite>: K = 10 agents, cost h(s) = s + 1; linear
-regression in 100 dimensions, logistic regression on the heart-disease survey. The numbers behind each figure are beside
-this page as Parquet and CSV, all claims in claims.json.</footer>
-</main></body></html>
-"""
-    path.write_text(page, encoding="utf-8")
+    filled = PAGE.format(
+        style=STYLE, held=held, claims=len(claims), repetitions=repetitions, seconds=seconds, seed=seed, body=body,
+        version=escape(guerdon.__version__),
+    )  # fmt: skip
+    path.write_text(filled, encoding="utf-8")
 
 
 def _section(experiment: Experiment) -> str:
     rows = "\n".join(_row(claim) for claim in experiment.claims)
     notes = "\n".join(f"<p>{escape(note)}</p>" for note in experiment.notes)
-    return f"""<section id="{escape(experiment.name)}">
-<h2>{escape(experiment.title)}</h2>
-<figure><div class="drawing" role="img" aria-label="{escape(experiment.title)}">{_inline_svg(experiment)}</div>
-<figcaption>{escape(experiment.caption)}</figcaption></figure>
-<div class="scroll"><table>
-<thead><tr><th>claim</th><th>expected</th><th>measured</th><th>s.e.</th><th>verdict</th></tr></thead>
-<tbody>{rows}</tbody></table></div>
-{notes}
-</section>"""
+    words = {name: escape(getattr(experiment, name)) for name in ("name", "title", "caption")}
+    return SECTION.format(**words, drawing=_inline_svg(experiment), rows=rows, notes=notes).rstrip()
 
 
 def _row(claim: Claim) -> str:
