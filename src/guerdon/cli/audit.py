@@ -11,7 +11,8 @@ from rich.markup import escape
 from guerdon.audit import TESTS, SuspiciousPair, limit, suspicious_pairs
 from guerdon.cli.ledger import open_ledger
 from guerdon.cli.options import DEFAULT, DbOption, JsonOption, need
-from guerdon.cli.tables import money, plain, print_json, print_table
+from guerdon.cli.tables import money, print_json, print_table
+from guerdon.ledger.money import plain_amount
 
 if TYPE_CHECKING:
     from guerdon.ledger import Ledger
@@ -107,14 +108,14 @@ def _report(
          "because": finding.because if finding.verdict == "accused" else None,
          "log10_evidence_for": power(finding.informed), "cleared_to": found.round_of(finding.cleared_to),
          "told_more": None if math.isnan(finding.advantage) else finding.advantage,
-         "compared_rounds": finding.compared, "held": plain(held)}
+         "compared_rounds": finding.compared, "held": plain_amount(held)}
         for name, finding, held in zip(found.agents, found.findings, found.held, strict=False)
     ]  # fmt: skip
     listed = None if pairs is None else [
         {"agents": [found.agents[pair.first], found.agents[pair.second]], "log10_evidence": power(pair.evidence)}
         for pair in pairs
     ]  # fmt: skip
-    moved = [move._asdict() | {"amount": plain(move.amount)} for move in moves]
+    moved = [move._asdict() | {"amount": plain_amount(move.amount)} for move in moves]
     return {
         "run": found.run, "alpha": found.alpha, "rounds": found.trail.rounds, "unit": unit, "agents": agents,
         "can_clear": found.can_clear, "pairs": listed, "moves": moved,

@@ -62,9 +62,8 @@ class SettingsTable:
         value = self.values[key]
         kinds = kinds if isinstance(kinds, tuple) else (kinds,)
         if isinstance(value, bool) or not isinstance(value, (*kinds, int) if float in kinds else kinds):
-            names = " or ".join(
-                {int: "a whole number", float: "a number", str: "text"}.get(k, k.__name__) for k in kinds
-            )
+            words = {int: "a whole number", float: "a number", str: "text"}
+            names = " or ".join(words.get(kind, kind.__name__) for kind in kinds)
             raise ValueError(f"`{self.name}.{key}` must be {names}, got {value!r}")
         return value
 

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from guerdon.cli.options import DEFAULT, DbOption, JsonOption, OutOption, need
-from guerdon.cli.tables import json_row, money, plain, print_json, print_table, print_verification
+from guerdon.cli.tables import json_row, money, print_json, print_table, print_verification
+from guerdon.ledger.money import parse_amount, plain_amount
 
 if TYPE_CHECKING:
     from guerdon.ledger import Ledger
@@ -46,11 +47,9 @@ def balances(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
     headings = ("agent", "balance", "deposit", "escrow", "carried")
     cells = [[row.agent, *(money(value) for value in row[1:])] for row in rows]
     print_table(f"Balances in {unit}", headings, cells, text=("agent",), empty="Nobody is enrolled yet.")
-    Console().print(
-        f"Rewards so far {money(-common['treasury'])}, waiting in payouts {money(common['payable'])}, "
-        f"through the bank {money(common['bank'])}.",
-        highlight=False,
-    )
+    paid, waiting, left = money(-common["treasury"]), money(common["payable"]), money(common["bank"])
+    line = f"Rewards so far {paid}, waiting in payouts {waiting}, through the bank {left}."
+    Console().print(line, highlight=False)
 
 
 @app.command(epilog="Example: [bold]guerdon ledger statement north --format html --out north.html[/]")
@@ -193,8 +192,6 @@ def move(
     memo: MemoOption = "",
 ) -> None:
     """Record a deposit or its withdrawal; hold, release or forfeit money in escrow; repay or waive a carried loss."""
-    from guerdon.ledger.money import parse_amount
-
     micro = parse_amount(amount)
     with open_ledger(db, write=True) as ledger:
         recorded = ledger.move(kind, agent, micro, memo, run=run)
@@ -266,8 +263,6 @@ def payout_create(
     memo: MemoOption = "",
 ) -> None:
     """Freeze all balances into a new batch. Each balance is then in this batch and in no other."""
-    from guerdon.ledger.money import parse_amount
-
     least = parse_amount(minimum)
     with open_ledger(db, write=True) as ledger:
         number = ledger.payout(least, memo)
@@ -275,9 +270,8 @@ def payout_create(
         unit = ledger.unit
     cells = [[name, money(amount)] for name, amount in batch.items]
     print_table(f"Payout {number}, in {unit}", ("agent", "amount"), cells, text=("agent",), empty="")
-    Console().print(
-        f"Total {money(batch.total)}. When it is paid: guerdon ledger payout paid {number}", highlight=False
-    )
+    next_step = f"When it is paid: guerdon ledger payout paid {number}"
+    Console().print(f"Total {money(batch.total)}. {next_step}", highlight=False)
 
 
 @payout_app.command("list", epilog="Example: [bold]guerdon ledger payout list --json[/]")
@@ -288,7 +282,7 @@ def payout_list(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
     if as_json:
         shown = [
             json_row(batch._asdict(), money=("total",))
-            | {"items": [{"agent": name, "amount": plain(amount)} for name, amount in batch.items]}
+            | {"items": [{"agent": name, "amount": plain_amount(amount)} for name, amount in batch.items]}
             for batch in batches
         ]
         print_json({"unit": unit, "payouts": shown})

@@ -91,13 +91,11 @@ def print_certificate(certificate: "Certificate", title: str) -> None:
     console = Console(emoji=False)
     console.print(table)
     honest = f"{certificate.honest_utility:+.3f} (s.e. {certificate.honest_error:.3f})"
-    console.print(
-        f"Honest work leaves {honest} per round after cost. Deterred: gains at most {certificate.tolerance:.3g}."
-    )
-    console.print(
-        f"{certificate.repetitions} repetitions of {certificate.rounds} rounds; all intervals hold together with "
-        f"{certificate.confidence:.0%} confidence (Bonferroni)."
-    )
+    deterred = f"Deterred: gains at most {certificate.tolerance:.3g}."
+    console.print(f"Honest work leaves {honest} per round after cost. {deterred}")
+    size = f"{certificate.repetitions} repetitions of {certificate.rounds} rounds"
+    together = f"all intervals hold together with {certificate.confidence:.0%} confidence (Bonferroni)."
+    console.print(f"{size}; {together}")
 
 
 def print_claims(experiments: Sequence["Experiment"], out: Path) -> None:

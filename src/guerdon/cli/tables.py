@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from guerdon.ledger.money import format_amount, plain_amount
+
 if TYPE_CHECKING:
     from guerdon.ledger import Verification
 
@@ -57,21 +59,12 @@ def print_verification(found: "Verification") -> None:
 
 def money(micro: int | None) -> str:
     """Return an amount for people; empty text where there is none."""
-    from guerdon.ledger.money import format_amount
-
     return "" if micro is None else format_amount(micro)
-
-
-def plain(micro: int) -> str:
-    """Return an amount for programs."""
-    from guerdon.ledger.money import plain_amount
-
-    return plain_amount(micro)
 
 
 def json_row(row: dict[str, Any], money: Sequence[str] = ()) -> dict[str, Any]:
     """Return a row for JSON: exact decimal text for money, hexadecimal for hashes, ISO for times."""
-    return {name: plain(value) if name in money else _json_value(value) for name, value in row.items()}
+    return {name: plain_amount(value) if name in money else _json_value(value) for name, value in row.items()}
 
 
 def _json_value(value: Any) -> Any:

@@ -67,13 +67,11 @@ def forecast(
     problem = noisy_quadratic(fit.numbers, fit.dim, max_batch)
     policies: dict[str, Requests] = {"adaptive": NoiseScaleRequest(cost, max_batch)}
     policies |= {f"ν = {nu}": NoiseScaleRequest(cost, nu, min_batch=nu) for nu in sizes if nu <= max_batch}
+    agents, rule, stop = [Cooperative()] * num_agents, mechanism or FlatPay(cost), Stop("left", at_most=0.0)
     forecasts, totals = list[PolicyForecast](), dict[str, Any]()
     for name, policy in policies.items():
         announce(name)
-        agents, stop = [Cooperative()] * num_agents, Stop("left", at_most=0.0)
-        history = simulate(
-            problem, agents, mechanism or FlatPay(cost), policy, MOST_ROUNDS, repetitions, seed, stop=stop
-        )
+        history = simulate(problem, agents, rule, policy, MOST_ROUNDS, repetitions, seed, stop=stop)
         totals[name] = history.total_reward()
         reached = float((history.metrics["left"][:, -1] <= 0).mean())
         fixed = None if name == "adaptive" else policy.largest(1)
