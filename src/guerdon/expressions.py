@@ -8,6 +8,7 @@ evaluation on dual numbers (value, derivative), so it is exact and not a finite 
 import ast
 import math
 import operator
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 from guerdon.arrays import Array, namespace
 
 VARIABLE = "s"
+LARGEST = sys.float_info.max
 LONGEST = 200  # characters: far more than a cost needs, far less than the limit of the parser's recursion
 
 # CPython 3.11 counts the depth of all trees being built in one place: threads that parse at once break it (gh-106905).
@@ -121,7 +123,7 @@ def _check(node: ast.AST) -> None:
             _check(right)
         case ast.UnaryOp(op, operand) if type(op) in _OPERATORS:
             _check(operand)
-        case ast.Constant(int() | float() as number) if not isinstance(number, bool) and _finite(number):
+        case ast.Constant(int() | float() as number) if not isinstance(number, bool) and abs(number) <= LARGEST:
             pass
         case ast.Name(name) if name == VARIABLE:
             pass
@@ -151,10 +153,3 @@ def _dual(value: Any) -> Dual:
 
 def _log(value: Array) -> Array:
     return math.log(value) if isinstance(value, (int, float)) else namespace(value).log(value)
-
-
-def _finite(number: float) -> bool:
-    try:
-        return math.isfinite(float(number))
-    except OverflowError:
-        return False

@@ -8,13 +8,13 @@ import numpy as np
 
 from guerdon.dashboard.queries import RoundNote, RunData, RunMember
 from guerdon.dashboard.statistics import pay_spread, took_part
+from guerdon.figures import NORMAL_95
 from guerdon.ledger.money import MICRO
 from guerdon.rules import Status
 
 MOST_POINTS = 400
 MOST_ROWS = 40  # agents in the matrix
 MOST_COLUMNS = 120  # rounds in it
-NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,10 @@
-"""What a run's numbers say, with how sure they are: pay against cost, and distances against honest work.
+"""What a run's numbers say, with how sure they are (docs/dashboard.md explains both).
 
-Pay against cost: for each agent, over the rounds in which it sent a usable gradient, the mean of reward − h(ν) with
-the interval mean ± t·s/√rounds (Student's t; rounds count as independent, since samples are fresh). An agent stands
-out only if the interval at a level of 95 % for all agents together (Bonferroni) leaves out 0.
+Pay against cost: the mean of reward − h(ν) ± t·s/√rounds, over the rounds in which an agent sent a usable gradient. It
+stands out only if the interval at a level of 95 % for all agents together (Bonferroni) leaves out 0.
 
-Distances: D is an agent's distance to the others' mean and E what the rule expected of honest work. For normal
-gradients of honest agents D/E follows F with f and (n − 2)·f degrees of freedom where E is estimated from the n − 1
-others in the same round, χ²_f/f where the variance is known; f is the effective number of dimensions (Satterthwaite).
-f is chosen so that the middle half of all log(D/E) of the run is as wide as it should be: a few cheats hardly move it.
+Distances: for honest work D/E follows F with f and (n − 2)·f degrees of freedom, χ²_f/f where the variance is known. f
+is chosen so that the middle half of all log(D/E) of the run is as wide as it should be: a few cheats hardly move it.
 """
 
 import math

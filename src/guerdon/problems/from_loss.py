@@ -31,7 +31,7 @@ class FromLoss:
         return ravel_pytree(self.start(key))[0]
 
     def gradient(self, model: Array, batch_size: Array, key: Array) -> Array:
-        rows = jax.random.bits(key, (self.max_batch,)) % _rows(self.data)
+        rows = jax.random.bits(key, (self.max_batch,)) % jax.tree.leaves(self.data)[0].shape[0]
         examples = jax.tree.map(lambda x: x[rows], self.data)
         weights = (jnp.arange(self.max_batch) < batch_size) / batch_size
         return jax.grad(lambda m: jnp.sum(weights * self._losses(m, examples)))(model)
@@ -76,7 +76,3 @@ def from_loss(
         return {"loss": jnp.mean(jax.vmap(loss, in_axes=(None, 0))(parameters, data))}
 
     return FromLoss(data, loss, init, metrics or mean_loss, unravel, max_batch)
-
-
-def _rows(data: Any) -> int:
-    return jax.tree.leaves(data)[0].shape[0]

@@ -56,10 +56,9 @@ def logistic_regression(
             )
         if not bool(jnp.all((labelled == 0) | (labelled == 1))):
             raise ValueError(f"the labels of `{name}` must be 0 or 1, got others")
-    if arrays[0].shape[1] != arrays[2].shape[1]:
-        raise ValueError(
-            f"`validation_features` must have the {arrays[0].shape[1]} columns of `features`, got {arrays[2].shape[1]}"
-        )
+    columns, validated = arrays[0].shape[1], arrays[2].shape[1]
+    if columns != validated:
+        raise ValueError(f"`validation_features` must have the {columns} columns of `features`, got {validated}")
     return LogisticRegression(*arrays, max_batch=max_batch)
 
 
