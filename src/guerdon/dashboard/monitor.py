@@ -78,14 +78,10 @@ class LedgerMonitor:
     def __init__(self, source: LedgerSource) -> None:
         self._source = source
         self._asked = 0.0
-        self._status = LedgerStatus()
+        self.status = LedgerStatus()
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
-
-    @property
-    def status(self) -> LedgerStatus:
-        return self._status
 
     @property
     def closing(self) -> bool:
@@ -121,11 +117,11 @@ class LedgerMonitor:
         except (UnavailableError, RefusedError) as error:
             now = LedgerStatus(reason=str(error))
         with self._lock:
-            self._status = _joined(now, self._status.verification)
+            self.status = _joined(now, self.status.verification)
 
     def verify(self) -> None:
         """Recompute the whole ledger and keep the result."""
-        before = self._status.verification
+        before = self.status.verification
         # The last result stands until this is finished: a failure is not hidden while it is checked again.
         self._update(replace(before, state="checking" if before.state == "waiting" else before.state, progress=0.0))
         try:
@@ -148,11 +144,11 @@ class LedgerMonitor:
 
     def _advance(self, done: float) -> None:
         self._give_way()
-        self._update(replace(self._status.verification, progress=round(done, 2)))
+        self._update(replace(self.status.verification, progress=round(done, 2)))
 
     def _update(self, check: LedgerCheck) -> None:
         with self._lock:
-            self._status = _joined(self._status, check)
+            self.status = _joined(self.status, check)
 
     def _watch(self) -> None:
         while not self._closing.wait(INTERVAL):
@@ -162,7 +158,7 @@ class LedgerMonitor:
         seen: str | None = None
         since, rest = 0.0, 0.0
         while not self.closing:
-            head, now = self._status.head, time.monotonic()
+            head, now = self.status.head, time.monotonic()
             stale = head != seen or now - since > max(AGAIN, 2 * rest)
             if head is not None and stale and now - since >= rest:
                 try:
