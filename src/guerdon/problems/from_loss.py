@@ -33,9 +33,17 @@ class FromLoss:
 
     def gradient(self, model: Array, batch_size: Array, key: Array) -> Array:
         """Return the mean gradient over `batch_size` examples."""
-        rows = jax.random.bits(key, (self.max_batch,)) % _rows(self.data)
+        return self.mean_gradient(model, jax.random.bits(key, (self.max_batch,)) % self.num_rows, batch_size)
+
+    @property
+    def num_rows(self) -> int:
+        """How many examples there are to draw from."""
+        return jax.tree.leaves(self.data)[0].shape[0]
+
+    def mean_gradient(self, model: Array, rows: Array, batch_size: Array) -> Array:
+        """Return the mean gradient over the first `batch_size` of some rows."""
         examples = jax.tree.map(lambda x: x[rows], self.data)
-        weights = (jnp.arange(self.max_batch) < batch_size) / batch_size
+        weights = (jnp.arange(len(rows)) < batch_size) / batch_size
         return jax.grad(lambda m: jnp.sum(weights * self._losses(m, examples)))(model)
 
     def population_gradient(self, model: Array) -> Array:
@@ -82,7 +90,3 @@ def from_loss(
         return {"loss": jnp.mean(jax.vmap(loss, in_axes=(None, 0))(parameters, data))}
 
     return FromLoss(data, loss, init, metrics or mean_loss, unravel, max_batch)
-
-
-def _rows(data: Any) -> int:
-    return jax.tree.leaves(data)[0].shape[0]
