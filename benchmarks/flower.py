@@ -112,6 +112,7 @@ def arithmetic(dimension: int) -> tuple[float, float]:
             FedAvg(fraction_evaluate=0.0),
             mechanism=OutputAgreement(AffineCost(1, 1)),
             requests=FixedRequest(8, 0.1),
+            one_step=True,
             run="bench",
             ledger=ledger,
         )

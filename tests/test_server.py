@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, FixedRequest, InformationPay, NoiseScaleRequest, OutputAgreement, Server
+from guerdon._round import COPY
 from guerdon.audit import pair_scores
 from guerdon.bets import bet
 from guerdon.broadcasts import Dither
 from guerdon.evidence import AgentRows
 from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
-from guerdon.server import COPY, pay_once
+from guerdon.server import pay_once
 from guerdon.states import flatten_state, restore_state
 from tests.support.libraries import Library, without_jax
 
@@ -28,6 +29,8 @@ SERVERS: dict[str, Server] = {
     "adaptive": Server(OutputAgreement(COST), NoiseScaleRequest(COST, 32)),
     "information": Server(RULE, FixedRequest(8, 0.1)),
     "dithered": Server(RULE, FixedRequest(8, 0.1), Extrapolation(), Dither(0.5, COST)),
+    "alike": Server(RULE, FixedRequest(8, 0.1), alike=True),
+    "alike, dithered": Server(RULE, FixedRequest(8, 0.1), Extrapolation(), Dither(0.5, COST), alike=True),
 }
 every_server = pytest.mark.parametrize("name", SERVERS)
 
@@ -206,7 +209,7 @@ def test_a_round_without_reports_teaches_nothing() -> None:
 
 
 def test_without_a_mean_the_pay_is_the_same() -> None:
-    server = SERVERS["balanced"]
+    server = Server(OutputAgreement(COST), FixedRequest(8, 0.1), alike=True)
     reports, sent, _ = rounds()[0]
     ask, state = server.ask(server.init(np.zeros(DIM), AGENTS), np.zeros(DIM))
     with_mean, without = (server.settle(state, ask, reports, sent, mean=mean)[0] for mean in (True, False))

@@ -17,8 +17,9 @@ What `settle` does, in this order:
 1. Compare the reports. Where the rule compares pairs (information pay), all follows from the products of the reports
    around the prediction, read in one pass: copies are left out, reports that are too long are shortened, and the rest
    is compared with the agents that the rule trusts. Other rules get the evidence of `gather`, also in one pass.
+   Unless all agents are `alike`, what is stable in how each differs is taken off first (`guerdon.records`).
 2. Pay by the rule.
-3. Take the mean of the trusted reports, let the policy choose the step, and let the prediction learn.
+3. Take the mean of the reports, let the policy choose the step, and let the prediction learn.
 4. Bet on pairs of agents whose reports agree too well (`guerdon.audit`).
 
 A round in which no trusted agent sends anything usable teaches nothing; under a dither its half is asked for again.
@@ -27,12 +28,13 @@ A round in which no trusted agent sends anything usable teaches nothing; under a
 # No type covers both an array and a list of layers.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
 from guerdon._checks import check_model, check_parts, check_reports
+from guerdon._round import Ask, Comparison, ServerState, Settlement
 from guerdon.arrays import (
     Array,
     check_choice,
@@ -44,11 +46,12 @@ from guerdon.arrays import (
     over_layers,
     zeros_like,
 )
-from guerdon.audit import copying, first_pairs, watch_pairs, widened
+from guerdon.audit import copying, first_pairs, identical, watch_pairs, widened
 from guerdon.broadcasts import Dither, MeanNoise, secret_normals
 from guerdon.evidence import (
-    Evidence,
+    AgentRows,
     Layers,
+    as_matrices,
     combine,
     evidence_around_prediction,
     evidence_around_zero,
@@ -58,70 +61,16 @@ from guerdon.evidence import (
     shortening,
 )
 from guerdon.predictions import Prediction, RunningMean, StepObservation, ZeroPrediction
+from guerdon.records import OwnRecords, forget, widen
 from guerdon.requests import FixedRequest, Outcome, Requests
 from guerdon.rules import Mechanism, Payments, as_request
-from guerdon.rules.information import PredictionError, prediction_error
+from guerdon.rules.information import prediction_error
 from guerdon.rules.mechanism import padded
 from guerdon.states import NoState, choose_state, map_state
 
 Sends = Literal["gradients", "models"]
 
-COPY = "it is a copy of another's report, now or in earlier rounds"
-SHORTENED = "shortened to {:.3g} of its length around the prediction"
-NOT_TRUSTED = "others are not compared with it, and the model goes without it"
-
-
-class ServerState(NamedTuple):
-    """What the server takes from round to round."""
-
-    round: Array  # how many are settled
-    rule: Any
-    requests: Any
-    prediction: Any
-    dither: Any
-    pairs: Array  # wealth of the bets against pairs of agents; empty where the rule does not compare pairs
-    enrolled: Array  # how many agents there ever were
-
-
-class Ask(NamedTuple):
-    """What the server asks for: `request` samples (0: the training has ended) at the model to broadcast."""
-
-    model: Any
-    request: Array
-    origin: Any  # the model that a step is taken from; the same unless there is a dither
-    prediction: Any  # of the mean gradient (or of the mean move, where agents send models)
-
-
-class Comparison(NamedTuple):
-    """How the reports of a round compare; one entry per agent."""
-
-    evidence: Evidence  # what the rule pays by
-    plain: Evidence  # of the reports as they came, around no prediction
-    trusted: Array  # agents that the others are compared with, and the model is made from
-    copies: Array  # agents that sent a copy: not counted
-    factors: Array  # by which reports were shortened; 1 for most
-    products: Array | None  # of the reports with each other, where the rule compares pairs
-    watched: Array  # whose reports these are: copies are among them
-
-
-class Settlement(NamedTuple):
-    """What a round came to: what each agent is paid and why, and the step to take."""
-
-    payments: Payments
-    evidence: Evidence
-    mean: Any  # gradient (or move, where agents send models) of the trusted agents, in the model's form
-    step: Array  # model − step × mean is the next model; 0 in the first half of a dithered pair, −1 for moves
-    comparison: Comparison
-    error: PredictionError  # how far the mean is from its prediction, and σ²
-    noise_scale: Array  # that the dither made, as the last pairs had it; infinite without
-    offset: Array  # how far from the model the gradients were taken
-
-    @property
-    def notes(self) -> list[str]:
-        """What else was done with each agent's report than with others; mostly nothing."""
-        found = self.comparison
-        rows = zip(found.evidence.counted, found.copies, found.factors, found.trusted, strict=True)
-        return [_note(bool(counted), bool(copy), float(factor), bool(kept)) for counted, copy, factor, kept in rows]
+__all__ = ["Ask", "Comparison", "Sends", "Server", "ServerState", "Settlement", "pay_once"]
 
 
 @dataclass(frozen=True)
@@ -131,6 +80,12 @@ class Server:
     `prediction` is the public one of each mean gradient (default: `RunningMean` where the rule wants any).
     `dither` takes gradients to either side of the model in turn (see `guerdon.broadcasts`). `sends` says what agents
     send: gradients, or models that they trained from the one broadcast. Then `mean` is the mean move.
+
+    Honest agents may have different data. So the model is made from every report that can be used, only reports that
+    are identical count as copies, and what is stable in how an agent differs is taken off before reports are compared
+    (`records`; None compares them as they are). `alike` says that all agents draw fresh samples of the same kind, as
+    the paper's do. Then nothing is taken off, the model goes without agents that are not trusted, and agents whose
+    reports agree too well in earlier rounds are not paid.
 
     >>> import numpy as np
     >>> from guerdon import AffineCost, FixedRequest, InformationPay
@@ -150,6 +105,8 @@ class Server:
     prediction: Prediction | None = None
     dither: Dither | None = None
     sends: Sends = "gradients"
+    alike: bool = False
+    records: OwnRecords | None = field(default_factory=OwnRecords)
 
     def __post_init__(self) -> None:
         check_choice("sends", self.sends, ("gradients", "models"))
@@ -173,18 +130,31 @@ class Server:
             NoState() if self.dither is None else self.dither.init(model),
             first_pairs(num_agents if self.mechanism.compares_pairs else 0),
             np.asarray(num_agents, dtype=np.int32),
+            self._first_records(model, num_agents),
         )
+
+    @property
+    def recorder(self) -> OwnRecords | None:
+        """What remembers how agents differ; None where they are alike."""
+        return None if self.alike else self.records
+
+    def _first_records(self, model: Any, num_agents: int) -> Any:
+        recorder = self.recorder
+        return NoState() if recorder is None else recorder.init(model, num_agents, dithered=self.dither is not None)
 
     def enlarge(self, state: ServerState, num_agents: int) -> ServerState:
         """Return the state for more agents: newcomers come last, and nothing is known of them."""
         pairs = widened(state.pairs, num_agents) if self.mechanism.compares_pairs else state.pairs
         rule, enrolled = padded(self.mechanism.init(num_agents), state.rule), np.asarray(num_agents, dtype=np.int32)
-        return state._replace(rule=rule, pairs=pairs, enrolled=enrolled)
+        records = state.records if self.recorder is None else widen(state.records, num_agents)
+        return state._replace(rule=rule, pairs=pairs, enrolled=enrolled, records=records)
 
     def admit(self, state: ServerState, newcomers: Array) -> ServerState:
         """Return the state with some agents' places given to newcomers: nothing is known of them."""
         xp = namespace(newcomers)
         state = state._replace(enrolled=state.enrolled + xp.sum(xp.astype(newcomers, xp.int32)))
+        if self.recorder is not None:
+            state = state._replace(records=forget(state.records, newcomers))
         fresh = self.mechanism.init(newcomers.shape[0])
         rule = map_state(lambda a, b: xp.where(newcomers, xp.asarray(b, dtype=a.dtype), a), state.rule, fresh)
         if not self.mechanism.compares_pairs:
@@ -195,7 +165,7 @@ class Server:
     @property
     def needs_mean(self) -> bool:
         """Whether anything learns from the mean gradient."""
-        learns = self.prediction is not None or self.mechanism.wants_prediction
+        learns = self.prediction is not None or self.mechanism.wants_prediction or self.recorder is not None
         return learns or self.dither is not None or self.requests.learns
 
     def for_agents(self, state: ServerState, num_agents: int) -> ServerState:
@@ -224,25 +194,38 @@ class Server:
 
     def compare(self, state: ServerState, ask: Ask, reports: Layers, sent: Array) -> Comparison:
         """Return how the reports of those who `sent` anything compare."""
+        offsets = None if self.recorder is None else self.recorder.offsets(state.records, _dither(ask))
+        if self.mechanism.compares_pairs:
+            return self._compare_pairs(state, ask, reports, sent, offsets)
         rule = self.mechanism
-        if rule.compares_pairs:
-            return self._compare_pairs(state, ask, reports, sent)
-        found = plain = gather(reports, sent, ask.model if self.sends == "models" else None)
+        found = plain = gather(reports, sent, ask.model if self.sends == "models" else None, offsets=offsets)
         if rule.wants_prediction:
-            found = gather(reports, sent, self.centre(ask), rule.reference(state.rule, plain.counted))
+            found = gather(reports, sent, self.centre(ask), rule.reference(state.rule, plain.counted), offsets)
         xp, counted = namespace(found.length), found.counted
         trusted = rule.reference(state.rule, counted)
         nobody = xp.zeros_like(counted)
-        return Comparison(found, plain, trusted, nobody, xp.ones_like(found.length), None, nobody)
+        used = trusted if self.alike else counted
+        error = prediction_error(found, trusted, ask.request)
+        whole = xp.ones_like(found.length)
+        return Comparison(found, plain, trusted, used, nobody, whole, whole, None, offsets, nobody, error)
 
     def pay(
         self, state: ServerState, ask: Ask, reports: Layers, sent: Array
     ) -> tuple[Payments, Comparison, ServerState]:
         """Return what each agent is paid, how the reports compare, and the state with its rule and pairs changed."""
         check_reports(ask.origin, reports, sent, state.enrolled)
+        payments, found, _, state = self._pay(state, ask, reports, sent, mean=False)
+        return payments, found, state
+
+    def _pay(
+        self, state: ServerState, ask: Ask, reports: Layers, sent: Array, *, mean: bool
+    ) -> tuple[Payments, Comparison, Any, ServerState]:
+        """Return also the mean: zeros unless it is wanted, or records are kept."""
         found = self.compare(state, ask, reports, sent)
         payments, rule = self.mechanism.pay(state.rule, found.evidence, sent, ask.request)
-        return payments, found, state._replace(rule=rule, pairs=self._watch(state, found))
+        average = self._mean(found, ask, reports) if mean or self.recorder else zeros_like(ask.origin)
+        records = self._record(state, ask, reports, found, average)
+        return payments, found, average, state._replace(rule=rule, pairs=self._watch(state, found), records=records)
 
     def settle(
         self, state: ServerState, ask: Ask, reports: Layers, sent: Array, *, mean: bool = True
@@ -251,15 +234,14 @@ class Server:
 
         `mean=False` leaves the mean out (zeros) where nothing learns from it: for a model that is made elsewhere.
         """
-        payments, found, state = self.pay(state, ask, reports, sent)
-        average = self._mean(found, ask, reports) if mean or self.needs_mean else zeros_like(ask.origin)
+        check_reports(ask.origin, reports, sent, state.enrolled)
+        payments, found, average, state = self._pay(state, ask, reports, sent, mean=mean or self.needs_mean)
         xp = namespace(payments.reward)
         outcome = Outcome(ask.request, found.plain, average, xp.sum(payments.reward))
         step, requests = self.requests.observe(state.requests, outcome)
-        error = prediction_error(found.evidence, found.trusted, ask.request)
-        nothing = 0 * error.signal
+        nothing = 0 * found.error.signal
         step = _as_step(step, ask)
-        done = Settlement(payments, found.evidence, average, step, found, error, xp.inf + nothing, nothing)
+        done = Settlement(payments, found.evidence, average, step, found, found.error, xp.inf + nothing, nothing)
         return self._learn(state._replace(round=state.round + 1, requests=requests), ask, done)
 
     def centre(self, ask: Ask) -> Any:
@@ -268,28 +250,35 @@ class Server:
             return ask.prediction
         return over_layers(lambda model, move: model + move, ask.model, ask.prediction)
 
-    def _compare_pairs(self, state: ServerState, ask: Ask, reports: Layers, sent: Array) -> Comparison:
+    def _compare_pairs(self, state: ServerState, ask: Ask, reports: Layers, sent: Array, offsets: Any) -> Comparison:
         """Return how the reports compare, copies left out and long reports shortened: all from their products."""
-        products = multiply(reports, sent, self.centre(ask))
+        products = multiply(reports, sent, self.centre(ask), offsets)
         counted = products.counted
-        pairs = namespace(products.inner).asarray(state.pairs, dtype=products.inner.dtype)
-        copies = copying(products.inner, counted, pairs, state.enrolled)
+        plain = evidence_around_zero(products, counted)
+        copies = identical(products.plain, plain.length, counted)
+        if self.alike:
+            pairs = namespace(products.inner).asarray(state.pairs, dtype=products.inner.dtype)
+            copies = copying(copies, counted, pairs, state.enrolled)
         kept = counted & ~copies
-        factors = shortening(lengths_of(products), kept, self.mechanism.limit)
+        factors, parts = (shortening(square, kept, self.mechanism.limit) for square in lengths_of(products))
         trusted = self.mechanism.reference(state.rule, kept)
         evidence = evidence_around_prediction(products, factors, kept, trusted)
-        plain = evidence_around_zero(products, kept)
-        return Comparison(evidence, plain, trusted, copies, factors, products.inner, counted)
+        plain, used = evidence_around_zero(products, kept), trusted if self.alike else kept
+        # Of the agents that the mean is made from: noise of those that are not trusted is in it too.
+        error = prediction_error(evidence_around_prediction(products, factors, kept, used), used, ask.request)
+        return Comparison(
+            evidence, plain, trusted, used, copies, factors, parts, products.inner, offsets, counted, error
+        )
 
     def _mean(self, found: Comparison, ask: Ask, reports: Layers) -> Any:
-        """Return the mean of the trusted reports, shortened where they are too long; zero where there are none."""
-        xp = namespace(found.factors)
-        count = xp.sum(xp.astype(found.trusted, found.factors.dtype))
+        """Return the mean of the reports that are used, shortened where they are too long; zero if there are none."""
+        xp = namespace(found.parts)
+        count = xp.sum(xp.astype(found.used, found.parts.dtype))
         if not is_traced(count) and not bool(count):
             return zeros_like(ask.origin)
-        weights = xp.where(found.trusted, found.factors, 0.0) / xp.where(count > 0, count, 1.0)
+        weights = xp.where(found.used, found.parts, 0.0) / xp.where(count > 0, count, 1.0)
         mean = combine(reports, weights)
-        if is_traced(weights) or bool(xp.any(found.trusted & (found.factors < 1))):
+        if is_traced(weights) or bool(xp.any(found.used & (found.parts < 1))):
             rest = xp.where(count > 0, 1 - xp.sum(weights), 0.0)  # what shortening leaves to the prediction
             mean = over_layers(
                 lambda part, centre: xp.where(count > 0, part + rest * centre, 0.0), mean, self.centre(ask)
@@ -297,6 +286,24 @@ class Server:
         if self.sends == "models":
             mean = over_layers(lambda part, start: xp.where(count > 0, part - start, 0.0), mean, ask.model)
         return over_layers(lambda part, model: namespace(part).astype(part, model.dtype), mean, ask.origin)
+
+    def _record(self, state: ServerState, ask: Ask, reports: Layers, found: Comparison, mean: Any) -> Any:
+        """Return what is known of how agents differ after the round: of their reports as the model has them."""
+        recorder, xp = self.recorder, namespace(found.parts)
+        if recorder is None or (isinstance(reports, AgentRows) and not len(reports.seats)):
+            return state.records
+        counted, part = found.evidence.counted, found.parts[:, None]
+
+        def shortened(own: Array, centre: Array) -> Array:
+            centre = namespace(own).reshape(centre, (1, -1))
+            return namespace(own).where(part < 1, centre + part * (own - centre), own)
+
+        rows = over_layers(shortened, as_matrices(reports), self.centre(ask))
+        if self.sends == "models":
+            mean = over_layers(lambda move, start: move + start, mean, ask.model)
+        count = xp.sum(xp.astype(counted, part.dtype))
+        noise = xp.sum(found.evidence.deviation) / xp.where(count > 1, count - 1, 1.0)
+        return recorder.learn(state.records, rows, mean, _dither(ask), counted & (count > 1), noise)
 
     def _watch(self, state: ServerState, found: Comparison) -> Array:
         """Return the wealth of the bets against pairs after the round."""
@@ -309,7 +316,7 @@ class Server:
         """Return the settlement with its step, and the state with what the round has shown."""
         if self.dither is not None:
             return self._learn_from_half(self.dither, state, ask, done)
-        heard = namespace(done.error.signal).any(done.comparison.trusted)
+        heard = namespace(done.error.signal).any(done.comparison.used)
         seen = StepObservation(ask.origin, done.mean)
         learned = choose_state(heard, lambda: self.predictor.learn(state.prediction, seen), state.prediction)
         done = done._replace(step=0 * done.step - 1) if self.sends == "models" else done
@@ -320,9 +327,10 @@ class Server:
     ) -> tuple[Settlement, ServerState]:
         """Return both under a dither: a step is taken, and something learned, where a pair of rounds ends."""
         xp = namespace(done.error.signal)
-        heard = xp.any(done.comparison.trusted)
-        trusted = xp.astype(done.comparison.trusted, done.error.signal.dtype)
-        samples = xp.sum(trusted) * as_request(done.evidence, ask.request)
+        heard = xp.any(done.comparison.used)
+        samples = xp.sum(xp.astype(done.comparison.used, done.error.signal.dtype)) * as_request(
+            done.evidence, ask.request
+        )
         noise = MeanNoise(done.error.variance, samples)
         seen, after = dither.observe(state.dither, ask.origin, done.mean, ask.prediction, noise)
         ends = heard & xp.asarray(state.dither.second == 1)
@@ -357,14 +365,11 @@ def pay_once(mechanism: Mechanism, request: int, gradients: Any, prediction: Any
     return done.payments, done.notes
 
 
+def _dither(ask: Ask) -> Any:
+    return over_layers(lambda model, origin: model - origin, ask.model, ask.origin)
+
+
 def _as_step(step: Any, ask: Ask) -> Any:
     """Return a step that leaves the model its type: a number, or an array of the model's own."""
     layer = ask.origin if is_array(ask.origin) else ask.origin[0]
     return namespace(layer).asarray(step, dtype=layer.dtype) if is_array(step) else step
-
-
-def _note(counted: bool, copy: bool, factor: float, trusted: bool) -> str:
-    if copy:
-        return COPY
-    words = [SHORTENED.format(factor)] * (factor < 1) + [NOT_TRUSTED] * (not trusted)
-    return "; ".join(words) if counted else ""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -11,6 +12,7 @@ from guerdon.audit import (
     copying,
     evidence_against,
     first_pairs,
+    identical,
     limit,
     pair_limit,
     pair_scores,
@@ -127,18 +129,35 @@ def test_copies_are_found_and_nobody_else(tamper: Tamper) -> None:
 def test_copies_are_left_out_however_many_they_are(library: Library) -> None:
     reports, counted = np.random.default_rng(5).normal(size=(6, 40)), np.arange(6) != 5
     reports[1] = reports[2] = reports[0]
-    wealth = first_pairs(6)
+
+    def found() -> list[bool]:
+        gram = reports @ reports.T
+        given = library.array(gram), library.array(np.diagonal(gram).copy()), library.mask(counted)
+        return np.asarray(identical(*given)).tolist()
+
     with library.precision():
-        given = library.mask(counted), library.array(wealth)
-        assert np.asarray(copying(library.array(reports @ reports.T), *given)).tolist() == [True] * 3 + [False] * 3
+        assert found() == [True] * 3 + [False] * 3
         reports[3] = reports[4] = reports[0]  # now nobody else is there
-        assert not np.asarray(copying(library.array(reports @ reports.T), *given)).any()
+        assert not any(found())
+
+
+def test_two_that_differ_by_what_they_are_themselves_are_no_copies() -> None:
+    """Two agents whose data the model fits send next to nothing: far from the prediction, but not the same."""
+    rng = np.random.default_rng(5)
+    reports, prediction = rng.normal(size=(6, 40)), 10 + rng.normal(size=40)
+    reports[:2] *= 1e-4
+    apart, everybody = reports - prediction, np.ones(6, dtype=bool)
+    raw = np.sum(reports**2, axis=1)
+    assert not identical(apart @ apart.T, raw, everybody).any()
+    reports[1] = reports[0] * (1 + 1e-9)
+    apart, raw = reports - prediction, np.sum(reports**2, axis=1)
+    assert np.flatnonzero(identical(apart @ apart.T, raw, everybody)).tolist() == [0, 1]
 
 
 def test_who_was_found_in_a_pair_is_left_out_of_later_rounds() -> None:
-    reports, wealth = np.random.default_rng(6).normal(size=(6, 40)), first_pairs(6)
+    wealth, everybody = first_pairs(6), np.ones(6, dtype=bool)
     wealth[:, 1, 4] = wealth[:, 4, 1] = pair_limit(0.001, 6) + 1e-6
-    assert np.flatnonzero(copying(reports @ reports.T, np.ones(6, dtype=bool), wealth)).tolist() == [1, 4]
+    assert np.flatnonzero(copying(np.arange(6) == 2, everybody, wealth)).tolist() == [1, 2, 4]
 
 
 @pytest.mark.parametrize("tamper", [honest, half_the_work, garbage, zeros])
@@ -176,7 +195,8 @@ def test_compiled_they_are_the_same() -> None:
     given, wealth = (reports @ reports.T).astype(np.float32), first_pairs(7)
 
     def both(gram: Any, counted: Any, trusted: Any, wealth: Any) -> Any:
-        return *pair_scores(gram, counted, trusted), copying(gram, counted, wealth)
+        same = identical(gram, jnp.diagonal(gram), counted)
+        return *pair_scores(gram, counted, trusted), copying(same, counted, wealth)
 
     found, expected = jax.jit(both)(given, counted, trusted, wealth), both(given, counted, trusted, wealth)
     assert expected[2].tolist() == [True, False, True] + [False] * 4

@@ -51,6 +51,7 @@ def rewarded(ledger: Ledger) -> Make:
 
     def make(strategy: Strategy | None = None, **changes: Any) -> Rewarded:
         options: dict[str, Any] = {"mechanism": RULE, "requests": FixedRequest(8, 0.1), "run": "run", "ledger": ledger}
+        options["one_step"] = True
         return Rewarded(strategy or FedAvg(), **(options | changes))
 
     return make

@@ -227,9 +227,10 @@ def test_the_log_says_whether_the_dither_is_long_enough(
     assert (last["guerdon-noise-scale"] < 64) == ("is met" in line)
 
 
-def test_the_dither_grows_until_it_is_long_enough(rewarded: Make, ledger: Ledger) -> None:
+@pytest.mark.parametrize("alike", [False, True])
+def test_the_dither_grows_until_it_is_long_enough(alike: bool, rewarded: Make, ledger: Ledger) -> None:
     people = [Learner(i) for i in range(6)] + [Learner(6, garbage(1e6))]
-    options = {"mechanism": RULE, "dither": Dither(0.2, COST), "requests": FixedRequest(8, 0.0)}
+    options = {"mechanism": RULE, "dither": Dither(0.2, COST), "requests": FixedRequest(8, 0.0), "alike": alike}
     grid = MemoryGrid(enrolled(ledger, people))
     result = rewarded(FedSGD(fraction_evaluate=0.0), **options).start(grid, arrays(np.zeros(DIM)), num_rounds=24)
     lengths: list[Any] = [found["guerdon-offset"] for found in result.train_metrics_clientapp.values()]

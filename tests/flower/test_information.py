@@ -65,7 +65,8 @@ def start(make: Make, strategy: Any, nodes: list[Node], rounds: int, **options: 
 def test_rewards_are_those_of_the_simulator(prediction: Any, dither: Any, rewarded: Make, ledger: Ledger) -> None:
     """Also beside garbage, which is shortened, and after the round in which it is no longer trusted."""
     people = [Learner(i) for i in range(5)] + [Learner(5, garbage(10.0, 1e6))]
-    result = start(rewarded, FedSGD(), enrolled(ledger, people), 12, prediction=prediction, dither=dither)
+    options = {"prediction": prediction, "dither": dither, "alike": True}
+    result = start(rewarded, FedSGD(), enrolled(ledger, people), 12, **options)
     models, reports = np.array(people[0].models), np.array([person.sent for person in people]).transpose(1, 0, 2)
     expected, along = by_hand(RULE, prediction or RunningMean(), models, reports, request=NU, dither=dither)
     assert pay_of(result) == pytest.approx(expected, rel=2e-4, abs=2e-3)
@@ -77,7 +78,7 @@ def test_rewards_are_those_of_the_simulator(prediction: Any, dither: Any, reward
 
 def test_models_are_compared_around_the_predicted_move(rewarded: Make, ledger: Ledger) -> None:
     people = [Learner(i) for i in range(5)] + [Learner(5, garbage(1e3))]
-    result = start(rewarded, FedAvg(fraction_evaluate=0.0), enrolled(ledger, people), 12)
+    result = start(rewarded, FedAvg(fraction_evaluate=0.0), enrolled(ledger, people), 12, alike=True)
     models, reports = np.array(people[0].models), np.array([person.sent for person in people]).transpose(1, 0, 2)
     expected, along = by_hand(RULE, RunningMean(), models, reports, request=NU, moves=True)
     assert pay_of(result) == pytest.approx(expected, rel=2e-3, abs=2e-2)
@@ -114,9 +115,10 @@ SIZES = [(1.0, 10.0, 1e3, 1e6, 1e14)] + [
 
 @pytest.mark.parametrize("sizes", SIZES)
 def test_garbage_harms_neither_the_pay_nor_the_model(sizes: Any, rewarded: Make, ledger: Ledger) -> None:
-    """Until he is found out, after some eight rounds, the others gain a little by the comparison with him."""
+    """Until it is found out, after some eight rounds, the others gain a little by the comparison with it."""
     people = [Learner(i) for i in range(11)] + [Learner(11, garbage(*sizes))]
-    result = start(rewarded, FedSGD(fraction_evaluate=0.0), enrolled(ledger, people), 100, dither=Dither(1.0, COST))
+    options = {"dither": Dither(1.0, COST), "alike": True}
+    result = start(rewarded, FedSGD(fraction_evaluate=0.0), enrolled(ledger, people), 100, **options)
     rewards = pay_of(result)
     assert rewards[:, :11].mean() == pytest.approx(COST(NU), rel=0.05)
     assert rewards[20:, :11].mean() == pytest.approx(COST(NU), rel=0.03)
@@ -134,10 +136,14 @@ class Watching(FedAvg):
         return super().aggregate_train(server_round, given)
 
 
-def test_the_strategy_sees_short_replies_as_they_came_and_long_ones_shortened(rewarded: Make, ledger: Ledger) -> None:
+@pytest.mark.parametrize("alike", [False, True])
+def test_the_strategy_sees_short_replies_as_they_came_and_long_ones_shortened(
+    alike: bool, rewarded: Make, ledger: Ledger
+) -> None:
+    """A node that is not trusted stays in the model, unless all nodes' data are said to be alike."""
     people = [Learner(i) for i in range(5)] + [Learner(5, garbage(1e6))]
     nodes, inner = enrolled(ledger, people), Watching(fraction_evaluate=0.0)
-    start(rewarded, inner, nodes, 1)
+    start(rewarded, inner, nodes, 1, alike=alike)
     assert len(inner.given) == 6
     for person in people[:5]:
         assert same_model(inner.given[100 + person.number], arrays(person.sent[0]))
@@ -146,14 +152,15 @@ def test_the_strategy_sees_short_replies_as_they_came_and_long_ones_shortened(re
     median = sorted(float(np.linalg.norm(person.sent[0])) for person in people[:5])[2]
     assert np.linalg.norm(long) == pytest.approx(RULE.limit * median, rel=1e-5)
     assert {array.dtype for array in inner.given[105].values()} == {"float32"}
-    start(rewarded, inner, nodes, 12)
-    assert sorted(inner.given) == [100, 101, 102, 103, 104]  # he is not trusted any more
+    start(rewarded, inner, nodes, 12, alike=alike)
+    assert sorted(inner.given) == [100, 101, 102, 103, 104] + [105] * (not alike)
     lines = [line for line in ledger.statement("n05").lines if line.round]
     assert {line.status for line in lines} == {"paid"}  # but still compared with the others
     assert "note: shortened to " in lines[0].why
     assert "of its length around the prediction" in lines[0].why
     assert "others are not compared with it" not in lines[0].why
-    assert "others are not compared with it, and the model goes without it" in lines[-1].why
+    assert "others are not compared with it" in lines[-1].why
+    assert ("and the model goes without it" in lines[-1].why) == alike
     assert not any("note" in line.why for line in ledger.statement("n00").lines)
 
 
@@ -198,10 +205,10 @@ def test_escrow_goes_with_any_rule(nodes: list[Node], model: ArrayRecord, reward
     assert {(found.balance, found.escrow) for found in ledger.balances()} == {(16_000_000, 6_000_000)}
 
 
-def test_pairs_who_copy_each_other_are_seen_and_not_paid(rewarded: Make, ledger: Ledger) -> None:
-    """Honest pairs are not, and whoever joins later starts from nothing."""
+def test_pairs_that_send_the_same_are_seen_and_not_paid(rewarded: Make, ledger: Ledger) -> None:
+    """Honest pairs are not, and an agent that joins later starts from nothing."""
     people = [Learner(i, wanders=1.0) for i in range(6)]
-    people[5].number = 4  # the same samples as his neighbour
+    people[5].number = 4  # the same samples as its neighbour
     nodes = enrolled(ledger, [*people[:5], Learner(5)])
     nodes[5].app = people[5]
     start(rewarded, FedSGD(), nodes[:5], 3)

@@ -169,19 +169,21 @@ RULE = InformationPay(COST)
 TRUSTING = InformationPay(COST, doubt=float("inf"), limit=100.0)
 slow = pytest.mark.slow
 CASES: list[Any] = [
-    pytest.param(RULE, {}, marks=slow),
-    (RULE, {"dither": Dither(0.3, COST), "prediction": Extrapolation()}),
-    pytest.param(RULE, {"dither": Dither(0.3), "prediction": RunningMean()}, marks=slow),
-    pytest.param(RULE, {"prediction": ZeroPrediction()}, marks=slow),
-    pytest.param(TRUSTING, {}, marks=slow),
-    pytest.param(PLAIN["balanced"], {"dither": Dither(0.3, COST)}, marks=slow),
+    pytest.param(RULE, {"alike": True}, marks=slow),
+    pytest.param(RULE, {"alike": False}, marks=slow),
+    pytest.param(RULE, {"dither": Dither(0.3, COST), "prediction": Extrapolation(), "alike": True}, marks=slow),
+    (RULE, {"dither": Dither(0.3, COST), "prediction": Extrapolation(), "alike": False}),
+    pytest.param(RULE, {"dither": Dither(0.3), "prediction": RunningMean(), "alike": False}, marks=slow),
+    pytest.param(RULE, {"prediction": ZeroPrediction(), "alike": True}, marks=slow),
+    pytest.param(TRUSTING, {"alike": True}, marks=slow),
+    pytest.param(PLAIN["balanced"], {"dither": Dither(0.3, COST), "alike": False}, marks=slow),
 ]
 
 
 @functools.cache
 def simulated_plainly() -> Any:
     """Return the history of all rules that look at no prediction, in one simulation."""
-    return simulated(PLAIN, *scene(0))
+    return simulated(PLAIN, *scene(0), alike=False)
 
 
 @pytest.mark.parametrize("name", PLAIN)

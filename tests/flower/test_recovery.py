@@ -77,6 +77,7 @@ def test_a_run_goes_on_on_either_database(where: str, model: ArrayRecord) -> Non
     with Ledger(where) as ledger:
         ledger.enrol({f"n{i}": node.der for i, node in enumerate(nodes)})
     options: dict[str, Any] = {"mechanism": RULE, "requests": FixedRequest(8, 0.1), "run": "run", "ledger": where}
+    options["one_step"] = True
     with pytest.raises(CrashError):
         Rewarded(FedAdam(), **options).start(Crashing(nodes, 15), model, num_rounds=3)
     Rewarded(FedAdam(), **options).start(MemoryGrid(nodes), model, num_rounds=3)

@@ -46,7 +46,7 @@ def test_a_run_of_version_0_1_goes_on(run: str, tmp_path: Path, monkeypatch: pyt
     make, options = RUNS[run]
     expected = EXPECTED["continued"][run]
     with Ledger(path) as ledger:
-        strategy = Rewarded(make(fraction_evaluate=0.0), run=run, ledger=ledger, **options)
+        strategy = Rewarded(make(fraction_evaluate=0.0), run=run, ledger=ledger, one_step=True, alike=True, **options)
         result = strategy.start(MemoryGrid(nodes), arrays(np.zeros(DIM)), num_rounds=max(map(int, expected)))
         paid: Any = {str(number): found["guerdon-pay"] for number, found in result.train_metrics_clientapp.items()}
         assert paid.keys() == expected.keys()

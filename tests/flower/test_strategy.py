@@ -268,7 +268,8 @@ class Four:
     model: ArrayRecord
 
     def start(self, run: str, nodes: list[Node]) -> ArrayRecord:
-        made = Rewarded(self.inner(), mechanism=RULE, requests=FixedRequest(8, 0.1), run=run, ledger=self.ledger)
+        options: Any = {"mechanism": RULE, "requests": FixedRequest(8, 0.1), "one_step": True}
+        made = Rewarded(self.inner(), run=run, ledger=self.ledger, **options)
         return made.start(MemoryGrid(nodes), self.model, num_rounds=1).arrays
 
 
@@ -678,6 +679,7 @@ def test_what_is_paid_is_logged(
 
 
 def test_requests_and_ledgers_may_be_given_by_path(grid: MemoryGrid, model: ArrayRecord, ledger: Ledger) -> None:
-    strategy = Rewarded(FedAvg(), mechanism=RULE, requests=FixedRequest(2, 0.1), run="path", ledger=ledger.where)
+    options: Any = {"mechanism": RULE, "requests": FixedRequest(2, 0.1), "one_step": True}
+    strategy = Rewarded(FedAvg(), run="path", ledger=ledger.where, **options)
     strategy.start(grid, model, num_rounds=1)
     assert ledger.rounds("path")[0].request == 2

@@ -24,7 +24,7 @@ INFINITY = float("inf")
 
 def settle(rule: InformationPay, state: InformationState, gradients: Any, mask: Any, prediction: Any, nu: Any) -> Any:
     """Shorten, compare and pay, as a server does."""
-    server = Server(rule, FixedRequest(8, 0.1))
+    server = Server(rule, FixedRequest(8, 0.1), alike=True)
     begun = server.init(prediction, len(mask))._replace(rule=state)
     payments, _, after = server.pay(begun, Ask(prediction, nu, prediction, prediction), gradients, mask)
     return payments, after.rule

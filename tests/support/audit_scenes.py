@@ -50,7 +50,7 @@ class Training:
             reports[agent] = cheat(self.prediction, true, reports[agent], self.number, self.rng)
         here = self.rng.random(self.agents) < self.present
         here[:3] = True
-        server = Server(self.rule, FixedRequest(REQUEST, 0.1))
+        server = Server(self.rule, FixedRequest(REQUEST, 0.1), alike=True)
         known = server.init(self.prediction, self.agents)
         known = known._replace(rule=padded(known.rule, self.state), pairs=first_pairs(self.agents))
         ask = Ask(self.prediction, REQUEST, self.prediction, self.prediction)

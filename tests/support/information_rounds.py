@@ -71,7 +71,7 @@ NOISE = {"normal": _normal_noise, "skewed": _skewed_noise, "heavy": _heavy_noise
 def _payer(rule: InformationPay) -> Any:
     """Return the compiled function of a state, v (repetitions, rounds, agents, dimensions) and who takes part."""
 
-    server = Server(rule, FixedRequest(NU, 0.1))
+    server = Server(rule, FixedRequest(NU, 0.1), alike=True)
 
     def one_round(state: Any, sent: Any) -> Any:
         v, mask = sent

@@ -29,6 +29,7 @@ def main(grid: Grid, context: Context) -> None:
             strategy,
             mechanism=OutputAgreement(AffineCost(1, 1)),
             requests=FixedRequest(8, step=0.1),
+            one_step=True,
             ledger=str(config["db"]),
             run=f"bench-{config['dimension']}",
         )

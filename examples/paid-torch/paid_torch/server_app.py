@@ -21,6 +21,7 @@ def main(grid: Grid, context: Context) -> None:
         FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes),
         mechanism=choose_payable(str(config["rule"]), AffineCost(1, 1)),
         requests=FixedRequest(int(config["samples"]), step=float(config["learning-rate"])),
+        one_step=True,  # nodes take one step on all the samples asked for
         ledger=str(config["guerdon-db"]),
         run=str(config["guerdon-run"]),
         allow_anonymous=bool(config["anonymous"]),

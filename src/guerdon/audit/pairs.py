@@ -13,7 +13,7 @@ from guerdon.arrays import Array, at_least_one, namespace
 from guerdon.bets import BETS, TIE, Ranks, bet, evidence_against, limit, ranks_of
 from guerdon.evidence import shortening
 
-IDENTICAL = 0.01  # of their length, by which two reports differ that are one and the same
+IDENTICAL = 0.001  # of their length, by which two reports differ at most that are one and the same
 FEWEST = 4  # agents, below which no pair can be compared: two, and two others that tell what is common to all
 LONGEST = 1.0  # times the median length of the others' reports, around the one in the middle: longer ones are shortened
 DOUBT = 0.05  # the rate of false alarms at which a pair is no longer compared with
@@ -27,22 +27,35 @@ class SuspiciousPair(NamedTuple):
     evidence: float
 
 
-def copying(products: Array, counted: Array, wealth: Array, num_agents: Any = None, alpha: float = 0.001) -> Array:
-    """Tell which agents send copies: reports that are all but identical in this round, or too alike in earlier ones.
+def identical(products: Array, raw: Array, counted: Array) -> Array:
+    """Tell which agents sent a report that another sent too, to rounding; none where nobody else would be left.
 
-    `products` are the ⟨v_i, v_j⟩ of `multiply`, `wealth` that of the bets against pairs before this round. Of
-    all pairs of `num_agents` honest agents (default: all that there is room for) together a share `alpha` is ever
-    taken for copies. Where no other agent would be left, it is none: then something else is wrong.
+    `products` are those of the reports around the prediction, and `raw` their squared lengths around 0: two that
+    differ by a large part of what they are themselves are not the same, however far off the prediction lies.
     """
     xp = namespace(products)
     both = counted[:, None] & counted[None, :] & ~xp.eye(counted.shape[0], dtype=xp.bool)
-    square = xp.linalg.diagonal(products)
-    sizes = square[:, None] + square[None, :]
-    same = sizes - 2 * products < IDENTICAL**2 * sizes
-    limit = pair_limit(alpha, counted.shape[0] if num_agents is None else num_agents)
-    suspected = evidence_against(wealth) > limit
-    copies = xp.any(both & (same | suspected), axis=1)
+    around, own = (square[:, None] + square[None, :] for square in (xp.linalg.diagonal(products), raw))
+    resolved = xp.finfo(products.dtype).eps ** 0.75 * around  # products that are added up say no more
+    smaller = IDENTICAL**2 * xp.where(own < around, own, around)
+    same = around - 2 * products <= xp.where(smaller > resolved, smaller, resolved)
+    copies = xp.any(both & same, axis=1)
     return copies & xp.any(counted & ~copies)
+
+
+def copying(copies: Array, counted: Array, wealth: Array, num_agents: Any = None, alpha: float = 0.001) -> Array:
+    """Add to the agents that sent copies those in a pair that agreed too well in earlier rounds.
+
+    Only where all agents draw fresh samples of the same kind: data that are alike trip this test too. `wealth` is that
+    of the bets against pairs before this round. Of all pairs of `num_agents` honest agents (default: all that there is
+    room for) together a share `alpha` is ever taken for copies. Where no other agent would be left, it is none: then
+    something else is wrong.
+    """
+    xp = namespace(copies)
+    both = counted[:, None] & counted[None, :] & ~xp.eye(counted.shape[0], dtype=xp.bool)
+    limit = pair_limit(alpha, counted.shape[0] if num_agents is None else num_agents)
+    found: Array = copies | xp.any(both & (evidence_against(wealth) > limit), axis=1)
+    return found & xp.any(counted & ~found)
 
 
 def pair_scores(products: Array, counted: Array, reference: Array | None = None) -> Ranks:

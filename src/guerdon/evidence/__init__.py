@@ -1,6 +1,6 @@
 """What the reports of a round say about each other: read in blocks of columns, reduced to a few numbers per agent."""
 
-from guerdon.evidence.blocks import AgentRows, Layers, combine
+from guerdon.evidence.blocks import AgentRows, Layers, as_matrices, combine
 from guerdon.evidence.gathering import Evidence, gather
 from guerdon.evidence.products import (
     Products,
@@ -16,6 +16,7 @@ __all__ = [
     "Evidence",
     "Layers",
     "Products",
+    "as_matrices",
     "combine",
     "evidence_around_prediction",
     "evidence_around_zero",

@@ -49,6 +49,12 @@ class AgentRows(Sequence[StackedRows]):
         layers: list[Any] = [row[index] for row in self._rows]
         return StackedRows(layers)
 
+    def of_seats(self, values: Any) -> Any:
+        """Return the rows of those who have a report, of an array or of each layer; None stays None."""
+        if values is None or is_array(values):
+            return None if values is None else values[self.seats]
+        return [layer[self.seats] for layer in values]
+
     def seated(self, values: np.ndarray) -> np.ndarray:
         """Return the values of the reports as values of all agents: zero for those without."""
         spread = np.zeros((self.agents, *values.shape[1:]), dtype=values.dtype)
@@ -63,6 +69,16 @@ class Block(NamedTuple):
     guess: Array
     participating: Array
     reference: Array | None  # None: everybody
+    offsets: Array | None  # what to take off each row before it is compared; None: nothing
+
+
+def as_matrices(reports: Layers) -> Layers:
+    """Return reports as matrices (agents, numbers), one for each layer where there are several; zeros of the absent."""
+    if isinstance(reports, AgentRows):
+        return [reports.seated(layer[:, :]) for layer in reports]
+    if is_array(reports):
+        return _as_matrix(reports, "reports")
+    return [as_matrices(layer) for layer in reports]
 
 
 def combine(reports: Layers, weights: Array) -> Layers:
@@ -89,11 +105,16 @@ def _combined(layer: Array, weights: Array) -> Array:
 
 
 def read_blocks(
-    reports: Layers, participating: Array, prediction: Layers | None, reference: Array | None = None
+    reports: Layers,
+    participating: Array,
+    prediction: Layers | None,
+    reference: Array | None = None,
+    offsets: Layers | None = None,
 ) -> Iterator[Block]:
     """Yield the reports block by block, layer by layer, each layer checked when its turn comes."""
     layers = [reports] if is_array(reports) else reports
     guesses = [prediction] if is_array(prediction) else prediction
+    apart: Any = [offsets] if is_array(offsets) else offsets
     if not len(layers):
         raise ValueError("`gradients` must hold at least one layer, got an empty sequence")
     if guesses is not None and len(guesses) != len(layers):
@@ -105,7 +126,8 @@ def read_blocks(
         mask = as_mask(namespace(layer), participating, layer.shape[:1])
         compared = None if reference is None else as_mask(namespace(layer), reference, layer.shape[:1], "reference")
         for cut in _cuts(layer):
-            yield Block(layer[:, cut], guess[cut], mask, compared)
+            own = None if apart is None else apart[index][:, cut]
+            yield Block(layer[:, cut], guess[cut], mask, compared, own)
 
 
 def find_usable(blocks: Iterator[Block]) -> Array:

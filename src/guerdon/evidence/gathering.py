@@ -49,15 +49,22 @@ class _Sums(NamedTuple):
 
 
 def gather(
-    gradients: Layers, participating: Array, prediction: Layers | None = None, reference: Array | None = None
+    gradients: Layers,
+    participating: Array,
+    prediction: Layers | None = None,
+    reference: Array | None = None,
+    offsets: Layers | None = None,
 ) -> Evidence:
     """Return the evidence of one round.
 
     `gradients` is an array (agents, dim), or a sequence of layers, each (agents, …). `participating` tells who took
     part; the rows of the others are not looked at. `prediction`, if given, has the shape of one agent's gradient:
     (dim,), or one array per layer. `reference` tells whose reports the alignment is with (default: everybody's), for
-    rules that do not compare anybody with agents found to send something else than gradients. A sequence is read from
-    front to back, and again only if some number in it is not usable, so it may build each layer when asked for it.
+    rules that do not compare anybody with agents found to send something else than gradients. `offsets` are taken off
+    each agent's gradient first: a matrix (agents, numbers), or one per layer (see `guerdon.records`).
+
+    A sequence is read from front to back, and again only if some number in it is not usable, so it may build each layer
+    when asked for it.
 
     >>> import numpy as np
     >>> evidence = gather(np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]), np.array([True, True, True]))
@@ -66,10 +73,10 @@ def gather(
     """
 
     if isinstance(gradients, AgentRows):
-        return _seated(gradients, participating, prediction, reference)
+        return _seated(gradients, participating, prediction, reference, offsets)
 
     def blocks() -> Iterator[Block]:
-        return read_blocks(gradients, participating, prediction, reference)
+        return read_blocks(gradients, participating, prediction, reference, offsets)
 
     with np.errstate(over="ignore", invalid="ignore"):  # an unusable number is dealt with, not warned about
         if not holds_tracer(gradients, participating, prediction, reference):
@@ -79,13 +86,19 @@ def gather(
         return _evidence(blocks(), find_usable(blocks()))
 
 
-def _seated(rows: AgentRows, participating: Array, prediction: Layers | None, reference: Array | None) -> Evidence:
+def _seated(
+    rows: AgentRows,
+    participating: Array,
+    prediction: Layers | None,
+    reference: Array | None,
+    offsets: Layers | None,
+) -> Evidence:
     """Return the evidence of reports that are kept agent by agent: of those there are, as if there were no others."""
     if not len(rows.seats):
         nothing = np.zeros(rows.agents)
         return Evidence(nothing, nothing, nothing, np.zeros(rows.agents, dtype=bool))
-    compared = None if reference is None else reference[rows.seats]
-    found = gather(list(rows), participating[rows.seats], prediction, compared)
+    some, compared, apart = (rows.of_seats(given) for given in (participating, reference, offsets))
+    found = gather(list(rows), some, prediction, compared, apart)
     return Evidence(*(rows.seated(part) for part in found))
 
 
@@ -97,7 +110,8 @@ def _evidence(blocks: Iterable[Block], usable: Array | None) -> Evidence:
     for block in blocks:
         counted = block.participating if usable is None else block.participating & usable
         reference = None if block.reference is None else counted & block.reference
-        sums = _sums(block.columns, block.guess, counted, reference)
+        columns = block.columns if block.offsets is None else block.columns - block.offsets
+        sums = _sums(columns, block.guess, counted, reference)
         total = sums if total is None else _Sums(*(a + b for a, b in zip(total, sums, strict=True)))
     return _around_prediction(total, counted, reference)
 

@@ -23,13 +23,16 @@ from guerdon.evidence.gathering import Evidence
 class Products(NamedTuple):
     """Inner products around p: ⟨v_i, v_j⟩, ⟨v_i, p⟩ and ⟨p, p⟩; 0 for agents who are not counted."""
 
-    inner: Array  # (agents, agents)
-    lean: Array  # (agents,)
+    inner: Array  # (agents, agents), less what was to be taken off
+    plain: Array  # (agents, agents), of the reports as they came
+    lean: Array  # (agents,), of the reports as they came
     origin: Array
     counted: Array  # (agents,)
 
 
-def multiply(reports: Layers, participating: Array, prediction: Layers | None = None) -> Products:
+def multiply(
+    reports: Layers, participating: Array, prediction: Layers | None = None, offsets: Layers | None = None
+) -> Products:
     """Return the products of all usable reports, around the prediction (zero where none is given).
 
     Who is counted is as in `gather`, and so are the arguments. The cost is O(agents² × dim), in one pass.
@@ -40,16 +43,16 @@ def multiply(reports: Layers, participating: Array, prediction: Layers | None = 
            [0., 0., 0.]])
     """
     if isinstance(reports, AgentRows):
-        return _seated(reports, participating, prediction)
+        return _seated(reports, participating, prediction, offsets)
 
     def blocks() -> Iterator[Block]:
-        return read_blocks(reports, participating, prediction)
+        return read_blocks(reports, participating, prediction, offsets=offsets)
 
     with np.errstate(over="ignore", invalid="ignore"):
         if holds_tracer(reports, participating, prediction):
             return _traced(blocks(), find_usable(blocks()))
         found = _added_up(blocks(), None)
-        if bool(namespace(found.inner).all(_squares(found.inner) < 0.99 * LARGEST**2)):
+        if bool(namespace(found.plain).all(_squares(found.plain) < 0.99 * LARGEST**2)):
             return found
         return _added_up(blocks(), find_usable(blocks()))
 
@@ -76,9 +79,9 @@ def shortening(length: Array, counted: Array, limit: float) -> Array:
         return xp.where(long, limit * xp.sqrt(median / xp.where(long, length, 1.0)), 1.0)
 
 
-def lengths_of(products: Products) -> Array:
-    """Return ‖v_k‖² of every agent."""
-    return _squares(products.inner)
+def lengths_of(products: Products) -> tuple[Array, Array]:
+    """Return ‖v_k‖² of every agent: less what was to be taken off, and as it came."""
+    return _squares(products.inner), _squares(products.plain)
 
 
 def evidence_around_prediction(products: Products, factors: Array, counted: Array, reference: Array) -> Evidence:
@@ -93,8 +96,8 @@ def evidence_around_prediction(products: Products, factors: Array, counted: Arra
 def evidence_around_zero(products: Products, counted: Array) -> Evidence:
     """Return the evidence of the `counted` reports as they came, around no prediction."""
     lean = products.lean[:, None] + products.lean[None, :]
-    moved = _evidence(products.inner + lean + products.origin, counted, counted)
-    return moved._replace(deviation=_evidence(products.inner, counted, counted).deviation)
+    moved = _evidence(products.plain + lean + products.origin, counted, counted)
+    return moved._replace(deviation=_evidence(products.plain, counted, counted).deviation)
 
 
 def _evidence(inner: Array, counted: Array, reference: Array) -> Evidence:
@@ -117,7 +120,8 @@ def _traced(blocks: Iterator[Block], usable: Array) -> Products:
         xp = namespace(block.columns)
         counted = block.participating & usable
         apart = xp.where(counted[:, None], xp.astype(block.columns, widest_float(xp)) - block.guess, 0.0)
-        total = _plus(total, _products(apart, block.guess))
+        off = None if block.offsets is None else xp.where(counted[:, None], block.offsets, 0.0)
+        total = _plus(total, _products(apart, block.guess, off))
     return Products(*total, counted=counted)
 
 
@@ -128,18 +132,26 @@ def _added_up(blocks: Iterator[Block], usable: Array | None) -> Products:
     for block in blocks:
         xp = namespace(block.columns)
         counted = block.participating if usable is None else block.participating & usable
-        rows = block.columns if bool(xp.all(counted)) else block.columns[counted]
-        total = _plus(total, _products(xp.astype(rows, widest_float(xp)) - block.guess, block.guess))
+        rows, off = block.columns, block.offsets
+        if not bool(xp.all(counted)):
+            rows, off = rows[counted], None if off is None else off[counted]
+        total = _plus(total, _products(xp.astype(rows, widest_float(xp)) - block.guess, block.guess, off))
     return _spread(total, counted)
 
 
-def _products(apart: Array, guess: Array) -> list[Array]:
+def _products(apart: Array, guess: Array, offsets: Array | None) -> list[Array]:
     xp = namespace(apart)
     # An accelerator may multiply at reduced precision unless it is told not to.
     exactly = {"precision": "highest"} if compat.is_jax_namespace(xp) else {}
-    inner = xp.matmul(apart, apart.T, **exactly)
-    # To the last bit the same for (i, j) and (j, i): who lies in the middle must not hang on rounding.
-    return [(inner + inner.T) / 2, xp.matmul(apart, guess, **exactly), xp.sum(guess * guess)]
+
+    def inner(rows: Array) -> Array:
+        found = xp.matmul(rows, rows.T, **exactly)
+        # To the last bit the same for (i, j) and (j, i): who lies in the middle must not hang on rounding.
+        return (found + found.T) / 2
+
+    plain = inner(apart)
+    compared = plain if offsets is None else inner(apart - offsets)
+    return [compared, plain, xp.matmul(apart, guess, **exactly), xp.sum(guess * guess)]
 
 
 def _plus(total: list[Array], more: list[Array]) -> list[Array]:
@@ -148,27 +160,28 @@ def _plus(total: list[Array], more: list[Array]) -> list[Array]:
 
 def _spread(total: list[Array], counted: Array) -> Products:
     """Return the products of some agents as those of all."""
-    inner, lean, origin = total
+    inner, plain, lean, origin = total
     xp = namespace(inner)
     if bool(xp.all(counted)):
-        return Products(inner, lean, origin, counted)
+        return Products(inner, plain, lean, origin, counted)
     if not bool(xp.any(counted)):
-        agents = counted.shape[0]
-        nothing = xp.zeros(agents, dtype=origin.dtype)
-        return Products(nothing[:, None] * nothing, nothing, origin, counted)
+        nothing = xp.zeros(counted.shape[0], dtype=origin.dtype)
+        return Products(nothing[:, None] * nothing, nothing[:, None] * nothing, nothing, origin, counted)
     place = xp.clip(xp.cumulative_sum(xp.astype(counted, xp.int32)) - 1, 0, None)
     both = counted[:, None] & counted[None, :]
-    return Products(xp.where(both, inner[place][:, place], 0.0), xp.where(counted, lean[place], 0.0), origin, counted)
+    inner, plain = (xp.where(both, part[place][:, place], 0.0) for part in (inner, plain))
+    return Products(inner, plain, xp.where(counted, lean[place], 0.0), origin, counted)
 
 
-def _seated(rows: AgentRows, participating: Array, prediction: Layers | None) -> Products:
+def _seated(rows: AgentRows, participating: Array, prediction: Layers | None, offsets: Layers | None) -> Products:
     """Return the products of reports that are kept agent by agent: of those there are, as if there were no others."""
     if not len(rows.seats):
         nothing = np.zeros(rows.agents)
-        return Products(np.zeros((rows.agents, rows.agents)), nothing, np.zeros(()), nothing > 0)
-    found = multiply(list(rows), participating[rows.seats], prediction)
-    inner = rows.seated(rows.seated(found.inner).T)
-    return Products(inner, rows.seated(found.lean), found.origin, rows.seated(found.counted))
+        square = np.zeros((rows.agents, rows.agents))
+        return Products(square, square, nothing, np.zeros(()), nothing > 0)
+    found = multiply(list(rows), rows.of_seats(participating), prediction, rows.of_seats(offsets))
+    inner, plain = (rows.seated(rows.seated(part).T) for part in (found.inner, found.plain))
+    return Products(inner, plain, rows.seated(found.lean), found.origin, rows.seated(found.counted))
 
 
 def _squares(inner: Array) -> Array:

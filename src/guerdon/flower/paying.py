@@ -5,6 +5,7 @@ Only arrays of floating-point numbers count, in the order of their names: no app
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,18 +16,24 @@ from guerdon.flower.book import PaidRound, Seats
 from guerdon.flower.messages import Request
 from guerdon.flower.payload import TOO_LARGE, Template, read_arrays
 from guerdon.flower.replies import Report
+from guerdon.records import LARGEST_MODEL
 from guerdon.rules import noise_scale_bound
 from guerdon.server import Server
 from guerdon.states import flatten_state, restore_state
 
 TOO_FAR = "it lies so far from all others that nobody else could be paid"
 
-PARTS = ("requests", "prediction", "dither")  # of the server's state, in a checkpoint
+PARTS = ("requests", "prediction", "dither", "records")  # of the server's state, in a checkpoint
 MEANING = {
     "met": "public knowledge alone earns nothing",
     "not met": "a report made from public knowledge may earn up to the fixed part of the cost: allow a longer dither, "
     "ask for more samples, or hold the fixed part in escrow",
 }
+
+TOO_LARGE_TO_REMEMBER = (
+    "The model has %d numbers: too many to remember how each node differs from the others. Nodes whose data differ are "
+    "paid less than their cost for it. Give `alike=True` if they do not differ"
+)
 
 log = logging.getLogger("flwr.guerdon")
 
@@ -46,7 +53,12 @@ class PaidServer:
     def begin(self, template: Template, model: ArrayRecord) -> None:
         """Begin with nothing known."""
         self._names, self._fresh = sorted(template.compared), True
-        self._state = self.server.init(self._layers(model), num_agents=1)
+        layers = self._layers(model)
+        numbers = sum(layer.size for layer in layers)
+        if self.server.recorder is not None and numbers > LARGEST_MODEL:
+            log.warning(TOO_LARGE_TO_REMEMBER, numbers)
+            self.server = replace(self.server, records=None)
+        self._state = self.server.init(layers, num_agents=1)
 
     def resume(self, done: int, rule: Any, saved: Mapping[str, Any]) -> None:
         """Take up the rule's state as the ledger has it, and what a checkpoint holds of the rest.
@@ -56,6 +68,8 @@ class PaidServer:
         pairs = saved.get("audit", {}).get("pairs", self._state.pairs)
         self._state = self._state._replace(round=np.asarray(done), rule=rule, pairs=pairs)
         groups = dict(saved)
+        if "records" in saved:  # as many agents as it knew
+            self._state = self.server.enlarge(self._state, len(saved["records"]["weight"]))
         if "trail" in saved:  # version 0.1 kept it apart from what the policy believed
             trail = {f"trail.{i}": saved["trail"][name] for i, name in enumerate(self._names)}
             groups["requests"] = {**saved["requests"], **trail}
@@ -121,7 +135,7 @@ class PaidServer:
     def kept(self, paid: PaidRound) -> list[Message]:
         """Return the replies that the model is made from, those that are too long shortened."""
         found = paid.done.comparison
-        kept = [(r, f) for r, f, ok in zip(paid.seats.reports, found.factors, found.trusted, strict=True) if ok and r]
+        kept = [(r, f) for r, f, ok in zip(paid.seats.reports, found.parts, found.used, strict=True) if ok and r]
         long = [(report, float(factor)) for report, factor in kept if factor < 1]
         centre = dict(zip(self._names, self.server.centre(self._ask), strict=True)) if long else {}
         for report, factor in long:

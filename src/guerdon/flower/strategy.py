@@ -49,9 +49,13 @@ class Rewarded(Strategy):
     `require_signatures` refuses replies that are not signed with the enrolled key (see `guerdon.flower.paid_work`).
 
     Under `InformationPay` reports are compared around a public `prediction` (default: `RunningMean()`), and one that is
-    too long is shortened before the strategy sees it, one that is not trusted left out. `dither`, with `FedSGD` only,
-    broadcasts θ + u and θ − u by turns, and steps once per pair (see `guerdon.flower.broadcast`). `escrow` holds back
-    the fixed part of the cost of what each earns.
+    too long is shortened before the strategy sees it. `dither`, with `FedSGD` only, broadcasts θ + u and θ − u by
+    turns, and steps once per pair (see `guerdon.broadcasts`). `escrow` holds back the fixed part of the cost of what
+    each earns.
+
+    Nodes may have different data: the strategy gets every reply that can be used. `alike` says that all draw fresh
+    samples of the same kind; then replies that are not trusted are left out (see `guerdon.Server`). `one_step` says
+    that nodes take one step on all requested samples: only then may they send models under `OutputAgreement`.
     """
 
     def __init__(
@@ -68,6 +72,8 @@ class Rewarded(Strategy):
         prediction: Prediction | None = None,
         dither: Dither | None = None,
         escrow: bool = False,
+        alike: bool = False,
+        one_step: bool = False,
     ) -> None:
         if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"`strategy` must be one of flwr.serverapp.strategy, got {type(strategy).__name__}")
@@ -77,7 +83,7 @@ class Rewarded(Strategy):
         layers = list(recovery.unwrap(strategy))
         self._steps: FedSGD | None = next((layer for layer in layers if isinstance(layer, FedSGD)), None)
         sends = MODELS if self._steps is None else GRADIENTS
-        self.server = _check(Server(mechanism, requests, prediction, dither, sends))
+        self.server = _check(Server(mechanism, requests, prediction, dither, sends, alike), one_step=one_step)
         self._server = PaidServer(self.server)
         self.strategy, self.run = strategy, run
         self.allow_anonymous, self.require_signatures = allow_anonymous, require_signatures
@@ -312,11 +318,20 @@ class Rewarded(Strategy):
         self._server.log_noise_scale(paid)
 
 
-def _check(server: Server) -> Server:
-    """Return a server whose prediction is looked at, or raise."""
+def _check(server: Server, *, one_step: bool) -> Server:
+    """Return a server that pays for work and whose prediction is looked at, or raise."""
+    rule = type(server.mechanism).__name__
     if server.prediction is not None and not server.mechanism.wants_prediction:
         raise ValueError(
-            f"`prediction` must be None with {type(server.mechanism).__name__}, which would not look at it; pay by "
-            "`InformationPay`, or leave the prediction out"
+            f"`prediction` must be None with {rule}, which would not look at it; pay by `InformationPay`, or leave the "
+            "prediction out"
+        )
+    if server.sends == MODELS and server.mechanism.pays_short_moves and not one_step:
+        raise ValueError(
+            f"`mechanism` must not be {rule} where nodes send models that they trained in several steps: fewer samples "
+            "are fewer steps, a shorter move, and closer to the others', so a node that shirks is paid more than one "
+            "that works. Wrap `FedSGD`, with nodes that send the gradient of all requested samples (the recommended "
+            "way); or pay by `InformationPay`; or, where every node takes exactly one step on all requested samples, "
+            "say so with `one_step=True`"
         )
     return server

@@ -31,9 +31,17 @@ class FromLoss:
         return ravel_pytree(self.start(key))[0]
 
     def gradient(self, model: Array, batch_size: Array, key: Array) -> Array:
-        rows = jax.random.bits(key, (self.max_batch,)) % jax.tree.leaves(self.data)[0].shape[0]
+        return self.mean_gradient(model, jax.random.bits(key, (self.max_batch,)) % self.num_rows, batch_size)
+
+    @property
+    def num_rows(self) -> int:
+        """How many examples there are to draw from."""
+        return jax.tree.leaves(self.data)[0].shape[0]
+
+    def mean_gradient(self, model: Array, rows: Array, batch_size: Array) -> Array:
+        """Return the mean gradient over the first `batch_size` of some rows."""
         examples = jax.tree.map(lambda x: x[rows], self.data)
-        weights = (jnp.arange(self.max_batch) < batch_size) / batch_size
+        weights = (jnp.arange(len(rows)) < batch_size) / batch_size
         return jax.grad(lambda m: jnp.sum(weights * self._losses(m, examples)))(model)
 
     def population_gradient(self, model: Array) -> Array:

@@ -26,9 +26,17 @@ class LogisticRegression:
         return jnp.zeros(self.features.shape[1], self.features.dtype)
 
     def gradient(self, model: Array, batch_size: Array, key: Array) -> Array:
-        rows = jax.random.bits(key, (self.max_batch,)) % self.features.shape[0]
+        return self.mean_gradient(model, jax.random.bits(key, (self.max_batch,)) % self.num_rows, batch_size)
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are to draw from."""
+        return self.features.shape[0]
+
+    def mean_gradient(self, model: Array, rows: Array, batch_size: Array) -> Array:
+        """Return the mean gradient over the first `batch_size` of some rows."""
         features = self.features[rows]
-        used = jnp.arange(self.max_batch) < batch_size
+        used = jnp.arange(len(rows)) < batch_size
         return jnp.where(used, _residuals(features, self.labels[rows], model), 0.0) @ features / batch_size
 
     def population_gradient(self, model: Array) -> Array:

@@ -165,6 +165,7 @@ class OutputAgreement(Mechanism):
     crowd: Crowd = "present"
 
     rule_name, formula = "output-agreement", "E − D"
+    pays_short_moves = True
 
     def __post_init__(self) -> None:
         check_choice("crowd", self.crowd, ("present", "enrolled"))

@@ -90,6 +90,7 @@ class Mechanism(Protocol):
     compares_pairs: ClassVar[bool] = False  # copies are left out, and reports longer than `limit` allows shortened
     remembers: ClassVar[bool] = False  # the pay of a round depends on earlier rounds
     keeps_bets: ClassVar[bool] = False  # its state has the `wealth` of the bets against agents (`guerdon.bets`)
+    pays_short_moves: ClassVar[bool] = False  # of models: fewer local steps, so less work, are paid more
     formula: ClassVar[str] = ""  # what is in the brackets of R = h(ν) + h'(ν)·ν²/V·(…), in letters
     limit: float = math.inf  # times the median length of the others
 
@@ -103,7 +104,7 @@ class Mechanism(Protocol):
         ...
 
     def reference(self, state: Any, counted: Array) -> Array:
-        """Tell which of the counted agents the others are compared with, and the model is made from."""
+        """Tell which of the counted agents the others are compared with."""
         del state
         return counted
 

@@ -26,6 +26,7 @@ from guerdon.costs import Cost
 from guerdon.noise_scale import estimate_noise
 from guerdon.predictions import Prediction, RunningMean
 from guerdon.problems import Problem
+from guerdon.problems.federation import draw_gradient
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
 from guerdon.rules import Mechanism
 from guerdon.server import Ask, Server, ServerState, Settlement
@@ -55,10 +56,11 @@ class _Setting(NamedTuple):
     positions: tuple[tuple[int, ...], ...]  # which agents belong to each kind
     prediction: Prediction | None
     dither: Dither | None
+    alike: bool
 
     def servers(self, requests: Requests) -> tuple[Server, ...]:
         """Return a server for each rule; the first is the one that trains."""
-        return tuple(Server(rule, requests, self.prediction, self.dither) for rule in self.mechanisms)
+        return tuple(Server(rule, requests, self.prediction, self.dither, alike=self.alike) for rule in self.mechanisms)
 
 
 class _Data(NamedTuple):
@@ -101,6 +103,7 @@ def simulate(
     dither: Dither | None = None,
     stop: Stop | None = None,
     joins: Sequence[int] | None = None,
+    alike: bool | None = None,
     chunk: int | None = None,
     progress: bool = False,
 ) -> History:
@@ -122,7 +125,8 @@ def simulate(
     positions, kinds = sort_by_kind(agents)
     informed = any(rule.wants_prediction and not rule.wants_truth for rule in rules.values())
     prediction = prediction or (RunningMean() if informed else None)
-    setting = _Setting(tuple(rules.values()), stop, positions, prediction, dither)
+    alike = not hasattr(problem, "local_gradient") if alike is None else alike
+    setting = _Setting(tuple(rules.values()), stop, positions, prediction, dither, alike)
     seats = None if joins is None else _check_joins(joins, len(agents))
     fitting = max(1, MEMORY // _bytes_per_repetition(problem, len(agents), len(rules), rounds))
     size = min(fitting if chunk is None else chunk, repetitions)
@@ -222,7 +226,8 @@ def _play_round(
     participating = ((sizes > 0) | fabricates) & ~(over | carry.diverged)
     if data.joins is not None:
         participating &= data.joins <= round
-    gradients = jax.vmap(partial(problem.gradient, ask.model))(jnp.maximum(sizes, 1), draw_keys[leaders])
+    draw = partial(draw_gradient, problem, ask.model)
+    gradients = jax.vmap(draw)(leaders, jnp.maximum(sizes, 1), draw_keys[leaders])
     reports = report(players, view, carry.memories, sizes, gradients, report_keys)
 
     truth = AtModel(problem, ask.model)

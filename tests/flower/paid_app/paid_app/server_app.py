@@ -23,6 +23,7 @@ def main(grid: Grid, context: Context) -> None:
         inner(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes),
         mechanism=InformationPay(cost) if config["information"] else OutputAgreement(cost),
         dither=Dither(length) if length else None,
+        one_step=True,
         escrow=bool(config["information"]),
         requests=FixedRequest(int(config["samples"]), step=0.1),
         ledger=str(config["guerdon-db"]),

@@ -1,0 +1,79 @@
+"""What the server asks for, how a round's reports compare, and what the round came to."""
+
+from typing import Any, NamedTuple
+
+from guerdon.arrays import Array
+from guerdon.evidence import Evidence
+from guerdon.rules import Payments
+from guerdon.rules.information import PredictionError
+
+COPY = "it is a copy of another's report, or was in earlier rounds"
+SHORTENED = "shortened to {:.3g} of its length around the prediction"
+NOT_TRUSTED = "others are not compared with it"
+NOT_USED = "others are not compared with it, and the model goes without it"
+
+
+class ServerState(NamedTuple):
+    """What the server takes from round to round."""
+
+    round: Array  # how many are settled
+    rule: Any
+    requests: Any
+    prediction: Any
+    dither: Any
+    pairs: Array  # wealth of the bets against pairs of agents; empty where the rule does not compare pairs
+    enrolled: Array  # how many agents there ever were
+    records: Any  # how each agent differs from the others (`guerdon.records`)
+
+
+class Ask(NamedTuple):
+    """What the server asks for: `request` samples (0: the training has ended) at the model to broadcast."""
+
+    model: Any
+    request: Array
+    origin: Any  # the model that a step is taken from; the same unless there is a dither
+    prediction: Any  # of the mean gradient (or of the mean move, where agents send models)
+
+
+class Comparison(NamedTuple):
+    """How the reports of a round compare; one entry per agent."""
+
+    evidence: Evidence  # what the rule pays by
+    plain: Evidence  # of the reports as they came, around no prediction
+    trusted: Array  # agents that the others are compared with
+    used: Array  # agents that the model is made from
+    copies: Array  # agents that sent a copy: not counted
+    factors: Array  # by which reports were shortened before they were compared; 1 for most
+    parts: Array  # and before the model is made from them
+    products: Array | None  # of the reports with each other, where the rule compares pairs
+    offsets: Any  # what was taken off each report because its agent differs; None: nothing
+    watched: Array  # whose reports these are: copies are among them
+    error: PredictionError  # of the prediction, as the reports that are used show it
+
+
+class Settlement(NamedTuple):
+    """What a round came to: what each agent is paid and why, and the step to take."""
+
+    payments: Payments
+    evidence: Evidence
+    mean: Any  # gradient (or move, where agents send models) of the agents that are used, in the model's form
+    step: Array  # model − step × mean is the next model; 0 in the first half of a dithered pair, −1 for moves
+    comparison: Comparison
+    error: PredictionError  # how far the mean is from its prediction, and σ²
+    noise_scale: Array  # that the dither made, as the last pairs had it; infinite without
+    offset: Array  # how far from the model the gradients were taken
+
+    @property
+    def notes(self) -> list[str]:
+        """What else was done with each agent's report than with others; mostly nothing."""
+        found = self.comparison
+        rows = zip(found.evidence.counted, found.copies, found.factors, found.trusted, found.used, strict=True)
+        return [_note(*map(float, row)) for row in rows]
+
+
+def _note(counted: float, copy: float, factor: float, trusted: float, used: float) -> str:
+    if copy:
+        return COPY
+    doubt = "" if trusted else NOT_TRUSTED if used else NOT_USED
+    words = [SHORTENED.format(factor) if factor < 1 else "", doubt]
+    return "; ".join(filter(None, words)) if counted else ""

@@ -1,0 +1,162 @@
+"""How each agent differs from the others, from its own past: what is stable may be its data, and is no fault.
+
+Agents have data of their own. So honest reports differ by more than their samples' noise: X_k = m + b_k + noise, and
+under a dither by how strongly each one's gradient answers to it. Both are estimated from an agent's past reports, and
+taken off before reports are compared:
+
+    X_k − s_k·b_k − r_k·δ_k∘u         b_k   decayed mean of X_k − X̄ over its past rounds
+                                      δ_k   decayed regression, number by number, of what b_k leaves on the dither u
+                                      s, r  1 − (what noise alone would make of ‖b‖², ‖δ∘u‖²)/‖·‖², at least 0
+
+An agent chooses its report freely, so it chooses what is left of it freely, whatever is taken off: this gives a cheat
+nothing that it did not have. The model is made from reports as they came. Only past rounds count, so honest pay keeps
+its mean. Noisier data are not cured: they look like less work.
+"""
+
+# No type covers both an array and a list of layers.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from guerdon.arrays import Array, is_array, namespace, over_layers
+
+AGENTS = ("weight", "squares", "answer_weight", "answer_squares")  # one number for each
+LARGEST_MODEL = 10**6  # numbers; of a larger one nothing is remembered by default: every agent's record is as long
+
+
+class RecordState(NamedTuple):
+    """What is remembered: matrices are (agents, numbers of a layer), one per layer where the model is a list."""
+
+    total: Any  # decayed sum of X_k − X̄
+    weight: Array  # (agents,) and of rounds
+    squares: Array  # (agents,) and of the rounds' weights squared
+    answer: Any  # decayed sum of what b_k leaves, times u
+    answer_weight: Array  # (agents,) and of rounds
+    answer_squares: Array  # (agents,) and of the rounds' weights squared
+    dither: Any  # decayed sum of u², per number of the model
+    dither_weight: Array
+    noise: Array  # decayed sum of Σ‖X_k − X̄‖²/(n − 1), of what was compared
+    rounds: Array  # and of rounds
+
+
+@dataclass(frozen=True)
+class OwnRecords:
+    """Remembers how each agent's reports differ: over about 1/(1 − decay) rounds, its answer to a dither for longer.
+
+    At most `reach` times the usual length of a deviation is taken off.
+    """
+
+    decay: float = 0.95
+    answer_decay: float = 0.99
+    reach: float = 10.0
+
+    def init(self, model: Any, num_agents: int, *, dithered: bool) -> RecordState:
+        """Return the state before the first round."""
+        nothing = over_layers(lambda part: _rows_of_zeros(part, num_agents), model)
+        xp = namespace(model if is_array(model) else model[0])
+        answers = nothing if dithered else over_layers(lambda part: part[:, :0], nothing)
+        flat = over_layers(lambda part: part[0], answers)
+        agents, zero = xp.zeros(num_agents, dtype=_first(nothing).dtype), xp.zeros((), dtype=_first(nothing).dtype)
+        return RecordState(nothing, agents, agents, answers, agents, agents, flat, zero, zero, zero)
+
+    def offsets(self, state: RecordState, dither: Any) -> Any:
+        """Return what to take off each report, (agents, numbers) per layer; `dither` is how far off they were taken."""
+        noise = state.noise / _positive(state.rounds)
+        weight = _positive(state.weight)
+        base = over_layers(lambda part: part / weight[:, None], state.total)
+        base = self._shrunk(base, noise * state.squares / weight**2, noise)
+        if not _first(state.answer).shape[1]:
+            return base
+        parts = state.answer, state.dither, dither
+        answer = over_layers(lambda own, every, u: self._answer(state, own, every, u), *parts)
+        answer = self._shrunk(answer, noise * state.answer_squares / _positive(state.answer_weight) ** 2, noise)
+        return over_layers(lambda a, b: a + b, base, answer)
+
+    def learn(
+        self, state: RecordState, reports: Any, mean: Any, dither: Any, heard: Array, noise: Array
+    ) -> RecordState:
+        """Return the state after a round: `reports` are matrices, `mean` what they differ from, of those `heard`."""
+        xp = namespace(state.weight)
+        rows, seen = heard[:, None], xp.astype(heard, state.weight.dtype)
+        apart = over_layers(lambda own, middle: xp.where(rows, own - xp.reshape(middle, (1, -1)), 0.0), reports, mean)
+        fade, known = 1 - (1 - self.decay) * seen, xp.any(heard)
+        after = state._replace(
+            total=over_layers(lambda old, new: fade[:, None] * old + new, state.total, apart),
+            weight=fade * state.weight + seen,
+            squares=fade**2 * state.squares + seen,
+            noise=xp.where(known, self.decay * state.noise + noise, state.noise),
+            rounds=xp.where(known, self.decay * state.rounds + 1, state.rounds),
+        )
+        return self._learn_answers(state, after, apart, dither, seen) if _first(state.answer).shape[1] else after
+
+    def _learn_answers(
+        self, before: RecordState, after: RecordState, apart: Any, dither: Any, seen: Array
+    ) -> RecordState:
+        xp = namespace(seen)
+        slow, weight = 1 - (1 - self.answer_decay) * seen, _positive(before.weight)
+        known = xp.astype(xp.any(seen > 0), seen.dtype)
+        fade = 1 - (1 - self.answer_decay) * known
+
+        def answer(old: Array, new: Array, total: Array, u: Array) -> Array:
+            left = seen[:, None] * (new - total / weight[:, None])
+            return slow[:, None] * old + left * xp.reshape(u, (1, -1))
+
+        return after._replace(
+            answer=over_layers(answer, before.answer, apart, before.total, dither),
+            answer_weight=slow * before.answer_weight + seen,
+            answer_squares=slow**2 * before.answer_squares + seen,
+            dither=over_layers(lambda old, u: fade * old + known * xp.reshape(u, (-1,)) ** 2, before.dither, dither),
+            dither_weight=fade * before.dither_weight + known,
+        )
+
+    def _answer(self, state: RecordState, own: Array, every: Array, dither: Array) -> Array:
+        """Return δ_k∘u; an agent that missed rounds has seen less of u²."""
+        share = state.answer_weight / _positive(state.dither_weight)
+        squares = _positive(share)[:, None] * _positive(every)[None, :]
+        return own / squares * namespace(own).reshape(dither, (1, -1))
+
+    def _shrunk(self, base: Any, by_noise: Array, noise: Array) -> Any:
+        """Return rows shrunk by what noise alone would make of their squares, and cut to their reach."""
+        xp = namespace(by_noise)
+        square = sum(xp.sum(part * part, axis=1) for part in ([base] if is_array(base) else base))
+        factor = xp.clip(xp.where(square > 0, 1 - by_noise / _positive(square), 0.0), 0.0, None)
+        length, most = factor * xp.sqrt(square), self.reach * xp.sqrt(noise)
+        factor = xp.where(length > most, factor * most / _positive(length), factor)
+        return over_layers(lambda part: factor[:, None] * part, base)
+
+
+def forget(state: RecordState, newcomers: Array) -> RecordState:
+    """Return the state with nothing known of some agents."""
+    xp = namespace(newcomers)
+
+    def renewed(part: Array) -> Array:
+        return xp.where(newcomers if part.ndim == 1 else newcomers[:, None], 0.0, part)
+
+    agents = {name: renewed(getattr(state, name)) for name in AGENTS}
+    return state._replace(total=over_layers(renewed, state.total), answer=over_layers(renewed, state.answer), **agents)
+
+
+def widen(state: RecordState, num_agents: int) -> RecordState:
+    """Return the state for more agents: newcomers come last, and nothing is known of them."""
+    xp = namespace(state.weight)
+    more = num_agents - state.weight.shape[0]
+
+    def longer(part: Array) -> Array:
+        return xp.concat([part, xp.zeros((more, *part.shape[1:]), dtype=part.dtype)])
+
+    agents = {name: longer(getattr(state, name)) for name in AGENTS}
+    return state._replace(total=over_layers(longer, state.total), answer=over_layers(longer, state.answer), **agents)
+
+
+def _rows_of_zeros(part: Array, num_agents: int) -> Array:
+    xp = namespace(part)
+    return xp.zeros((num_agents, xp.reshape(part, (-1,)).shape[0]), dtype=part.dtype)
+
+
+def _positive(weight: Array) -> Array:
+    return namespace(weight).where(weight > 0, weight, 1.0)
+
+
+def _first(value: Any) -> Array:
+    return value if is_array(value) else value[0]
