@@ -15,6 +15,7 @@ def test_public_names_are_pinned() -> None:
         "AffineCost",
         "BalancedVariance",
         "BudgetRequest",
+        "CalibratedAgreement",
         "Cost",
         "EstimatedVariance",
         "Evidence",

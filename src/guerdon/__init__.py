@@ -7,6 +7,7 @@ from guerdon.noise_scale import estimate_noise
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Outcome, Requests, ScheduledRequest
 from guerdon.rules import (
     BalancedVariance,
+    CalibratedAgreement,
     EstimatedVariance,
     FlatPay,
     GenieAided,
@@ -26,6 +27,7 @@ __all__ = [
     "AffineCost",
     "BalancedVariance",
     "BudgetRequest",
+    "CalibratedAgreement",
     "Cost",
     "EstimatedVariance",
     "Evidence",

@@ -11,6 +11,7 @@ import pytest
 from guerdon import (
     AffineCost,
     BalancedVariance,
+    CalibratedAgreement,
     EstimatedVariance,
     FlatPay,
     GenieAided,
@@ -34,6 +35,7 @@ MECHANISMS: dict[str, Any] = {
     "estimated-enrolled": OutputAgreement(COST, EstimatedVariance(), crowd="enrolled"),
     "balanced": OutputAgreement(COST),
     "balanced-enrolled": OutputAgreement(COST, BalancedVariance(), crowd="enrolled"),
+    "calibrated": CalibratedAgreement(COST, calibration=2),
     "genie": GenieAided(COST, KnownVariance(24.0)),
     "information": InformationPay(COST, decay=0.9, least=0.2, doubt=1.1),  # which doubts some from the second round on
 }
@@ -275,7 +277,7 @@ def test_a_traced_request_must_be_whole_too(mechanism: Mechanism) -> None:
 
 
 # Those that remember nothing.
-@pytest.mark.parametrize("name", [n for n in MECHANISMS if n not in ("balanced-history", "information")])
+@pytest.mark.parametrize("name", [name for name, rule in MECHANISMS.items() if not rule.remembers])
 @without_jax
 def test_many_rounds_at_once_are_paid_as_one_by_one(name: str, library: Library) -> None:
     pay_together(name, library)

@@ -8,6 +8,7 @@ from guerdon.rules.agreement import (
     TrueVariance,
     VarianceRule,
 )
+from guerdon.rules.calibrated import CalibratedAgreement
 from guerdon.rules.controls import FlatPay, GenieAided
 from guerdon.rules.explanations import explain
 from guerdon.rules.information import InformationPay, noise_scale_bound
@@ -16,6 +17,7 @@ from guerdon.rules.registry import choices, choose, choose_payable, describe, re
 
 __all__ = [
     "BalancedVariance",
+    "CalibratedAgreement",
     "EstimatedVariance",
     "FlatPay",
     "GenieAided",

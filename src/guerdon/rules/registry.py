@@ -16,6 +16,7 @@ from typing import Any
 
 from guerdon.costs import Cost, ExpressionCost, formula_of
 from guerdon.rules.agreement import OutputAgreement
+from guerdon.rules.calibrated import CalibratedAgreement
 from guerdon.rules.controls import FlatPay, GenieAided
 from guerdon.rules.information import InformationPay
 from guerdon.rules.mechanism import Mechanism
@@ -106,5 +107,5 @@ def restore(rule: str, cost: str) -> Mechanism:
     )
 
 
-for _kind in (OutputAgreement, InformationPay, FlatPay, GenieAided):
+for _kind in (OutputAgreement, CalibratedAgreement, InformationPay, FlatPay, GenieAided):
     register(_kind)

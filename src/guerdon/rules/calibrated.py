@@ -1,0 +1,157 @@
+"""Calibrated agreement: output agreement among agents whose data are not equally noisy.
+
+Where agents have data of their own, some gradients are noisier than others. Output agreement then pays agents with
+quiet data too much, and agents with noisy data too little, however honestly they work. This rule learns how noisy each
+agent is. It pays h(ν) flat in an agent's first rounds, its *calibration*. After that it compares an agent with its own
+level, which stays as it is:
+
+    R_k = h(ν) + h'(ν) · ν²/V_k · (E_k − D_k)      D_k = ‖X_k − mean of the others‖², as in output agreement
+                                                  E_k = D_k as expected of noise r_k among the present r_i
+                                                  V_k so that the slope in its own batch size is h'(ν) at S = ν
+
+r_k = σ_k²/σ² is an agent's noise relative to the others'. With q = n·‖X_k − m̄‖²/Σ‖X_i − m̄‖², whose mean is
+((n − 2)·r_k + 1)/(n − 1), every round of the calibration estimates it. What is used is drawn towards 1 (partial
+pooling): r_k = 1 + w·(r̂_k − 1), w = τ²/(τ² + its variance), and no further than 2τ. τ² is how much the *others* differ,
+noise taken out. So where all are alike, an agent that does less than the others from the first day does not look like
+one with noisier data; where they differ much, it does. Reports cannot tell these two apart: a calibration must be
+looked after by other means. An agent that does less after its calibration loses, as under output agreement.
+
+Where all are alike, this is output agreement with balanced variance, and pays n·h(ν) in all.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from guerdon.arrays import Array, at_least_one, check_positive_integer, namespace
+from guerdon.costs import Cost
+from guerdon.evidence import Evidence
+from guerdon.rules.agreement import far_or_near
+from guerdon.rules.mechanism import Mechanism, Payments, Status, as_request, check_round, statuses
+
+UNSETTLED = 0.1  # of a calibration, at its start, that does not count: what agents differ by is not yet known
+LEAST_LEVEL = 0.2  # an agent is never taken to be quieter than this, relative to the others
+FEWEST = 3  # agents, of which a level can be told, and others, of which their spread can
+
+
+class CalibrationState(NamedTuple):
+    """Per agent: the rounds it took part in, and of those of its calibration that count the number, Σr̂ and Σr̂²."""
+
+    rounds: Array
+    count: Array
+    total: Array
+    squares: Array
+
+
+@dataclass(frozen=True)
+class CalibratedAgreement(Mechanism):
+    """Pay h(ν) flat for `calibration` rounds, then by the distance to the others, relative to the agent's own level.
+
+    >>> import numpy as np
+    >>> from guerdon import AffineCost, gather
+    >>> rule, everybody = CalibratedAgreement(AffineCost(1, 1), calibration=1), np.array([True, True, True])
+    >>> evidence = gather(np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]), everybody)
+    >>> first, state = rule.pay(rule.init(3), evidence, everybody, request=8)
+    >>> first.reward
+    array([9., 9., 9.])
+    >>> rule.pay(state, evidence, everybody, request=8)[0].reward
+    array([15., 15., -3.])
+    """
+
+    cost: Cost
+    calibration: int = 100
+
+    remembers = pays_short_moves = True
+    rule_name, formula = "calibrated", "E − D"
+
+    def __post_init__(self) -> None:
+        check_positive_integer("calibration", self.calibration)
+
+    def init(self, num_agents: int) -> CalibrationState:
+        check_positive_integer("num_agents", num_agents)
+        return CalibrationState(*(np.zeros(num_agents) for _ in CalibrationState._fields))
+
+    def pay(
+        self, state: CalibrationState, evidence: Evidence, participating: Array, request: Any
+    ) -> tuple[Payments, CalibrationState]:
+        state, mask = check_round(state, evidence, participating, request)
+        xp, nu = namespace(evidence.deviation), as_request(evidence, request)
+        counted = xp.astype(evidence.counted, evidence.deviation.dtype)
+        number, squares = xp.sum(counted), xp.sum(evidence.deviation)
+        status = statuses(evidence, mask, FEWEST, squares + 0 * evidence.deviation)
+        calibrating = state.rounds < self.calibration
+        flat = calibrating & evidence.counted
+        status = xp.where(flat, Status.PAID.value, status)
+        paid = (status == Status.PAID.value) & ~flat
+
+        level = _relative(self.levels(state), evidence.counted)
+        share = ((number - 2) * level + 1) / at_least_one(number - 1)  # of the mean deviation, expected of this agent
+        scale = (number / at_least_one(number - 1)) ** 2
+        distance, expected = scale * evidence.deviation, scale * share * squares / at_least_one(number)
+        variance = nu * squares * level * (number - 1 - share) / at_least_one(number - 1) ** 2
+        per_distance = self.cost.slope(nu) * nu**2 / xp.where(paid, variance, 1.0)
+        fair = self.cost(nu) + 0 * distance
+        reward = xp.where(paid, fair + per_distance * (expected - distance), xp.where(flat, fair, 0.0))
+        shown = [xp.where(paid, x, xp.nan) for x in (distance, expected, variance)]
+        return Payments(reward, *shown, status=status), self._remember(state, evidence, number, squares)
+
+    def levels(self, state: CalibrationState) -> Array:
+        """Return every agent's noise relative to the others', as its calibration has it so far."""
+        xp = namespace(state.count)
+        known = state.count > 1
+        count = at_least_one(state.count)
+        mean = xp.where(known, state.total / count, 1.0)
+        within = xp.where(known, state.squares - count * mean**2, 0.0)
+        freedom = xp.sum(xp.where(known, state.count - 1, 0.0))
+        error = xp.sum(within) / at_least_one(freedom) / count  # variance of each mean
+        spread = _spread_of_others(mean, error, known)
+        level = 1 + spread / xp.where(spread + error > 0, spread + error, 1.0) * (mean - 1)
+        furthest = 2 * xp.sqrt(spread)
+        level = xp.clip(level, 1 - furthest, 1 + furthest)
+        return xp.where(known, xp.where(level > LEAST_LEVEL, level, LEAST_LEVEL), 1.0)
+
+    def words(self) -> str:
+        return f"calibrated agreement, flat pay for {self.calibration} rounds"
+
+    def why(self, distance: float, expected: float) -> str:
+        return far_or_near(distance, expected)
+
+    def reasons(self) -> Mapping[Status, str]:
+        return {Status.TOO_FEW: "fewer than two others took part, which does not tell how much gradients vary"}
+
+    def _remember(self, state: CalibrationState, evidence: Evidence, number: Array, squares: Array) -> CalibrationState:
+        """Return the state with this round added for the agents that are being calibrated."""
+        xp = namespace(evidence.deviation)
+        informative = evidence.counted & (number >= FEWEST) & (squares > 0)
+        seen = informative & (state.rounds < self.calibration)
+        counts = seen & (state.rounds >= np.floor(UNSETTLED * self.calibration))
+        share = number * evidence.deviation / xp.where(squares > 0, squares, 1.0)
+        level = ((number - 1) * share - 1) / at_least_one(number - 2)
+        one = xp.astype(counts, level.dtype)
+        return CalibrationState(
+            state.rounds + xp.astype(seen, level.dtype),
+            state.count + one,
+            state.total + one * xp.where(counts, level, 0.0),
+            state.squares + one * xp.where(counts, level, 0.0) ** 2,
+        )
+
+
+def _spread_of_others(mean: Array, error: Array, known: Array) -> Array:
+    """Return, per agent, the variance of the others' levels, noise taken out; 0 where fewer than three are known."""
+    xp = namespace(mean)
+    others = xp.astype(known[None, :] & ~xp.eye(mean.shape[0], dtype=xp.bool), mean.dtype)
+    count = xp.sum(others, axis=1)
+    middle = xp.sum(others * mean[None, :], axis=1) / at_least_one(count)
+    square = xp.sum(others * (mean[None, :] - middle[:, None]) ** 2, axis=1) / at_least_one(count - 1)
+    noise = xp.sum(others * error[None, :], axis=1) / at_least_one(count)
+    return xp.where((count >= FEWEST) & (square > noise), square - noise, 0.0)
+
+
+def _relative(level: Array, counted: Array) -> Array:
+    """Return levels relative to the mean of those who take part."""
+    xp = namespace(level)
+    own = xp.astype(counted, level.dtype)
+    mean = xp.sum(own * level) / at_least_one(xp.sum(own))
+    return level / xp.where(mean > 0, mean, 1.0)

@@ -1,0 +1,108 @@
+"""Calibrated agreement: honest pay is the cost however noisy an agent's data are, and less work after it loses."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from guerdon import AffineCost, CalibratedAgreement, OutputAgreement, Status, gather
+
+COST, NU, DIM = AffineCost(1, 1), 16, 40
+RULE = CalibratedAgreement(COST, calibration=60)
+DIFFERENT = np.array([0.6, 0.75, 0.9, 1.0, 1.0, 1.1, 1.25, 1.4])
+ALIKE = np.ones(8)
+
+
+def evidence(rng: np.random.Generator, levels: Any, share: Any) -> Any:
+    """Return a round of gradients with noise of these levels, of agents that do a share of the work."""
+    noise = rng.normal(size=(len(levels), DIM)) * np.sqrt(levels / share / NU)[:, None]
+    return gather(3.0 + noise, np.ones(len(levels), dtype=bool))
+
+
+def calibrated(levels: Any, seed: int, share: Any = 1.0) -> Any:
+    """Return the state after the calibration."""
+    rng, everybody = np.random.default_rng([seed, 0]), np.ones(len(levels), dtype=bool)
+    state = RULE.init(len(levels))
+    for _ in range(RULE.calibration):
+        payments, state = RULE.pay(state, evidence(rng, levels, share), everybody, NU)
+        assert (payments.reward == COST(NU)).all()
+    return state
+
+
+def profits(
+    levels: Any, share: Any = 1.0, before: Any = 1.0, rule: Any = RULE, runs: int = 12, rounds: int = 60
+) -> Any:
+    """Return each agent's pay less its cost (runs × rounds, agents) after a calibration with shares `before`."""
+    found: list[Any] = []
+    everybody, worked = np.ones(len(levels), dtype=bool), share * np.ones(len(levels))
+    for seed in range(runs):
+        state = calibrated(levels, seed, before) if rule is RULE else rule.init(len(levels))
+        rng = np.random.default_rng([seed, 1])
+        for _ in range(60):
+            payments, state = rule.pay(state, evidence(rng, levels, worked), everybody, NU)
+            found.append(payments.reward - COST(NU * worked))
+    return np.array(found)
+
+
+def first(share: float) -> Any:
+    return np.where(np.arange(8) == 0, share, 1.0)
+
+
+def test_honest_pay_is_within_a_tenth_of_the_cost_where_data_are_not_equally_noisy() -> None:
+    ours, balanced = (profits(DIFFERENT, rule=rule).mean(axis=0) for rule in (RULE, OutputAgreement(COST)))
+    assert np.abs(ours).max() < 0.1 * COST(NU)
+    assert np.abs(balanced).max() > 0.3 * COST(NU)  # which is why the rule is there
+
+
+@pytest.mark.parametrize("levels", [ALIKE, DIFFERENT])
+@pytest.mark.parametrize("share", [0.5, 2.0])
+def test_other_work_after_the_calibration_loses(levels: Any, share: float) -> None:
+    """Also for the agent with the quietest data: its slope is its own. Theory: −h'ν/2 for half and for double."""
+    found = profits(levels, first(share))[:, 0]
+    error = found.std() / len(found) ** 0.5
+    assert error < 1.0
+    assert found.mean() + 3 * error < -0.15 * COST(NU)
+
+
+def test_less_work_from_the_first_day_loses_where_all_are_alike_and_not_where_they_differ() -> None:
+    """The second is what no rule can tell: docs say so."""
+    alike = profits(ALIKE, first(0.5), before=first(0.5))[:, 0]
+    assert alike.mean() + 3 * alike.std() / len(alike) ** 0.5 < -0.1 * COST(NU)
+    different = profits(DIFFERENT, first(0.5), before=first(0.5))[:, 0]
+    assert different.mean() - 3 * different.std() / len(different) ** 0.5 > 0
+
+
+def test_where_all_are_alike_it_is_output_agreement() -> None:
+    state = calibrated(ALIKE, seed=0)._replace(total=np.full(8, 54.0), count=np.full(8, 54.0), squares=np.full(8, 55.0))
+    found, everybody = evidence(np.random.default_rng(2), ALIKE, 1.0), np.ones(8, dtype=bool)
+    balanced = OutputAgreement(COST)
+    expected = balanced.pay(balanced.init(8), found, everybody, NU)[0].reward
+    np.testing.assert_allclose(RULE.pay(state, found, everybody, NU)[0].reward, expected, rtol=1e-12)
+
+
+def test_a_level_does_not_follow_what_an_agent_does_after_its_calibration() -> None:
+    state = calibrated(DIFFERENT, seed=1)
+    rng, after = np.random.default_rng(3), state
+    for _ in range(50):
+        _, after = RULE.pay(after, evidence(rng, DIFFERENT, first(0.25)), np.ones(8, dtype=bool), NU)
+    assert all((old == new).all() for old, new in zip(state, after, strict=True))
+
+
+def test_a_newcomer_is_calibrated_while_the_others_are_paid() -> None:
+    state = calibrated(DIFFERENT, seed=2)._replace()
+    state = type(state)(*(np.where(np.arange(8) == 7, 0.0, part) for part in state))
+    payments, after = RULE.pay(state, evidence(np.random.default_rng(4), DIFFERENT, 1.0), np.ones(8, dtype=bool), NU)
+    assert payments.reward[7] == COST(NU)
+    assert np.isnan(payments.distance).tolist() == [False] * 7 + [True]
+    assert after.rounds[7] == 1
+    assert RULE.levels(after)[7] == 1
+
+
+def test_too_few_are_paid_flat_in_their_calibration_and_nothing_after_it() -> None:
+    everybody, rng = np.array([True, True, False]), np.random.default_rng(5)
+    found = gather(rng.normal(size=(3, DIM)), everybody)
+    payments, state = RULE.pay(RULE.init(3), found, everybody, NU)
+    assert payments.reward.tolist() == [COST(NU)] * 2 + [0.0]
+    assert not state.rounds.any()  # such a round teaches nothing, and does not count
+    done = state._replace(rounds=np.full(3, 60.0))
+    assert RULE.pay(done, found, everybody, NU)[0].status.tolist() == [Status.TOO_FEW] * 2 + [Status.DECLINED]
