@@ -1,13 +1,10 @@
 """What happens to a reward: how much reaches the agent, and what happens to a negative one.
 
-    carry    a negative reward waits and is netted against the agent's later rewards; nothing else is touched
+    carry    a negative reward waits and is netted against the agent's later rewards and payouts
     deposit  a negative reward is charged: to the balance, then to the deposit; what neither covers is cut
     floor    limited liability: a negative reward is cut at zero
 
-A payout nets what an agent carries against its balance.
-
-A cut is recorded with the payment. Under `carry`, or with a large enough deposit, the expected pay is what the rule
-makes it. Every cut raises it.
+A cut is recorded with the payment. It raises the expected pay above what the rule makes it.
 """
 
 from typing import Any, NamedTuple
@@ -81,11 +78,8 @@ def lines(flows: Flows, accounts: Accounts) -> Any:
     for source, target, amount in moved:
         where = amount.nonzero()[0]
         if where.size:
-            piece = np.empty((where.size, 3), dtype=np.int64)
-            piece[:, 0] = own[source] if source == "treasury" else own[source][where]
-            piece[:, 1] = own[target] if target == "treasury" else own[target][where]
-            piece[:, 2] = amount[where]
-            pieces.append(piece)
+            ends = (np.broadcast_to(own[kind], amount.shape)[where] for kind in (source, target))
+            pieces.append(np.stack([*ends, amount[where]], axis=1).astype(np.int64))
     return np.concatenate(pieces) if pieces else np.empty((0, 3), dtype=np.int64)
 
 

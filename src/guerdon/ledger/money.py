@@ -57,9 +57,8 @@ def format_amount(micro: int) -> str:
     >>> format_amount(-1234500001), format_amount(9000000)
     ('-1,234.500001', '9.00')
     """
-    units, rest = divmod(abs(int(micro)), MICRO)
-    decimals = f"{rest:06d}"
-    return f"{'-' if micro < 0 else ''}{units:,}.{decimals[:2]}{decimals[2:].rstrip('0')}"
+    units, decimals = f"{Decimal(int(micro)).scaleb(-6):,.6f}".split(".")
+    return f"{units}.{decimals[:2]}{decimals[2:].rstrip('0')}"
 
 
 def plain_amount(micro: int) -> str:
@@ -68,5 +67,4 @@ def plain_amount(micro: int) -> str:
     >>> plain_amount(-1234500001)
     '-1234.500001'
     """
-    units, rest = divmod(abs(int(micro)), MICRO)
-    return f"{'-' if micro < 0 else ''}{units}.{rest:06d}"
+    return f"{Decimal(int(micro)).scaleb(-6):.6f}"
