@@ -1,7 +1,7 @@
 """Everything that is read from a ledger, by code that writes to it and by code that only shows it."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from guerdon.ledger.liability import LOOKED_AT, Standing
 from guerdon.ledger.rounds import clean
 from guerdon.ledger.tables import AnyRow
 
-MANY = 500  # names asked for in one query
+MANY = 500  # values asked for in one query
 LARGEST_ID = 2**62  # what fits into every database
 
 accounts, agents, entries, payments = tables.accounts, tables.agents, tables.entries, tables.payments
@@ -108,17 +108,12 @@ def need_run(connection: Connection, name: str) -> AnyRow:
     return found
 
 
-def first_members(connection: Connection, run: AnyRow) -> list[str]:
-    """Return the names of the agents that a run began with, in their order."""
-    member = tables.members.c
-    query = select(agents.c.name).join(tables.members, member.agent == agents.c.id)
-    began = (member.run == run.id) & (member.record == run.record)
-    return list(connection.execute(query.where(began).order_by(member.position)).scalars())
-
-
 def check_same_run(connection: Connection, run: AnyRow, told: tuple[str, str, str, list[str]]) -> None:
     """Raise unless a run has the given rule, cost and liability, and had (at first) or has (now) the given agents."""
-    first, now = first_members(connection, run), roster(connection, run.id).names
+    member = tables.members.c
+    query = select(agents.c.name, member.record).join(tables.members, member.agent == agents.c.id)
+    found = connection.execute(query.where(member.run == run.id).order_by(member.position)).all()
+    now, first = [name for name, _ in found], [name for name, record in found if record == run.record]
     kept = (run.rule, run.cost, run.liability, now if told[3] == now else first)
     for what, new, old in zip(("rule", "cost", "liability", "agents"), told, kept, strict=True):
         if new != old:
@@ -133,36 +128,28 @@ def count_members(connection: Connection, run: int) -> int:
 
 def roster(connection: Connection, run: int) -> Roster:
     """Return a run's agents in their order, with the numbers of their accounts."""
-    people, names, *numbers = _per_member(connection, run, [agents.c.id, agents.c.name], "id", tables.PERSONAL)
+    people, names, *numbers = per_member(connection, run, [agents.c.id, agents.c.name], "id", tables.PERSONAL)
     own = {kind: np.array(column) for kind, column in zip(tables.PERSONAL, numbers, strict=True)}
     return Roster(list(people), list(names), own)
 
 
-def public_keys(connection: Connection, people: Sequence[int]) -> dict[int, bytes]:
-    """Return the public keys of those agents that have one."""
-    key, found = tables.keys, dict[int, bytes]()
-    for start in range(0, len(people), MANY):
-        query = select(key.c.agent, key.c.public_key).where(key.c.agent.in_(people[start : start + MANY]))
-        found |= {row.agent: row.public_key for row in connection.execute(query)}
-    return found
-
-
-def keys(connection: Connection) -> dict[str, bytes]:
-    """Return the public keys (DER) of all agents that have one, by name."""
-    key = tables.keys.c
-    query = select(agents.c.name, key.public_key).where(key.agent == agents.c.id).order_by(agents.c.id)
-    return {name: bytes(public_key) for name, public_key in connection.execute(query)}
+def keys(connection: Connection, run: int | None = None) -> dict[str, bytes]:
+    """Return the public keys (DER) of all agents that have one, or of those in a run, by name."""
+    query = select(agents.c.name, tables.keys.c.public_key).join(tables.keys, tables.keys.c.agent == agents.c.id)
+    if run is not None:
+        query = query.join(tables.members, tables.members.c.agent == agents.c.id).where(tables.members.c.run == run)
+    return {name: bytes(public_key) for name, public_key in connection.execute(query.order_by(agents.c.id))}
 
 
 def standing(connection: Connection, run: AnyRow, num_agents: int) -> Standing:
     """Return what the accounts of a run's agents hold, in their order: only the accounts that its liability needs."""
     kinds = LOOKED_AT[run.liability]
-    columns = _per_member(connection, run.id, [], "balance", kinds) if kinds else []
+    columns = per_member(connection, run.id, [], "balance", kinds) if kinds else []
     unread = Standing(*(np.zeros((3, num_agents), dtype=np.int64)))
     return unread._replace(**{kind: np.array(column) for kind, column in zip(kinds, columns, strict=True)})
 
 
-def _per_member(connection: Connection, run: int, columns: list[Any], what: str, kinds: Sequence[str]) -> list[Any]:
+def per_member(connection: Connection, run: int, columns: list[Any], what: str, kinds: Sequence[str]) -> list[Any]:
     """Return columns of a run's agents in their order: some of their own, and one of each kind of account."""
     member = tables.members
     source: Any = member.join(agents, member.c.agent == agents.c.id) if columns else member
@@ -174,24 +161,21 @@ def _per_member(connection: Connection, run: int, columns: list[Any], what: str,
     return list(zip(*connection.execute(query).all(), strict=True))
 
 
-def last_round(connection: Connection, run: int) -> AnyRow | None:
-    """Return the row of the last round of a run, or None."""
-    query = select(rounds_).where(rounds_.c.run == run).order_by(rounds_.c.number.desc()).limit(1)
-    return connection.execute(query).one_or_none()
+def last_round(connection: Connection, run: int, up_to: int = LARGEST_ID) -> AnyRow | None:
+    """Return the row of the last round of a run, or of the last up to some number; None where there is none."""
+    query = select(rounds_).where(rounds_.c.run == run, rounds_.c.number <= up_to)
+    return connection.execute(query.order_by(rounds_.c.number.desc()).limit(1)).one_or_none()
 
 
-def find_round(connection: Connection, run: int, number: int) -> AnyRow | None:
-    """Return the row of a round, or None."""
-    return connection.execute(select(rounds_).where(rounds_.c.run == run, rounds_.c.number == number)).one_or_none()
+def known_agents(connection: Connection, names: Sequence[str]) -> dict[str, int]:
+    """Return the numbers of those of the named agents that are enrolled."""
+    return {row.name: row.id for row in rows_with(connection, agents.c.name, names)}
 
 
-def known_agents(connection: Connection, names: Sequence[str]) -> dict[str, AnyRow]:
-    """Return those of the named agents that are enrolled."""
-    found: dict[str, AnyRow] = {}
-    for start in range(0, len(names), MANY):
-        query = select(agents).where(agents.c.name.in_(names[start : start + MANY]))
-        found |= {row.name: row for row in connection.execute(query)}
-    return found
+def rows_with(connection: Connection, column: Any, values: Sequence[Any]) -> list[AnyRow]:
+    """Return the rows of a table whose column has one of many values."""
+    parts = (values[start : start + MANY] for start in range(0, len(values), MANY))
+    return [row for part in parts for row in connection.execute(select(column.table).where(column.in_(part)))]
 
 
 def find_agent(connection: Connection, name: str) -> AnyRow:
@@ -231,9 +215,7 @@ def entries_of(connection: Connection, record: int) -> Any:
 
 def balances(connection: Connection, people: Sequence[int] | None = None) -> list[Balance]:
     """Return what each agent (or each of some, by number) has, by name; reads balances, not entries."""
-    own = [
-        func.sum(case((accounts.c.kind == kind, accounts.c.balance), else_=0)).label(kind) for kind in tables.PERSONAL
-    ]
+    own = [func.sum(case((accounts.c.kind == kind, accounts.c.balance), else_=0)) for kind in tables.PERSONAL]
     query = select(agents.c.name, *own).join(accounts, accounts.c.owner == agents.c.id)
     query = query if people is None else query.where(agents.c.id.in_(people))
     rows = connection.execute(query.group_by(agents.c.id, agents.c.name).order_by(agents.c.name))
@@ -261,21 +243,18 @@ def run_summary(connection: Connection, run: AnyRow) -> RunSummary:
 def rounds(connection: Connection, run: str) -> list[RoundSummary]:
     """Return what was asked and paid in each round of a run."""
     found = need_run(connection, run)
-    tally = select(payments.c.record, payments.c.status, func.count(), func.sum(payments.c.amount)).join(
-        rounds_, payments.c.record == rounds_.c.record
-    )
-    statuses: dict[int, Counter[str]] = {}
-    totals: Counter[int] = Counter()
-    for record, status, count, total in connection.execute(
-        tally.where(rounds_.c.run == found.id).group_by(payments.c.record, payments.c.status)
-    ):
-        statuses.setdefault(record, Counter())[status] = count
+    paid = payments.c
+    tally = select(paid.record, paid.status, func.count(), func.sum(paid.amount)).join(rounds_)
+    statuses, totals = defaultdict[int, dict[str, int]](dict), Counter[int]()
+    of_run = tally.where(rounds_.c.run == found.id).group_by(paid.record, paid.status)
+    for record, status, count, total in connection.execute(of_run):
+        statuses[record][status] = count
         totals[record] += int(total)
     query = select(rounds_, records.c.created_at, records.c.hash).join(records, records.c.seq == rounds_.c.record)
     return [
         RoundSummary(
-            row.number, row.request, totals[row.record], dict(statuses.get(row.record, {})), json.loads(row.metrics),
-            row.created_at, row.record, row.hash,
+            row.number, row.request, totals[row.record], statuses[row.record], json.loads(row.metrics), row.created_at,
+            row.record, row.hash,
         )
         for row in connection.execute(query.where(rounds_.c.run == found.id).order_by(rounds_.c.number))
     ]  # fmt: skip
@@ -316,9 +295,8 @@ def payout_summaries(
     rows = connection.execute(page).mappings().all()
     frozen = entries.c.record.in_([row["record"] for row in rows]) & (entries.c.target == tables.PAYABLE)
     sums = select(entries.c.record, func.count(), func.sum(entries.c.amount)).where(frozen).group_by(entries.c.record)
-    sizes = {record: (people, int(total)) for record, people, total in connection.execute(sums)}
-    own = ((row, *sizes.get(row["record"], (0, 0))) for row in rows)
-    return [PayoutSummary(**row, agents=people, total=total) for row, people, total in own]
+    sizes = {record: {"agents": people, "total": int(total)} for record, people, total in connection.execute(sums)}
+    return [PayoutSummary(**row, **sizes.get(row["record"], {"agents": 0, "total": 0})) for row in rows]
 
 
 def find_payout(connection: Connection, number: int) -> Payout:
@@ -331,8 +309,8 @@ def find_payout(connection: Connection, number: int) -> Payout:
     )
     frozen = (entries.c.record == found[0].record) & (entries.c.target == tables.PAYABLE)
     shares = [(name, amount) for name, amount in connection.execute(items.where(frozen).order_by(agents.c.name))]
-    summary = found[0]._asdict()
-    return Payout(items=shares, **{name: summary[name] for name in Payout._fields if name != "items"})
+    summary: dict[str, Any] = found[0]._asdict() | {"items": shares}
+    return Payout(*(summary[name] for name in Payout._fields))
 
 
 def short(value: Any) -> str:

@@ -94,8 +94,8 @@ def _checked_agents(
 def _write(connection: Connection, run: AnyRow, given: RoundInput, people: queries.Roster, paid: Payments) -> int:
     """Write a round with its payments and what they move; return the record."""
     if any(signature is not None for signature in given.signatures):
-        keys = queries.public_keys(connection, people.agents)
-        check_signatures(run.name, given, people.names, [keys.get(agent) for agent in people.agents])
+        keys = queries.keys(connection, run.id)
+        check_signatures(run.name, given, people.names, [keys.get(name) for name in people.names])
     standing = queries.standing(connection, run, len(people.agents))
     flows = settle(run.liability, to_micro(paid.reward), given.held, standing)
     columns = given.payment_columns(journal.next_seq(connection), people.agents, paid, flows.cut)
@@ -107,7 +107,7 @@ def _found(
     connection: Connection, run: AnyRow, given: RoundInput, names: Sequence[str], agents: Sequence[str] | None
 ) -> Recorded:
     """Return a round that is recorded already, or refuse one that is not the same."""
-    stored = queries.find_round(connection, run.id, given.number)
+    stored = queries.last_round(connection, run.id, up_to=given.number)
     if stored is None:
         raise RefusedError(f"round {given.number} of run {run.name!r} comes before the first that is recorded")
     block = read_payments(connection, stored.record, stored.record)
