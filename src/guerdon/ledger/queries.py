@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import Connection, case, cast, func, select
 
 from guerdon.ledger import tables
 from guerdon.ledger.errors import RefusedError
@@ -282,9 +282,12 @@ def payout_summaries(
 ) -> list[PayoutSummary]:
     """Return payout batches, the newest first: `count` of them after the first `start`, or only one by its number."""
     batch, settled, end = tables.payouts, tables.settlements, records.alias("settled")
+    frozen = (entries.c.record == batch.c.record) & (entries.c.target == tables.PAYABLE)
+    total = cast(func.coalesce(func.sum(entries.c.amount), 0), tables.Whole)
     query = select(
-        batch.c.number, batch.c.record, records.c.created_at, func.coalesce(settled.c.outcome, "open").label("outcome"),
-        end.c.created_at.label("settled_at"), records.c.memo,
+        batch.c.number, batch.c.record, records.c.created_at, select(func.count()).where(frozen).scalar_subquery(),
+        select(total).where(frozen).scalar_subquery(), func.coalesce(settled.c.outcome, "open"), end.c.created_at,
+        records.c.memo,
     ).select_from(
         batch.join(records, records.c.seq == batch.c.record)
         .outerjoin(settled, settled.c.payout == batch.c.record)
@@ -292,11 +295,7 @@ def payout_summaries(
     )  # fmt: skip
     chosen = query if number is None else query.where(batch.c.number == number)
     page = chosen.order_by(batch.c.number.desc()).limit(count).offset(start)
-    rows = connection.execute(page).mappings().all()
-    frozen = entries.c.record.in_([row["record"] for row in rows]) & (entries.c.target == tables.PAYABLE)
-    sums = select(entries.c.record, func.count(), func.sum(entries.c.amount)).where(frozen).group_by(entries.c.record)
-    sizes = {record: {"agents": people, "total": int(total)} for record, people, total in connection.execute(sums)}
-    return [PayoutSummary(**row, **sizes.get(row["record"], {"agents": 0, "total": 0})) for row in rows]
+    return [PayoutSummary(*row) for row in connection.execute(page)]
 
 
 def find_payout(connection: Connection, number: int) -> Payout:
