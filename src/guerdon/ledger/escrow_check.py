@@ -12,7 +12,9 @@ Parts = list[dict[str, Any]]  # the rows of `escrow` of one move
 
 def check_escrow(lookup: Lookup, flows: Iterable[Flow]) -> None:
     """Go through all that went into escrow accounts and out of them, and raise at the first that does not fit."""
-    parts, own = _parts_by_move(lookup), defaultdict[int, Holdings](Holdings)
+    parts, own = defaultdict[int, Parts](list), defaultdict[int, Holdings](Holdings)
+    for row in _rows(lookup, "escrow"):
+        parts[row["move"]].append(row)
     rounds = {(row["run"], row["number"]): row["record"] for row in _rows(lookup, "rounds")}
     for flow in flows:
         if flow.enters:
@@ -40,13 +42,6 @@ def _take(lookup: Lookup, own: Holdings, flow: Flow, taken: Parts) -> None:
             raise MismatchError(f"escrow: {_named(lookup, row)} takes more than is held there")
     if own.by_hand < 0 or sum(row["amount"] for row in taken) > flow.amount:
         raise MismatchError(f"escrow: the parts of record {flow.record} do not add up to what it takes from runs")
-
-
-def _parts_by_move(lookup: Lookup) -> dict[int, Parts]:
-    parts: defaultdict[int, Parts] = defaultdict(list)
-    for row in _rows(lookup, "escrow"):
-        parts[row["move"]].append(row)
-    return dict(parts)
 
 
 def _rows(lookup: Lookup, table: str) -> Iterable[dict[str, Any]]:

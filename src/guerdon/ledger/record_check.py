@@ -127,11 +127,7 @@ def _expected_of_round(
     if mechanism.remembers:
         own, after = replay_round(mechanism, state.states.get(run.id), block, here, played["request"])
         state.states[run.id] = after
-        bad = first_difference(mechanism, own, numbers, played["request"])
-        if bad is not None:
-            raise MismatchError(
-                f"payments: {payment_named(lookup, block, here.start + bad)} is not what its evidence gives"
-            )
+        check_payments(lookup, block, here, first_difference(mechanism, own, numbers, played["request"]))
     _check_signatures(lookup, run, played, block, here)
     return _settled(lookup, state, run, numbers, block, here)
 
@@ -237,6 +233,13 @@ def _record_named(lookup: Lookup, row: AnyRow, rows: Rows) -> str:
         if played["run"] in lookup.runs:
             return f"record {row.seq} (round {played['number']} of run {lookup.runs[played['run']].name!r})"
     return f"record {row.seq} ({row.kind})"
+
+
+def check_payments(lookup: Lookup, block: PaymentBlock, where: Any, bad: int | None) -> None:
+    """Raise if one of the payments at these indices (flat) is bad."""
+    if bad is not None:
+        index = int(np.arange(len(block.numbers))[where].flat[bad])
+        raise MismatchError(f"payments: {payment_named(lookup, block, index)} is not what its evidence gives")
 
 
 def payment_named(lookup: Lookup, block: PaymentBlock, index: int) -> str:

@@ -125,10 +125,10 @@ def _found(
 
 def _as_input(stored: AnyRow, block: PaymentBlock) -> RoundInput:
     """Return a recorded round as it was handed in: version 0.1.0 had another hash of it, but the same columns."""
-    whole, (gradients, signatures) = slice(None), (list(part) for part in (block.gradients, block.signatures))
     return RoundInput(
-        stored.number, stored.request, stored.rule, stored.cost, block.evidence(whole), block.participating(whole),
-        gradients, signatures, list(block.notes), block.numbers["held"], stored.metrics, stored.checkpoint,
+        stored.number, stored.request, stored.rule, stored.cost, block.evidence(), block.participating(),
+        list(block.gradients), list(block.signatures), list(block.notes), block.numbers["held"], stored.metrics,
+        stored.checkpoint,
     )  # fmt: skip
 
 

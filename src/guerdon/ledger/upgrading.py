@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from guerdon.ledger import journal, tables
-from guerdon.ledger.database import Database, schema_digest
+from guerdon.ledger.database import LOCK, Database, schema_digest
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.holdings import Flow, Holdings, flows, spread
 from guerdon.ledger.verify import verify
@@ -43,8 +43,7 @@ def upgrade_ledger(where: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def _upgrade(database: Database, connection: Connection, before: str) -> None:
-    if not database.is_sqlite:
-        connection.execute(select(tables.ledger.c.head).with_for_update())  # nobody else writes meanwhile
+    connection.execute(LOCK)  # nobody else writes meanwhile
     _check_tables(connection, before)
     database.upgrade(connection)
     version = {"version": tables.REVISION, "schema": schema_digest(connection)}

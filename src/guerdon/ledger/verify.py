@@ -6,8 +6,10 @@ name the first bad row.
 
 import copy
 import gc
+from collections import defaultdict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +22,14 @@ from guerdon.ledger.escrow_check import check_escrow
 from guerdon.ledger.holdings import flows
 from guerdon.ledger.journal import DETAILS, fingerprint, load_checkpoint
 from guerdon.ledger.money import format_amount
-from guerdon.ledger.record_check import Lookup, MismatchError, VerifierState, check_record, payment_named
+from guerdon.ledger.record_check import (
+    Lookup,
+    MismatchError,
+    VerifierState,
+    check_payments,
+    check_record,
+    payment_named,
+)  # fmt: skip
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import PaymentBlock, first_difference, read_payments
 from guerdon.ledger.signing import Receipt
@@ -53,8 +62,9 @@ def verify(
     try:
         _check_storage(connection)
         lookup, head = _read_lookup(connection)
-        state.balances = np.zeros(max(lookup.accounts, default=0) + 1, dtype=np.int64)
-        size = max(1, BLOCK // max(1, _largest_roster(connection)))
+        state.balances = np.zeros(len(lookup.accounts) + 1, dtype=np.int64)
+        largest_roster = (connection.execute(select(func.max(tables.members.c.position))).scalar() or 0) + 1
+        size = max(1, BLOCK // largest_roster)
         with _no_collection():
             while state.seq < head:
                 try:
@@ -102,9 +112,9 @@ def _check_block(connection: Connection, lookup: Lookup, state: VerifierState, l
     table = tables.records
     query = select(table).where(table.c.seq.between(first, last)).order_by(table.c.seq)
     rows = connection.execute(query).all()
-    if [row.seq for row in rows] != list(range(first, last + 1)):
-        missing = min(set(range(first, last + 1)) - {row.seq for row in rows})
-        raise MismatchError(f"records: record {missing} is missing")
+    missing = set(range(first, last + 1)) - {row.seq for row in rows}
+    if missing:
+        raise MismatchError(f"records: record {min(missing)} is missing")
     block = read_payments(connection, first, last)
     _check_hashes(lookup, block)
     entries = _read_entries(connection, first, last)
@@ -112,9 +122,8 @@ def _check_block(connection: Connection, lookup: Lookup, state: VerifierState, l
     paid = np.searchsorted(block.numbers["record"], bounds)
     posted = np.searchsorted(entries[:, 0], bounds)
     _check_rewards(lookup, block, paid, first)
-    for index, row in enumerate(rows):
-        here, there = slice(paid[index], paid[index + 1]), slice(posted[index], posted[index + 1])
-        check_record(lookup, state, row, block, here, entries[there])
+    for row, here, there in zip(rows, pairwise(paid), pairwise(posted), strict=True):
+        check_record(lookup, state, row, block, slice(*here), entries[slice(*there)])
 
 
 def _check_hashes(lookup: Lookup, block: PaymentBlock) -> None:
@@ -127,22 +136,17 @@ def _check_hashes(lookup: Lookup, block: PaymentBlock) -> None:
 
 def _check_rewards(lookup: Lookup, block: PaymentBlock, bounds: Any, first: int) -> None:
     """Recompute the rewards of all rounds whose rule has no memory, together for each rule and size."""
-    groups: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
-    for index, (start, stop) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
-        for row in lookup.details.get(first + index, {}).get("rounds", ()):
+    groups = defaultdict[tuple[str, str, int], list[tuple[int, int]]](list)
+    for seq, (start, stop) in enumerate(pairwise(bounds.tolist()), first):
+        for row in lookup.details.get(seq, {}).get("rounds", ()):
             if not restored(row["rule"], row["cost"]).remembers and stop > start:
-                groups.setdefault((row["rule"], row["cost"], stop - start), []).append((start, row["request"]))
+                groups[row["rule"], row["cost"], stop - start].append((start, row["request"]))
     for (rule, cost, count), members in groups.items():
         starts, requests = np.array(members, dtype=np.int64).T
         where, mechanism = starts[:, None] + np.arange(count), restored(rule, cost)
-        own, _ = mechanism.pay(
-            mechanism.init(count), block.evidence(where), block.participating(where), requests[:, None]
-        )
-        bad = first_difference(mechanism, own, block.numbers[where], requests[:, None])
-        if bad is not None:
-            raise MismatchError(
-                f"payments: {payment_named(lookup, block, int(where.flat[bad]))} is not what its evidence gives"
-            )
+        evidence, sent, asked = block.evidence(where), block.participating(where), requests[:, None]
+        own, _ = mechanism.pay(mechanism.init(count), evidence, sent, asked)
+        check_payments(lookup, block, where, first_difference(mechanism, own, block.numbers[where], asked))
 
 
 def _check_end(connection: Connection, lookup: Lookup, state: VerifierState) -> None:
@@ -168,19 +172,17 @@ def _check_end(connection: Connection, lookup: Lookup, state: VerifierState) -> 
 
 
 def _check_checkpoints(connection: Connection, lookup: Lookup, state: VerifierState) -> None:
-    table = tables.checkpoints
-    saved = set(connection.execute(select(table.c.run).distinct()).scalars())
+    saved, table = defaultdict[int, list[int]](list), tables.checkpoints
+    for number, part in connection.execute(select(table.c.run, table.c.part).order_by(table.c.run, table.c.part)):
+        saved[number].append(part)
     for number, run in lookup.runs.items():
-        recorded = state.last.get(number, {}).get("checkpoint")
-        own = select(table.c.part).where(table.c.run == number).order_by(table.c.part)
-        parts = list(connection.execute(own).scalars())
-        if parts != list(range(len(parts))):
+        if saved[number] != list(range(len(saved[number]))):
             raise MismatchError(f"checkpoints: the parts of run {run.name!r} are not numbered from 0 without gaps")
-        data = load_checkpoint(connection, number)
-        if (recorded is None) != (number not in saved) or (recorded is not None and fingerprint(data) != recorded):
+        found = fingerprint(load_checkpoint(connection, number)) if saved[number] else None
+        if found != state.last.get(number, {}).get("checkpoint"):
             raise MismatchError(f"checkpoints: the checkpoint of run {run.name!r} is not that of its last round")
-    if saved - set(lookup.runs):
-        raise MismatchError(f"checkpoints: run {min(saved - set(lookup.runs))} does not exist")
+    if set(saved) - set(lookup.runs):
+        raise MismatchError(f"checkpoints: run {min(set(saved) - set(lookup.runs))} does not exist")
 
 
 def _check_receipt(connection: Connection, lookup: Lookup, receipt: Receipt) -> None:
@@ -217,18 +219,14 @@ def _read_lookup(connection: Connection) -> tuple[Lookup, int]:
     heads = connection.execute(select(tables.ledger)).all()
     if len(heads) != 1:
         raise MismatchError(f"ledger: must have one row, has {len(heads)}")
-    details: dict[int, dict[str, list[dict[str, Any]]]] = {}
-    for name in DETAILS:
-        table = tables.metadata.tables[name]
+    details = defaultdict[int, dict[str, list[dict[str, Any]]]](dict)
+    for table in (tables.metadata.tables[name] for name in DETAILS):
         for row in connection.execute(select(table).order_by(*table.primary_key.columns)).mappings():
-            details.setdefault(row["record"], {}).setdefault(name, []).append(dict(row))
-    details.setdefault(1, {})["ledger"] = [{name: getattr(heads[0], name) for name in ("name", "unit", "schema")}]
-    agents, runs, accounts = (_by_id(connection, table) for table in (tables.agents, tables.runs, tables.accounts))
-    for name, numbers in (("agents", agents), ("runs", runs), ("accounts", accounts)):
-        if sorted(numbers) != list(range(1, len(numbers) + 1)):
-            raise MismatchError(f"{name}: must be numbered from 1 without gaps, there is {max(numbers)}")
+            details[row["record"]].setdefault(table.name, []).append(dict(row))
+    details[1]["ledger"] = [{name: getattr(heads[0], name) for name in ("name", "unit", "schema")}]
+    agents, runs, accounts = (_numbered(connection, table) for table in (tables.agents, tables.runs, tables.accounts))
     keys = {row.agent: row.public_key for row in connection.execute(select(tables.keys))}
-    owned = {kind: np.zeros(max(agents, default=0) + 1, dtype=np.int64) for kind in tables.PERSONAL}
+    owned = {kind: np.zeros(len(agents) + 1, dtype=np.int64) for kind in tables.PERSONAL}
     for account in accounts.values():
         if account.owner in agents:
             owned[account.kind][account.owner] = account.id
@@ -241,8 +239,12 @@ def _read_lookup(connection: Connection) -> tuple[Lookup, int]:
     return Lookup(heads[0].name, details, agents, keys, runs, accounts, owned, common), max(last, heads[0].head)
 
 
-def _by_id(connection: Connection, table: Table) -> dict[int, AnyRow]:
-    return {row.id: row for row in connection.execute(select(table))}
+def _numbered(connection: Connection, table: Table) -> dict[int, AnyRow]:
+    """Return the rows of a table by number."""
+    rows = {row.id: row for row in connection.execute(select(table))}
+    if sorted(rows) != list(range(1, len(rows) + 1)):
+        raise MismatchError(f"{table.name}: must be numbered from 1 without gaps, there is {max(rows)}")
+    return rows
 
 
 def _read_entries(connection: Connection, first: int, last: int) -> Any:
@@ -250,7 +252,3 @@ def _read_entries(connection: Connection, first: int, last: int) -> Any:
     query = select(table).where(table.c.record.between(first, last)).order_by(table.c.record, table.c.line)
     rows = connection.execute(query).all()
     return np.array(list(zip(*rows, strict=True)), dtype=np.int64).reshape(5, -1).T  # by column: many times faster
-
-
-def _largest_roster(connection: Connection) -> int:
-    return (connection.execute(select(func.max(tables.members.c.position))).scalar() or 0) + 1
