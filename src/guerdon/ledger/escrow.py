@@ -1,17 +1,21 @@
-"""What is held until the audit knows more: released to agents that are cleared, forfeited only when that is asked for.
+"""Moving an agent's money between its accounts and the common ones; settling what is held until the audit knows more.
 
-A settlement leaves nothing of what a run held for an agent up to a round. The rows of `escrow` say what it took from
-which run, so the same settlement again moves nothing. The remark on each move is for people.
+What leaves escrow leaves it for a run, as the rows of `escrow` say. A settlement leaves nothing of what a run held for
+an agent up to a round, so the same settlement again moves nothing. The remark on each move is for people.
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+import numpy as np
 from sqlalchemy import Connection
 
-from guerdon.ledger import holdings, queries
+from guerdon.ledger import holdings, journal, queries, tables
 from guerdon.ledger.auditing import RunAudit, audit_run
-from guerdon.ledger.moves import write_move
+from guerdon.ledger.checks import check_micro
+from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.money import format_amount
 
 
 class EscrowMove(NamedTuple):
@@ -25,6 +29,53 @@ class EscrowMove(NamedTuple):
     why: str
 
 
+def move(connection: Connection, kind: str, agent: str, amount: int, memo: str, run: str | None = None) -> int:
+    """Move `amount` micro-units as `tables.MOVES` says, and return the record; refuse it if the money is not there."""
+    leaves_escrow = tables.MOVES[kind][0] == "escrow"
+    if run is not None and not leaves_escrow:
+        raise ValueError(f"`run` must be left out of a {kind}, got {run!r}: only release and forfeit take it")
+    check_micro("amount", amount)
+    parts = _parts(connection, kind, agent, amount, run) if leaves_escrow else {}
+    return write_move(connection, kind, agent, amount, memo, parts)
+
+
+def write_move(
+    connection: Connection, kind: str, agent: str, amount: int, memo: str, parts: Mapping[int, int], to: Any = None
+) -> int:
+    """Write the record of a move; `parts` says which runs it takes how much from, `to` up to which round it settles."""
+    own = queries.accounts_of(connection, agent)
+    common = queries.common_accounts(connection)
+    source, target = (own.get(name) or common[name] for name in tables.MOVES[kind])
+    if tables.MOVES[kind][1] == "carried" and amount > -target.balance:
+        raise RefusedError(
+            f"cannot {kind} {format_amount(amount)} for {agent!r}: it carries {format_amount(-target.balance)}"
+        )
+    if tables.MOVES[kind][0] in own and source.balance < amount:
+        raise RefusedError(
+            f"cannot {kind} {format_amount(amount)} for {agent!r}: its {tables.MOVES[kind][0]} account holds "
+            f"{format_amount(source.balance)}"
+        )
+    entry = np.array([[source.id, target.id, amount]], dtype=np.int64)
+    seq = journal.next_seq(connection)
+    rows = [{"move": seq, "run": run, "amount": part, "round": to} for run, part in sorted(parts.items())]
+    return journal.append(connection, kind, {"escrow": rows}, entry, memo=memo)
+
+
+def _parts(connection: Connection, kind: str, agent: str, amount: int, run: str | None) -> dict[int, int]:
+    """Return which runs a move takes how much from; refuse more than is held."""
+    account = queries.accounts_of(connection, agent)["escrow"]
+    held = {of: rest for (of, _), rest in holdings.held(connection, account=account.id).items()}
+    if run is None:
+        return holdings.spread(amount, account.balance - sum(held.values()), held)
+    number = queries.need_run(connection, run).id
+    if held.get(number, 0) < amount:
+        raise RefusedError(
+            f"cannot {kind} {format_amount(amount)} for {agent!r} in run {run!r}: "
+            f"{format_amount(held.get(number, 0))} is held there, {format_amount(account.balance)} in all"
+        )
+    return {number: amount}
+
+
 def settle_escrow(connection: Connection, run: str, alpha: float, *, forfeit_accused: bool) -> list[EscrowMove]:
     """Release what is held for rounds that agents are cleared for, and return the moves that were made."""
     audit = audit_run(connection, run, alpha)
@@ -36,7 +87,7 @@ def settle_escrow(connection: Connection, run: str, alpha: float, *, forfeit_acc
             continue
         (kind, last, why), name = due, audit.agents[agent]
         account = queries.accounts_of(connection, name)["escrow"]
-        amount = holdings.due(connection, number, account.id, last)
+        amount = holdings.held(connection, run=number, account=account.id, last=last)[number, account.id]
         if amount > 0:
             remark = f"audit of run {run!r}, rounds to {last}: {why}"
             record = write_move(connection, kind, name, amount, remark, {number: amount}, last)

@@ -17,29 +17,23 @@ from guerdon.ledger import tables
 entry, played, part, account_ = tables.entries.c, tables.rounds.c, tables.escrow.c, tables.accounts.c
 
 
-def held(connection: Connection, *, run: int | None = None, account: int | None = None) -> Counter[tuple[int, int]]:
-    """Return what is held now by (run, escrow account): in all runs or one, of all agents or one."""
+def held(
+    connection: Connection, *, run: int | None = None, account: int | None = None, last: int | None = None
+) -> Counter[tuple[int, int]]:
+    """Return what is held now by (run, escrow account): in all runs or one, of all agents or one, up to a round."""
     into = _into(played.run, entry.target, func.sum(entry.amount)).join(tables.rounds, played.record == entry.record)
     out = _out(part.run, entry.source, func.sum(part.amount)).join(tables.escrow, part.move == entry.record)
     if run is not None:
         into, out = into.where(played.run == run), out.where(part.run == run)
     if account is not None:
         into, out = into.where(entry.target == account), out.where(entry.source == account)
-    found: Counter[tuple[int, int]] = Counter()
-    for row in _rows(connection, into.group_by(played.run, entry.target)):
-        found[row[0], row[1]] += int(row[2])
-    for row in _rows(connection, out.group_by(part.run, entry.source)):
-        found[row[0], row[1]] -= int(row[2])
+    if last is not None:
+        into = into.where(played.number <= last)
+    found = Counter[tuple[int, int]]()
+    for sign, query in ((1, into.group_by(played.run, entry.target)), (-1, out.group_by(part.run, entry.source))):
+        rows: Any = connection.execute(query)
+        found.update({(number, escrow): sign * int(amount) for number, escrow, amount in rows})
     return found
-
-
-def due(connection: Connection, run: int, account: int, last: int) -> int:
-    """Return what is left of all that a run held for an agent up to a round."""
-    into = _into(func.sum(entry.amount)).join(tables.rounds, played.record == entry.record)
-    early = connection.execute(into.where(entry.target == account, played.run == run, played.number <= last)).scalar()
-    out = _out(func.sum(part.amount)).join(tables.escrow, part.move == entry.record)
-    gone = connection.execute(out.where(entry.source == account, part.run == run)).scalar()
-    return max(0, int(early or 0) - int(gone or 0))
 
 
 def spread(amount: int, by_hand: int, runs: Mapping[int, int]) -> dict[int, int]:
@@ -104,9 +98,10 @@ class Flow(NamedTuple):
 def flows(connection: Connection) -> list[Flow]:
     """Return all that went into escrow accounts and out of them, in order."""
     into = _into(entry.record, entry.target, entry.amount, literal(True), played.run, played.number)
-    found = _rows(connection, into.outerjoin(tables.rounds, played.record == entry.record))
-    found += _rows(connection, _out(entry.record, entry.source, entry.amount, literal(False)))
-    return sorted((Flow(*row) for row in found), key=lambda flow: flow.record)
+    into = into.outerjoin(tables.rounds, played.record == entry.record)
+    out = _out(entry.record, entry.source, entry.amount, literal(False))
+    found = [Flow(*row) for query in (into, out) for row in connection.execute(query)]
+    return sorted(found, key=lambda flow: flow.record)
 
 
 def _into(*columns: Any) -> Any:
@@ -118,8 +113,3 @@ def _out(*columns: Any) -> Any:
     # The treasury's entries are not in the index.
     own = (account_.id == entry.source) & (account_.kind == "escrow") & (entry.source != tables.TREASURY)
     return select(*columns).select_from(tables.entries).join(tables.accounts, own)
-
-
-def _rows(connection: Connection, query: Any) -> list[Any]:
-    found: Any = connection.execute(query)
-    return list(found)

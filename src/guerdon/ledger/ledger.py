@@ -13,19 +13,17 @@ from guerdon.arrays import check_choice
 from guerdon.evidence import Evidence
 from guerdon.ledger import checkpoints, journal, queries, tables
 from guerdon.ledger.auditing import RunAudit, audit_run
-from guerdon.ledger.checks import check_micro, check_name, check_roster
+from guerdon.ledger.checks import check_micro, check_name, check_roster, clean
 from guerdon.ledger.database import NO_LEDGER, Database, schema_digest
 from guerdon.ledger.enrolment import enrol, members, next_number
 from guerdon.ledger.errors import RefusedError, UnavailableError, translate_errors
-from guerdon.ledger.escrow import EscrowMove, settle_escrow
+from guerdon.ledger.escrow import EscrowMove, move, settle_escrow
 from guerdon.ledger.export import export
 from guerdon.ledger.liability import freeze, thaw
 from guerdon.ledger.money import format_amount
-from guerdon.ledger.moves import move
 from guerdon.ledger.recorded_rules import described, restored
-from guerdon.ledger.recording import Recorded, RoundRecorder
+from guerdon.ledger.recording import Recorded, RoundRecorder, as_input
 from guerdon.ledger.replay import replay_state
-from guerdon.ledger.rounds import as_input, clean
 from guerdon.ledger.signing import Receipt, sign_head
 from guerdon.ledger.statements import Payslip, Statement, payslips, statement
 from guerdon.ledger.submissions import load_public_key

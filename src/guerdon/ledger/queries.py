@@ -10,9 +10,9 @@ import numpy as np
 from sqlalchemy import Connection, case, cast, func, select
 
 from guerdon.ledger import tables
+from guerdon.ledger.checks import clean
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.liability import LOOKED_AT, Standing
-from guerdon.ledger.rounds import clean
 from guerdon.ledger.tables import AnyRow
 
 MANY = 500  # values asked for in one query

@@ -1,21 +1,36 @@
-"""Recording a round: found as it was recorded, or paid by the run's rule and written, with the state that it needs."""
+"""Recording a round: what was handed in, checked; found as it was recorded, or paid by the run's rule and written."""
 
-from collections.abc import Sequence
+import functools
+import hashlib
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 from sqlalchemy import Connection
 
-from guerdon.ledger import checkpoints, journal, queries, tables
-from guerdon.ledger.checks import check_signatures
+from guerdon.arrays import as_mask, check_positive_integer, to_numpy
+from guerdon.evidence import Evidence
+from guerdon.ledger import chain, checkpoints, journal, queries, tables
+from guerdon.ledger.canonical import canonical
+from guerdon.ledger.checks import clean
 from guerdon.ledger.enrolment import join
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.liability import Accounts, lines, settle
 from guerdon.ledger.money import MICRO, to_micro
+from guerdon.ledger.recorded_rules import described, restored
 from guerdon.ledger.replay import PaymentBlock, read_payments, replay_state
-from guerdon.ledger.rounds import RoundInput
+from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
-from guerdon.rules import Payments
+from guerdon.rules import Mechanism, Payments, Status
 from guerdon.rules.mechanism import padded
+
+LATEST = 2**62  # no round has a greater number: databases hold 64 bits
+LONGEST_NOTE = 500
+LABELS = {status.value: status.label for status in Status}
+NUMBERS = ("deviation", "length", "alignment", "distance", "expected_distance", "variance")
 
 
 class Recorded(NamedTuple):
@@ -27,6 +42,138 @@ class Recorded(NamedTuple):
     record: int
     new: bool
     payments: Payments | None = None
+
+
+@dataclass(frozen=True)
+class RoundInput:
+    """A round as it was handed in, in plain NumPy; its rule and cost as the ledger writes them."""
+
+    number: int
+    request: int
+    rule: str
+    cost: str
+    evidence: Evidence
+    participating: Any
+    gradients: Sequence[bytes | None]
+    signatures: Sequence[bytes | None]
+    notes: Sequence[str]
+    held: Any  # in micro-units
+    metrics: str
+    checkpoint: bytes | None  # its hash
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The rule, as it is read again for every verification."""
+        return restored(self.rule, self.cost)
+
+    def pay(self, state: Any) -> tuple[Payments, Any]:
+        """Return what the rule pays for the evidence, and its next state."""
+        described(self.mechanism)  # raises for a rule of version 0.1 that can only be read
+        try:
+            paid, following = self.mechanism.pay(state, self.evidence, self.participating, self.request)
+        except (ValueError, TypeError) as error:
+            raise RefusedError(f"round {self.number} cannot be paid: {error}") from error
+        declined, invalid = (paid.status == status.value for status in (Status.DECLINED, Status.INVALID))
+        if (declined == self.participating).any() or ((declined | invalid) == self.evidence.counted).any():
+            raise RefusedError(
+                f"the rule {self.rule} must give DECLINED to agents that sent nothing, INVALID to others that are not "
+                f"counted, and neither to the rest, as `statuses` does; it gave {paid.status.tolist()}"
+            )
+        return paid, following
+
+    @functools.cached_property
+    def payload(self) -> bytes:
+        """A hash of all of it."""
+        texts = [self.number, self.request, self.rule, self.cost, self.metrics, self.checkpoint, *self.notes]
+        numbers = np.array([*self.evidence, self.participating, self.held], dtype="<f8")
+        return hashlib.sha256(repr([texts, self.gradients, self.signatures]).encode() + numbers.tobytes()).digest()
+
+    def parts(self) -> dict[str, Any]:
+        """Return all of it by name, in plain values that can be compared."""
+        own = (field.name for field in fields(self) if field.name != "evidence")
+        found = self.evidence._asdict() | {name: getattr(self, name) for name in own}
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in found.items()}
+
+    def row(self, run: int) -> dict[str, Any]:
+        """Return the row of the round itself."""
+        names = ("number", "request", "rule", "cost", "metrics", "checkpoint")
+        return {"run": run, **{name: getattr(self, name) for name in names}, "payload": self.payload}
+
+    def payment_columns(self, record: int, agents: Sequence[int], paid: Payments, cut: Any) -> dict[str, Sequence[Any]]:
+        """Return the columns of all payments, with their hashes."""
+        numbers = np.zeros(len(agents), dtype=chain.PAYMENT)
+        numbers["record"], numbers["position"], numbers["agent"] = record, np.arange(len(agents)), agents
+        numbers["status"], numbers["amount"] = paid.status, to_micro(paid.reward)
+        numbers["cut"], numbers["held"] = cut, self.held
+        for source in (self.evidence, paid):
+            for name in set(NUMBERS) & set(source._fields):
+                numbers[name] = getattr(source, name) + 0.0  # no negative zero: SQLite would not keep its sign
+        sealed = chain.payment_hashes(numbers, self.gradients, self.signatures, self.notes)
+        columns: dict[str, Sequence[Any]] = {name: numbers[name].tolist() for name in chain.PAYMENT.names or ()}
+        columns["status"] = [LABELS[value] for value in columns["status"]]
+        for name in ("distance", "expected_distance", "variance"):
+            columns[name] = [None if value != value else value for value in columns[name]]  # NaN
+        return columns | {"gradient": self.gradients, "signature": self.signatures, "note": self.notes, "hash": sealed}
+
+
+def as_input(
+    number: Any, request: Any, rule: tuple[str, str], evidence: Evidence, participating: Any, extras: Mapping[str, Any]
+) -> RoundInput:
+    """Return a round in plain NumPy, or raise if its parts are not of one size or make no sense."""
+    check_positive_integer("request", request)
+    sent = to_numpy(participating)
+    sent = as_mask(np, sent, (sent.size,))
+    numbers = [to_numpy(part).astype(np.float64) + 0.0 for part in evidence[:3]]  # no negative zero
+    seen = Evidence(*numbers, counted=to_numpy(evidence.counted).astype(np.bool_))
+    _check_evidence(seen, sent)
+    gradients, signatures = (_per_agent(name, extras[name], sent.size, bytes) for name in ("gradients", "signatures"))
+    if any(value is not None and len(value) != 32 for value in gradients):
+        raise RefusedError("`gradients` must be hashes of 32 bytes, as `gradient_hash` gives")
+    notes = [clean(note or "")[:LONGEST_NOTE] for note in _per_agent("notes", extras["notes"], sent.size, str)]
+    held = to_numpy(np.zeros(sent.size) if extras["held"] is None else extras["held"]).astype(np.float64)
+    if held.shape != sent.shape or not (held >= 0).all():
+        raise RefusedError(f"`held` must be {sent.size} amounts of at least 0")
+    return RoundInput(
+        as_round(number), int(request), *rule, seen, sent, gradients, signatures, notes, to_micro(held),
+        _as_json(extras["metrics"] or {}), extras["checkpoint"],
+    )  # fmt: skip
+
+
+def as_round(number: Any) -> int:
+    """Return a round's number as an integer, or raise."""
+    whole = None if isinstance(number, bool) or not hasattr(number, "__index__") else operator.index(number)
+    if whole is None or not 0 <= whole < LATEST:
+        raise TypeError(f"`round` must be an integer of at least 0, got {number!r}")
+    return whole
+
+
+def _check_evidence(evidence: Evidence, sent: Any) -> None:
+    for name, part in evidence._asdict().items():
+        if part.shape != sent.shape:
+            raise RefusedError(f"`{name}` must have one entry for each of the {sent.size} agents, got {part.shape}")
+    if not all(np.isfinite(part).all() for part in evidence[:3]):
+        raise RefusedError("`evidence` must hold finite numbers only, got NaN or infinity")
+    if (evidence.deviation < 0).any() or (evidence.length < 0).any():
+        raise RefusedError("`evidence` must come from `gather`: no deviation and no length is negative")
+    if (evidence.counted & ~sent).any():
+        raise RefusedError(
+            f"`participating` must be the mask that `evidence` was gathered with, got False for agent "
+            f"{int(np.argmax(evidence.counted & ~sent))}, which `evidence` counts"
+        )
+
+
+def _as_json(metrics: Mapping[str, Any]) -> str:
+    # A loss that is no number must not stop the pay.
+    finite = {clean(str(name)): float(value) if math.isfinite(value) else None for name, value in metrics.items()}
+    return canonical(finite)
+
+
+def _per_agent(name: str, values: Sequence[Any] | None, count: int, kind: Callable[[Any], Any]) -> list[Any]:
+    """Return one value for each agent, or raise; None stays None."""
+    taken = [None if value is None else kind(value) for value in ([None] * count if values is None else values)]
+    if len(taken) != count:
+        raise RefusedError(f"`{name}` must have one entry for each of the {count} agents, got {len(taken)}")
+    return taken
 
 
 class RoundRecorder:
@@ -95,7 +242,7 @@ def _write(connection: Connection, run: AnyRow, given: RoundInput, people: queri
     """Write a round with its payments and what they move; return the record."""
     if any(signature is not None for signature in given.signatures):
         keys = queries.keys(connection, run.id)
-        check_signatures(run.name, given, people.names, [keys.get(name) for name in people.names])
+        _check_signatures(run.name, given, people.names, [keys.get(name) for name in people.names])
     standing = queries.standing(connection, run, len(people.agents))
     flows = settle(run.liability, to_micro(paid.reward), given.held, standing)
     columns = given.payment_columns(journal.next_seq(connection), people.agents, paid, flows.cut)
@@ -140,3 +287,14 @@ def _difference(old: Any, new: Any, names: Sequence[str]) -> str:
         if kept != told:
             return f" of agent {name!r}{_difference(kept, told, names)}"
     return ""
+
+
+def _check_signatures(run: str, given: RoundInput, names: Sequence[str], keys: Sequence[bytes | None]) -> None:
+    """Raise unless every signature of a round is by the agent it belongs to, of the gradient sent in that round."""
+    for name, key, gradient, signature in zip(names, keys, given.gradients, given.signatures, strict=True):
+        if signature is None:
+            continue
+        if gradient is None or key is None:
+            raise RefusedError(f"agent {name!r} has a signature: its gradient's hash and its public key are needed")
+        if not is_signed_by(key, submission(run, given.number, given.request, gradient), signature):
+            raise RefusedError(f"the signature of agent {name!r} is not its own, or not of this round's gradient")
