@@ -30,8 +30,8 @@ class RunAudit(NamedTuple):
         return None if index is None else int(self.rounds[index])
 
 
-def audit_run(connection: Connection, run: str, alpha: float) -> RunAudit:
-    """Return the audit of a run, or raise if there is none of that name."""
+def audit_run(connection: Connection, run: str, alpha: float = 0.001) -> RunAudit:
+    """Return what the evidence of a run's rounds says of its agents, at a rate `alpha` of false accusations."""
     found = queries.need_run(connection, run)
     table = tables.rounds
     rows = connection.execute(select(table).where(table.c.run == found.id).order_by(table.c.number)).all()

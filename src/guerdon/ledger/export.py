@@ -170,8 +170,11 @@ def _one_line(text: str) -> str:
     return re.sub(r"[\x00-\x1f\x7f\x85\u2028\u2029;|]+", " ", text).strip()
 
 
-def export(connection: Connection, form: str, table: str, out: Any) -> None:
-    """Write the ledger in one of the forms, or raise if there is no form or table of that name."""
+def export(connection: Connection, form: str, out: Any, table: str = "journal") -> None:
+    """Write the ledger as beancount, hledger or csv to an open text file, or as parquet to a path.
+
+    `table`: the "journal" of all that moved money, or (csv and parquet) the "payments" with their evidence.
+    """
     check_choice("form", form, (*JOURNALS, "csv", "parquet"))
     check_choice("table", table, tuple(ROWS))
     if form in JOURNALS and table != "journal":

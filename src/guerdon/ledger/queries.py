@@ -68,19 +68,6 @@ class RoundSummary(NamedTuple):
     hash: bytes
 
 
-class PayoutSummary(NamedTuple):
-    """A payout batch without its items: how many agents are in it, and with how much."""
-
-    number: int
-    record: int
-    created_at: datetime
-    agents: int
-    total: int
-    outcome: str
-    settled_at: datetime | None
-    memo: str
-
-
 class Payout(NamedTuple):
     """A batch of balances frozen to be paid: open, paid or cancelled."""
 
@@ -223,7 +210,7 @@ def balances(connection: Connection, people: Sequence[int] | None = None) -> lis
 
 
 def runs(connection: Connection) -> list[RunSummary]:
-    """Return what each run has done."""
+    """Return what each run has done, in the order in which they began."""
     return [run_summary(connection, run) for run in connection.execute(select(runs_).order_by(runs_.c.id)).all()]
 
 
@@ -261,7 +248,7 @@ def rounds(connection: Connection, run: str) -> list[RoundSummary]:
 
 
 def payouts(connection: Connection) -> list[Payout]:
-    """Return all payout batches, the newest last."""
+    """Return all payout batches with what each agent has in them, the newest last."""
     numbers = connection.execute(select(tables.payouts.c.number).order_by(tables.payouts.c.number)).scalars().all()
     return [find_payout(connection, number) for number in numbers]
 
@@ -279,15 +266,18 @@ def owed(connection: Connection) -> tuple[Any, Any, Any, Any]:
 
 def payout_summaries(
     connection: Connection, start: int = 0, count: int | None = None, number: int | None = None
-) -> list[PayoutSummary]:
-    """Return payout batches, the newest first: `count` of them after the first `start`, or only one by its number."""
+) -> list[AnyRow]:
+    """Return payout batches as `Payout` has them, with the number of their `agents` instead of items; the newest first.
+
+    `count` of them after the first `start`, or only one by its number.
+    """
     batch, settled, end = tables.payouts, tables.settlements, records.alias("settled")
     frozen = (entries.c.record == batch.c.record) & (entries.c.target == tables.PAYABLE)
     total = cast(func.coalesce(func.sum(entries.c.amount), 0), tables.Whole)
     query = select(
-        batch.c.number, batch.c.record, records.c.created_at, select(func.count()).where(frozen).scalar_subquery(),
-        select(total).where(frozen).scalar_subquery(), func.coalesce(settled.c.outcome, "open"), end.c.created_at,
-        records.c.memo,
+        batch, records.c.created_at, select(func.count()).where(frozen).scalar_subquery().label("agents"),
+        select(total).where(frozen).scalar_subquery().label("total"), end.c.created_at.label("settled_at"),
+        func.coalesce(settled.c.outcome, "open").label("outcome"), records.c.memo,
     ).select_from(
         batch.join(records, records.c.seq == batch.c.record)
         .outerjoin(settled, settled.c.payout == batch.c.record)
@@ -295,7 +285,7 @@ def payout_summaries(
     )  # fmt: skip
     chosen = query if number is None else query.where(batch.c.number == number)
     page = chosen.order_by(batch.c.number.desc()).limit(count).offset(start)
-    return [PayoutSummary(*row) for row in connection.execute(page)]
+    return list(connection.execute(page))
 
 
 def find_payout(connection: Connection, number: int) -> Payout:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Select, select
 from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
 from guerdon.ledger.money import MICRO, format_amount
-from guerdon.ledger.queries import entries_of, find_agent, last_round, per_member, roster, rows_with
+from guerdon.ledger.queries import entries_of, find_agent, find_run, last_round, per_member, roster, rows_with
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
 from guerdon.rules import Payments, explain
@@ -80,12 +80,13 @@ class Payslip(NamedTuple):
     balance: int
 
 
-def payslips(connection: Connection, run: AnyRow) -> list[Payslip]:
-    """Return what each agent of a run was paid for the last round, in order; empty if no round is paid yet."""
-    last = last_round(connection, run.id)
-    if last is None:
+def payslips(connection: Connection, run: str) -> list[Payslip]:
+    """Return what each agent of a run was paid for its last round, and why; empty if no round is paid yet."""
+    found = find_run(connection, run)
+    last = None if found is None else last_round(connection, found.id)
+    if found is None or last is None:
         return []
-    people, (balances,) = roster(connection, run.id), per_member(connection, run.id, [], "balance", ["agent"])
+    people, (balances,) = roster(connection, found.id), per_member(connection, found.id, [], "balance", ["agent"])
     changes = Counter[int]()
     for source, target, amount in entries_of(connection, last.record).tolist():
         changes.update({source: -amount, target: amount})
@@ -97,12 +98,12 @@ def payslips(connection: Connection, run: AnyRow) -> list[Payslip]:
     return slips
 
 
-def statement(connection: Connection, name: str) -> Statement:
-    """Return the statement of the agent with that name, or of the only agent whose name begins with it."""
-    agent = find_agent(connection, name)
-    lines, _ = read_lines(connection, agent.id)
+def statement(connection: Connection, agent: str) -> Statement:
+    """Return everything that happened to an agent's money, with reasons; a unique beginning of the name will do."""
+    found = find_agent(connection, agent)
+    lines, _ = read_lines(connection, found.id)
     head = connection.execute(select(tables.ledger)).one()
-    return Statement(agent.name, head.unit, head.name, lines)
+    return Statement(found.name, head.unit, head.name, lines)
 
 
 def read_lines(

@@ -56,7 +56,7 @@ class Verification(NamedTuple):
 def verify(
     connection: Connection, receipt: Receipt | None = None, progress: Callable[[float], None] | None = None
 ) -> Verification:
-    """Recompute everything in the ledger, and compare it with a signed receipt if one is given."""
+    """Recompute everything, and compare it with a receipt; the result names the first row that is wrong."""
     state, problem = VerifierState(), None
     try:
         _check_storage(connection)
