@@ -21,14 +21,7 @@ from guerdon.ledger.database import schema_digest
 from guerdon.ledger.holdings import Flow, Holdings, flows
 from guerdon.ledger.journal import DETAILS, fingerprint, load_checkpoint
 from guerdon.ledger.money import format_amount
-from guerdon.ledger.record_check import (
-    Lookup,
-    MismatchError,
-    VerifierState,
-    check_payments,
-    check_record,
-    payment_named,
-)  # fmt: skip
+from guerdon.ledger.record_check import Lookup, MismatchError, VerifierState, check_payments, check_record, require
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import PaymentBlock, first_difference, read_payments
 from guerdon.ledger.signing import Receipt
@@ -108,29 +101,27 @@ def _checked_to(connection: Connection, lookup: Lookup, state: VerifierState, la
 
 def _check_block(connection: Connection, lookup: Lookup, state: VerifierState, last: int) -> None:
     first = state.seq + 1
-    table = tables.records
-    query = select(table).where(table.c.seq.between(first, last)).order_by(table.c.seq)
-    rows = connection.execute(query).all()
+    rows = _between(connection, tables.records.c.seq, first, last)
     missing = set(range(first, last + 1)) - {row.seq for row in rows}
     if missing:
         raise MismatchError(f"records: record {min(missing)} is missing")
     block = read_payments(connection, first, last)
     _check_hashes(lookup, block)
-    entries = _read_entries(connection, first, last)
+    posted = _between(connection, tables.entries.c.record, first, last)
+    entries = np.array(list(zip(*posted, strict=True)), dtype=np.int64).reshape(5, -1).T  # by column: much faster
     bounds = np.arange(first, last + 2)
     paid = np.searchsorted(block.numbers["record"], bounds)
-    posted = np.searchsorted(entries[:, 0], bounds)
+    lines = np.searchsorted(entries[:, 0], bounds)
     _check_rewards(lookup, block, paid, first)
-    for row, here, there in zip(rows, pairwise(paid), pairwise(posted), strict=True):
+    for row, here, there in zip(rows, pairwise(paid), pairwise(lines), strict=True):
         check_record(lookup, state, row, block, slice(*here), entries[slice(*there)])
 
 
 def _check_hashes(lookup: Lookup, block: PaymentBlock) -> None:
     """Check that each payment has the hash of its contents."""
     hashes = chain.payment_hashes(block.numbers, block.gradients, block.signatures, block.notes)
-    if hashes != list(block.hashes):
-        bad = next(i for i, (own, kept) in enumerate(zip(hashes, block.hashes, strict=True)) if own != kept)
-        raise MismatchError(f"payments: {payment_named(lookup, block, bad)} does not have the hash of its contents")
+    bad = next((i for i, (own, kept) in enumerate(zip(hashes, block.hashes, strict=True)) if own != kept), None)
+    check_payments(lookup, block, slice(None), bad, "does not have the hash of its contents")
 
 
 def _check_rewards(lookup: Lookup, block: PaymentBlock, bounds: Any, first: int) -> None:
@@ -151,15 +142,13 @@ def _check_rewards(lookup: Lookup, block: PaymentBlock, bounds: Any, first: int)
 def _check_end(connection: Connection, lookup: Lookup, state: VerifierState) -> None:
     """Check what must hold after the last record: the head, leftovers, cached balances, checkpoints."""
     head = connection.execute(select(tables.ledger.c.head, tables.ledger.c.hash)).one()
-    if tuple(head) != (state.seq, state.sealed):
-        raise MismatchError(f"ledger: the head is not record {state.seq}, the last one")
+    require(tuple(head) == (state.seq, state.sealed), f"ledger: the head is not record {state.seq}, the last one")
     counts = {"records": state.seq, "payments": state.payments, "entries": state.entries}
     recorded = [rows for seq, rows in lookup.details.items() if 1 <= seq <= state.seq]
     counts |= {name: sum(len(rows.get(name, ())) for rows in recorded) for name in DETAILS}
     for name, count in counts.items():
         found = connection.execute(select(func.count()).select_from(tables.metadata.tables[name])).scalar_one()
-        if found != count:
-            raise MismatchError(f"{name}: {found} rows, of which {count} belong to a record")
+        require(found == count, f"{name}: {found} rows, of which {count} belong to a record")
     for number, account in lookup.accounts.items():
         if account.balance != state.balances[number]:
             raise MismatchError(
@@ -218,49 +207,41 @@ def _check_checkpoints(connection: Connection, lookup: Lookup, state: VerifierSt
     for number, part in connection.execute(select(table.c.run, table.c.part).order_by(table.c.run, table.c.part)):
         saved[number].append(part)
     for number, run in lookup.runs.items():
-        if saved[number] != list(range(len(saved[number]))):
-            raise MismatchError(f"checkpoints: the parts of run {run.name!r} are not numbered from 0 without gaps")
+        gapless = saved[number] == list(range(len(saved[number])))
+        require(gapless, f"checkpoints: the parts of run {run.name!r} are not numbered from 0 without gaps")
         found = fingerprint(load_checkpoint(connection, number)) if saved[number] else None
-        if found != state.last.get(number, {}).get("checkpoint"):
-            raise MismatchError(f"checkpoints: the checkpoint of run {run.name!r} is not that of its last round")
+        same = found == state.last.get(number, {}).get("checkpoint")
+        require(same, f"checkpoints: the checkpoint of run {run.name!r} is not that of its last round")
     if set(saved) - set(lookup.runs):
         raise MismatchError(f"checkpoints: run {min(set(saved) - set(lookup.runs))} does not exist")
 
 
 def _check_receipt(connection: Connection, lookup: Lookup, receipt: Receipt) -> None:
-    if not receipt.is_genuine():
-        raise MismatchError("receipt: its signature is not by the key it names")
-    if receipt.ledger != lookup.name:
-        raise MismatchError(f"receipt: it is of another ledger ({receipt.ledger}, this one is {lookup.name})")
+    require(receipt.is_genuine(), "receipt: its signature is not by the key it names")
+    other = f"({receipt.ledger}, this one is {lookup.name})"
+    require(receipt.ledger == lookup.name, f"receipt: it is of another ledger {other}")
     found = connection.execute(select(tables.records.c.hash).where(tables.records.c.seq == receipt.record)).scalar()
-    if found != receipt.hash:
-        what = "is missing" if found is None else "was another"
-        raise MismatchError(
-            f"records: record {receipt.record} {what} when the receipt was signed: the ledger was rewritten"
-        )
+    what = f"record {receipt.record} {'is missing' if found is None else 'was another'}"
+    require(found == receipt.hash, f"records: {what} when the receipt was signed: the ledger was rewritten")
 
 
 def _check_storage(connection: Connection) -> None:
     """Let the database check its own pages, indices and constraints; check that its version is one row."""
     if connection.dialect.name == "sqlite":
         found = connection.execute(text("PRAGMA integrity_check(1)")).scalar()
-        if found != "ok":
-            raise MismatchError(f"the database file is damaged: {found}")
-    newest = select(tables.versions.c.schema).order_by(tables.versions.c.record.desc())
-    if connection.execute(newest).scalars().first() != schema_digest(connection):
-        raise MismatchError("the tables, constraints or triggers are not those with which the ledger was made")
-    versions = connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all()
-    if list(versions) != [tables.REVISION]:
-        raise MismatchError(
-            f"alembic_version: must be {tables.REVISION} once, is {', '.join(map(str, versions)) or 'empty'}"
-        )
+        require(found == "ok", f"the database file is damaged: {found}")
+    newest = connection.execute(select(tables.versions.c.schema).order_by(tables.versions.c.record.desc()))
+    altered = "the tables, constraints or triggers are not those with which the ledger was made"
+    require(newest.scalars().first() == schema_digest(connection), altered)
+    versions = list(connection.execute(text("SELECT version_num FROM alembic_version")).scalars())
+    shown = ", ".join(map(str, versions)) or "empty"
+    require(versions == [tables.REVISION], f"alembic_version: must be {tables.REVISION} once, is {shown}")
 
 
 def _read_lookup(connection: Connection) -> tuple[Lookup, int]:
     """Read the small tables; return them and the number of the last record."""
     heads = connection.execute(select(tables.ledger)).all()
-    if len(heads) != 1:
-        raise MismatchError(f"ledger: must have one row, has {len(heads)}")
+    require(len(heads) == 1, f"ledger: must have one row, has {len(heads)}")
     details = defaultdict[int, dict[str, list[dict[str, Any]]]](dict)
     for table in (tables.metadata.tables[name] for name in DETAILS):
         for row in connection.execute(select(table).order_by(*table.primary_key.columns)).mappings():
@@ -273,10 +254,8 @@ def _read_lookup(connection: Connection) -> tuple[Lookup, int]:
         if account.owner in agents:
             owned[account.kind][account.owner] = account.id
     common = {account.kind: account.id for account in accounts.values() if account.owner is None}
-    if set(common) != set(tables.COMMON):
-        raise MismatchError(
-            f"accounts: there must be one each of {', '.join(tables.COMMON)}, not {', '.join(sorted(common))}"
-        )
+    need, have = ", ".join(tables.COMMON), ", ".join(sorted(common))
+    require(set(common) == set(tables.COMMON), f"accounts: there must be one each of {need}, not {have}")
     last = connection.execute(select(func.max(tables.records.c.seq))).scalar() or 0
     return Lookup(heads[0].name, details, agents, keys, runs, accounts, owned, common), max(last, heads[0].head)
 
@@ -289,8 +268,7 @@ def _numbered(connection: Connection, table: Table) -> dict[int, AnyRow]:
     return rows
 
 
-def _read_entries(connection: Connection, first: int, last: int) -> Any:
-    table = tables.entries
-    query = select(table).where(table.c.record.between(first, last)).order_by(table.c.record, table.c.line)
-    rows = connection.execute(query).all()
-    return np.array(list(zip(*rows, strict=True)), dtype=np.int64).reshape(5, -1).T  # by column: many times faster
+def _between(connection: Connection, column: Any, first: int, last: int) -> Any:
+    """Return the rows of a table whose record is within these, in order."""
+    query = select(column.table).where(column.between(first, last))
+    return connection.execute(query.order_by(*column.table.primary_key.columns)).all()
