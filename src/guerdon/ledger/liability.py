@@ -7,11 +7,12 @@
 A cut is recorded with the payment. It raises the expected pay above what the rule makes it.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon.ledger.tables import BANK, PAYABLE
+from guerdon.ledger.tables import BANK, PAYABLE, TREASURY
 
 
 class Standing(NamedTuple):
@@ -59,28 +60,20 @@ def settle(liability: str, amount: Any, held: Any, standing: Standing) -> Flows:
     return Flows(gain - repaid - escrow, escrow, repaid, from_agent, from_deposit, from_carried, cut)
 
 
-class Accounts(NamedTuple):
-    """The numbers of the accounts that a round touches: the treasury's, and each agent's own."""
+def lines(flows: Flows, accounts: Mapping[str, Any]) -> Any:
+    """Return the entries of a round as an array (lines, 3): source, target, amount; amounts of 0 are left out.
 
-    treasury: int
-    agent: Any
-    deposit: Any
-    escrow: Any
-    carried: Any
-
-
-def lines(flows: Flows, accounts: Accounts) -> Any:
-    """Return the entries of a round as an array (lines, 3): source, target, amount; amounts of 0 are left out."""
-    own = accounts._asdict()
-    moved = [("treasury", kind, getattr(flows, f"to_{kind}")) for kind in ("agent", "escrow", "carried")]
-    moved += [(kind, "treasury", getattr(flows, f"from_{kind}")) for kind in ("agent", "deposit", "carried")]
-    pieces: list[Any] = []
-    for source, target, amount in moved:
+    `accounts`: the numbers of the agents' own accounts, by kind.
+    """
+    pieces: list[Any] = [np.empty((0, 3), dtype=np.int64)]
+    for name, amount in flows._asdict().items():
+        direction, _, kind = name.partition("_")
         where = amount.nonzero()[0]
-        if where.size:
-            ends = (np.broadcast_to(own[kind], amount.shape)[where] for kind in (source, target))
-            pieces.append(np.stack([*ends, amount[where]], axis=1).astype(np.int64))
-    return np.concatenate(pieces) if pieces else np.empty((0, 3), dtype=np.int64)
+        if where.size and kind:
+            own, treasury = accounts[kind][where], np.full(where.size, TREASURY)
+            ends = (treasury, own) if direction == "to" else (own, treasury)
+            pieces.append(np.stack([*ends, amount[where]], axis=1))
+    return np.concatenate(pieces)
 
 
 def freeze(accounts: Any, balances: Any, carried_accounts: Any, carried: Any, minimum: int) -> Any:

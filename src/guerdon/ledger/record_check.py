@@ -10,7 +10,7 @@ import numpy as np
 
 from guerdon.ledger import chain, tables
 from guerdon.ledger.journal import NO_ENTRIES, detail
-from guerdon.ledger.liability import Accounts, Standing, freeze, lines, settle, thaw
+from guerdon.ledger.liability import Standing, freeze, lines, settle, thaw
 from guerdon.ledger.money import format_amount
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import PaymentBlock, first_difference, replay_round
@@ -139,7 +139,7 @@ def _settled(lookup: Lookup, state: VerifierState, run: Any, numbers: Any, block
     if (flows.cut != numbers["cut"]).any():
         named = _payment_named(lookup, block, here.start + int(np.argmax(flows.cut != numbers["cut"])))
         raise MismatchError(f"payments: the cut of {named} does not follow from the run's liability")
-    return lines(flows, Accounts(lookup.common["treasury"], **own))
+    return lines(flows, own)
 
 
 def _expected_entries(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows, entries: Any) -> Any:

@@ -13,12 +13,12 @@ from sqlalchemy import Connection
 
 from guerdon.arrays import as_mask, check_positive_integer, to_numpy
 from guerdon.evidence import Evidence
-from guerdon.ledger import chain, checkpoints, journal, queries, tables
+from guerdon.ledger import chain, checkpoints, journal, queries
 from guerdon.ledger.canonical import canonical
 from guerdon.ledger.checks import clean
 from guerdon.ledger.enrolment import join
 from guerdon.ledger.errors import RefusedError
-from guerdon.ledger.liability import Accounts, lines, settle
+from guerdon.ledger.liability import lines, settle
 from guerdon.ledger.money import MICRO, to_micro
 from guerdon.ledger.recorded_rules import described, restored
 from guerdon.ledger.replay import PaymentBlock, read_payments, replay_state
@@ -246,7 +246,7 @@ def _write(connection: Connection, run: AnyRow, given: RoundInput, people: queri
     standing = queries.standing(connection, run, len(people.agents))
     flows = settle(run.liability, to_micro(paid.reward), given.held, standing)
     columns = given.payment_columns(journal.next_seq(connection), people.agents, paid, flows.cut)
-    entries = lines(flows, Accounts(tables.TREASURY, **people.accounts))
+    entries = lines(flows, people.accounts)
     return journal.append(connection, "round", {"rounds": [given.row(run.id)]}, entries, columns)
 
 

@@ -48,16 +48,13 @@ class Time(sa.TypeDecorator[datetime]):
     impl = sa.DateTime(timezone=True)
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Any) -> Any:
-        """Return an integer for SQLite, a timestamp with time zone otherwise."""
+    def load_dialect_impl(self, dialect: Any) -> Any:  # noqa: D102
         return dialect.type_descriptor(sa.Integer() if dialect.name == "sqlite" else sa.DateTime(timezone=True))
 
-    def process_bind_param(self, value: datetime | None, dialect: Any) -> Any:
-        """Return the moment as the database keeps it."""
+    def process_bind_param(self, value: datetime | None, dialect: Any) -> Any:  # noqa: D102
         return microseconds(value) if dialect.name == "sqlite" and value is not None else value
 
-    def process_result_value(self, value: Any, dialect: Any) -> datetime | None:
-        """Return the moment as Python has it."""
+    def process_result_value(self, value: Any, dialect: Any) -> datetime | None:  # noqa: D102
         if value is None:
             return None
         return EPOCH + timedelta(microseconds=value) if dialect.name == "sqlite" else value.astimezone(UTC)
@@ -126,22 +123,25 @@ def _of_length(length: int, *columns: str) -> dict[str, str]:
     return {column: f"length({column}) = {length}" for column in columns}
 
 
+_FROM_1 = {"id": "id >= 1"}
+_NAME = {"name": "length(name) BETWEEN 1 AND 200"}
+
 ledger = _table(
     "ledger",
     _column("id", key=True),
-    _column("name", Text),  # random: no record fits into another ledger's chain
-    _column("unit", Text),
+    *_columns(Text, "name", "unit"),  # the name is random: no record fits into another ledger's chain
     _column("schema", LargeBinary),  # hash of the tables' own definitions, when the ledger was made
     _column("head", Whole, "records.seq"),
     _column("hash", LargeBinary),
     checks={"single": "id = 1", **_of_length(32, "hash", "name", "schema"), "unit": "length(unit) BETWEEN 2 AND 12"},
 )
 
-versions = _table(  # by which tables the ledger is kept from a record on: that which opened it, or an upgrade
+# By which tables the ledger is kept from a record on: that which opened it, or an upgrade. The schema is their hash.
+versions = _table(
     "versions",
     _record(key=True),
     _column("version", Text),
-    _column("schema", LargeBinary),  # hash of the tables' own definitions
+    _column("schema", LargeBinary),
     checks=_of_length(32, "schema"),
 )
 
@@ -157,20 +157,11 @@ records = _table(
 )
 
 agents = _table(
-    "agents",
-    _column("id", key=True),
-    _record(),
-    _column("name", Text),
-    checks={"id": "id >= 1", "name": "length(name) BETWEEN 1 AND 200"},
-    unique=("name",),
+    "agents", _column("id", key=True), _record(), _column("name", Text), checks=_FROM_1 | _NAME, unique=("name",)
 )
 
-keys = _table(  # of agents that sign what they send; an agent gets one once
-    "keys",
-    _column("agent", Whole, "agents.id", key=True),
-    _record(),
-    _column("public_key", LargeBinary),  # DER
-)
+# Of agents that sign what they send, in DER; an agent gets one once.
+keys = _table("keys", _column("agent", Whole, "agents.id", key=True), _record(), _column("public_key", LargeBinary))
 
 accounts = _table(
     "accounts",
@@ -184,7 +175,7 @@ accounts = _table(
         "OR kind = 'treasury' OR kind = 'bank'",
         "owner": "(owner IS NULL) = (kind = 'treasury' OR kind = 'bank' OR kind = 'payable')",
         **_one_of("kind", COMMON + PERSONAL),
-        "id": "id >= 1",
+        **_FROM_1,
     },
     unique=("owner kind",),
 )
@@ -196,7 +187,7 @@ runs = _table(
     _column("id", key=True),
     _record(),
     *_columns(Text, "name", "rule", "cost", "liability"),
-    checks=_one_of("liability", LIABILITIES) | {"id": "id >= 1", "name": "length(name) BETWEEN 1 AND 200"},
+    checks=_one_of("liability", LIABILITIES) | _FROM_1 | _NAME,
     unique=("name", "record"),
 )
 
