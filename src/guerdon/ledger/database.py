@@ -101,8 +101,13 @@ class Database:
             raise UnavailableError(NO_LEDGER.format(path))
         if path.is_dir() or not path.parent.is_dir():
             raise UnavailableError(f"a ledger cannot be kept at {path}: it must be a file in a folder that exists")
-        if not self.read_only:
-            _make_private(path)
+        try:
+            if not self.read_only:  # only the owner can read a new file: what somebody earns is nobody else's business
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        except OSError as error:
+            raise UnavailableError(
+                f"ledger {path}: the file cannot be opened for writing ({error.strerror})"
+            ) from error
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise UnavailableError(f"SQLite must be at least 3.37, got {sqlite3.sqlite_version}; update Python")
 
@@ -130,14 +135,6 @@ _DEFINITIONS = {
         "WHERE relnamespace = current_schema()::regnamespace AND NOT tgisinternal",
     ],
 }
-
-
-def _make_private(path: Path) -> None:
-    """Make a new file that only its owner can read: what somebody earns is nobody else's business."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    except OSError as error:
-        raise UnavailableError(f"ledger {path}: the file cannot be opened for writing ({error.strerror})") from error
 
 
 def parse_url(where: str | os.PathLike[str]) -> URL:

@@ -97,16 +97,10 @@ def settle_escrow(connection: Connection, run: str, alpha: float, *, forfeit_acc
 
 def odds(evidence: float) -> str:
     """Return the logarithm of a bet's wealth as people read it: 1,200 to 1."""
-    if evidence < 0:
-        return f"1 to {_wealth(-evidence)}"
-    return f"{_wealth(evidence)} to 1"
-
-
-def _wealth(evidence: float) -> str:
-    if evidence >= math.log(1e6):
-        return f"10^{evidence / math.log(10):.0f}"
-    value = math.exp(evidence)
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    size = abs(evidence)
+    form = ".2g" if size < math.log(10) else ",.0f"
+    wealth = f"{math.exp(size):{form}}" if size < math.log(1e6) else f"10^{size / math.log(10):.0f}"
+    return f"1 to {wealth}" if evidence < 0 else f"{wealth} to 1"
 
 
 def _due(audit: RunAudit, agent: int, *, forfeit_accused: bool) -> tuple[str, int, str] | None:

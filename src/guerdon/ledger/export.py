@@ -1,8 +1,7 @@
 """The whole ledger for other programs: plain-text accounting (beancount, hledger), CSV and Parquet.
 
-The accounts are seen from the operator's side, as in bookkeeping: what agents earn is an expense, what they are owed is
-a liability, what they owe is an asset. So every sign is the opposite of the ledger's own. The journals end with the
-ledger's balances as assertions, so that the other program recomputes them.
+The accounts are seen from the operator's side, as in bookkeeping: every sign is the opposite of the ledger's own. The
+journals end with the ledger's balances as assertions, so that the other program recomputes them.
 """
 
 import re

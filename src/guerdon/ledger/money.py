@@ -1,8 +1,7 @@
 """Money: signed integers of a millionth of a unit. Here, and only here, a number becomes money.
 
-The one rounding rule: a reward is multiplied by a million in double precision and rounded half to even. No single
-amount is larger than a billion units. A greater reward is refused, and a greater loss is recorded as a billion, so that
-an agent that sends something enormous cannot stop the others from being paid.
+The one rounding rule: a reward is multiplied by a million in double precision and rounded half to even. A reward above
+a billion units is refused. A greater loss is recorded as a billion: it must not stop the others from being paid.
 """
 
 from decimal import Decimal

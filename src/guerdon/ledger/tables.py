@@ -1,12 +1,9 @@
 """The tables. Everything but cached balances, the head and the current checkpoints is only ever added to.
 
-Every change is a row of `records`, numbered without gaps and chained by hash; what the change consists of lies in the
-tables that name that record. Money moves in `entries`, each from one account to another, so that the legs of a record
-sum to zero by construction (the view `legs` shows them signed). Amounts are integers of a millionth of a unit.
-
-Tables are STRICT on SQLite, which then keeps to the declared types as PostgreSQL does; the large ones lie in the order
-of their records. A time is a `timestamptz` on PostgreSQL and the number of microseconds since 1970, UTC, on SQLite,
-which has no such type.
+Every change is a row of `records`; what it consists of lies in the tables that name that record. Money moves in
+`entries`, from one account to another, so that a record sums to zero (the view `legs` shows them signed).
+Tables are STRICT on SQLite, which then keeps to the types as PostgreSQL does; the large ones lie in the order of their
+records.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +40,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Time(sa.TypeDecorator[datetime]):
-    """A moment in UTC, to the microsecond."""
+    """A moment in UTC: a `timestamptz` on PostgreSQL, microseconds since 1970 on SQLite, which has no such type."""
 
     impl = sa.DateTime(timezone=True)
     cache_ok = True

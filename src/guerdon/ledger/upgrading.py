@@ -87,7 +87,7 @@ def parts_of(own: Holdings, flow: Flow, said: tuple[int, int] | None) -> list[di
 
     A remark may have been typed by hand. It settles rounds only where the amount is all that they held.
     """
-    held, parts = own.held(), dict[int, int]()
+    held, parts = dict(own.held), dict[int, int]()
     if said is not None and held.get(said[0], 0) > 0:
         parts[said[0]] = min(flow.amount, held.pop(said[0]))
     parts |= spread(flow.amount - sum(parts.values()), own.by_hand, held)

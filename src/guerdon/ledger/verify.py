@@ -185,12 +185,10 @@ def _check_escrow(lookup: Lookup, flows: Iterable[Flow]) -> None:
 def _take(lookup: Lookup, own: Holdings, flow: Flow, taken: list[dict[str, Any]]) -> None:
     """Take a move out of what is held, and raise where a run, or what was held by hand, does not have so much."""
     own.take(flow.amount, {row["run"]: row["amount"] for row in taken})
-    held = own.held()
     for row in taken:
-        if held.get(row["run"], -1) < 0:
-            raise MismatchError(f"escrow: {_named(lookup, row)} takes more than is held there")
-    if own.by_hand < 0 or sum(row["amount"] for row in taken) > flow.amount:
-        raise MismatchError(f"escrow: the parts of record {flow.record} do not add up to what it takes from runs")
+        require(own.held[row["run"]] >= 0, f"escrow: {_named(lookup, row)} takes more than is held there")
+    fits = own.by_hand >= 0 and sum(row["amount"] for row in taken) <= flow.amount
+    require(fits, f"escrow: the parts of record {flow.record} do not add up to what it takes from runs")
 
 
 def _rows(lookup: Lookup, table: str) -> Iterable[dict[str, Any]]:
