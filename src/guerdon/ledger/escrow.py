@@ -46,15 +46,11 @@ def write_move(
     own = queries.accounts_of(connection, agent)
     common = queries.common_accounts(connection)
     source, target = (own.get(name) or common[name] for name in tables.MOVES[kind])
-    if tables.MOVES[kind][1] == "carried" and amount > -target.balance:
-        raise RefusedError(
-            f"cannot {kind} {format_amount(amount)} for {agent!r}: it carries {format_amount(-target.balance)}"
-        )
-    if tables.MOVES[kind][0] in own and source.balance < amount:
-        raise RefusedError(
-            f"cannot {kind} {format_amount(amount)} for {agent!r}: its {tables.MOVES[kind][0]} account holds "
-            f"{format_amount(source.balance)}"
-        )
+    refused = f"cannot {kind} {format_amount(amount)} for {agent!r}"
+    if target.kind == "carried" and amount > -target.balance:
+        raise RefusedError(f"{refused}: it carries {format_amount(-target.balance)}")
+    if source.kind in own and source.balance < amount:
+        raise RefusedError(f"{refused}: its {source.kind} account holds {format_amount(source.balance)}")
     entry = np.array([[source.id, target.id, amount]], dtype=np.int64)
     seq = journal.next_seq(connection)
     rows = [{"move": seq, "run": run, "amount": part, "round": to} for run, part in sorted(parts.items())]
@@ -68,11 +64,10 @@ def _parts(connection: Connection, kind: str, agent: str, amount: int, run: str 
     if run is None:
         return holdings.spread(amount, account.balance - sum(held.values()), held)
     number = queries.need_run(connection, run).id
-    if held.get(number, 0) < amount:
-        raise RefusedError(
-            f"cannot {kind} {format_amount(amount)} for {agent!r} in run {run!r}: "
-            f"{format_amount(held.get(number, 0))} is held there, {format_amount(account.balance)} in all"
-        )
+    there, in_all = held.get(number, 0), account.balance
+    if there < amount:
+        refused = f"cannot {kind} {format_amount(amount)} for {agent!r} in run {run!r}"
+        raise RefusedError(f"{refused}: {format_amount(there)} is held there, {format_amount(in_all)} in all")
     return {number: amount}
 
 

@@ -216,7 +216,7 @@ class Ledger:
         check_choice("outcome", outcome, tables.OUTCOMES)
         with self._database.writing() as connection:
             batch = queries.find_payout(connection, number)
-            if batch.outcome != "open":
+            if batch.settled_at is not None:
                 raise RefusedError(
                     f"payout {number} was {batch.outcome} on {batch.settled_at:%Y-%m-%d %H:%M} UTC already"
                 )
@@ -271,7 +271,7 @@ class Ledger:
 
     def common_balances(self) -> dict[str, int]:
         """Return the balances of treasury, bank and payable."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             return {kind: account.balance for kind, account in queries.common_accounts(connection).items()}
 
     @property

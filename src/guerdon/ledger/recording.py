@@ -191,9 +191,8 @@ class RoundRecorder:
         if last is not None and given.number <= last.number:
             return _found(connection, run, given, people.names, agents)
         if last is not None and given.number != last.number + 1:
-            raise RefusedError(
-                f"round {given.number} of run {run.name!r} cannot follow round {last.number}: there are no gaps"
-            )
+            named = f"round {given.number} of run {run.name!r}"
+            raise RefusedError(f"{named} cannot follow round {last.number}: there are no gaps")
         roster = _checked_agents(run, given, people.names, agents)
         if len(roster) > len(people.names):
             people = join(connection, run.id, roster, len(people.names))
@@ -254,19 +253,17 @@ def _found(
     connection: Connection, run: AnyRow, given: RoundInput, names: Sequence[str], agents: Sequence[str] | None
 ) -> Recorded:
     """Return a round that is recorded already, or refuse one that is not the same."""
-    stored = queries.last_round(connection, run.id, up_to=given.number)
+    stored, named = queries.last_round(connection, run.id, given.number), f"round {given.number} of run {run.name!r}"
     if stored is None:
-        raise RefusedError(f"round {given.number} of run {run.name!r} comes before the first that is recorded")
+        raise RefusedError(f"{named} comes before the first that is recorded")
     block = read_payments(connection, stored.record, stored.record)
     names = names[: len(block.hashes)]
     roster = _checked_agents(run, given, names, agents)
     kept, told = ({"agents": who} | one.parts() for who, one in ((names, _as_input(stored, block)), (roster, given)))
     for name, old in kept.items():
         if told[name] != old:
-            raise RefusedError(
-                f"round {given.number} of run {run.name!r} is recorded already, with another {name}"
-                f"{_difference(old, told[name], names)}; nothing was changed"
-            )
+            how = f"{name}{_difference(old, told[name], names)}"
+            raise RefusedError(f"{named} is recorded already, with another {how}; nothing was changed")
     return Recorded(stored.record, new=False, payments=block.payments())
 
 

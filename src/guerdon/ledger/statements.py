@@ -133,22 +133,13 @@ def read_lines(
 def _line(
     record: AnyRow, paid: AnyRow | None, settled: str | None, moved: Counter[str], standing: Counter[str]
 ) -> Line:
-    round_: dict[str, Any] = dict.fromkeys(("run", "round", "request", "status", "reward", "cut", "hash"))
-    if paid is not None:
-        round_ = {name: getattr(paid, name) for name in ("run", "request", "status", "cut")}
-        round_ |= {"round": paid.number, "reward": paid.amount, "hash": paid.hash.hex()}
-    return Line(
-        record=record.seq,
-        at=record.created_at,
-        kind=record.kind,
-        change=moved["agent"],
-        why=_why_moved(record, settled, moved) if paid is None else _why(paid, moved),
-        balance=standing["agent"],
-        deposit=standing["deposit"],
-        escrow=standing["escrow"],
-        carried=standing["carried"],
-        **round_,
-    )
+    if paid is None:
+        round_, why, sealed = (None,) * 6, _why_moved(record, settled, moved), None
+    else:
+        round_ = (paid.run, paid.number, paid.request, paid.status, paid.amount, paid.cut)
+        why, sealed = _why(paid, moved), paid.hash.hex()
+    after = (standing[kind] for kind in tables.PERSONAL)
+    return Line._make((record.seq, record.created_at, record.kind, *round_, moved["agent"], why, sealed, *after))
 
 
 def _why_moved(record: AnyRow, settled: str | None, moved: Counter[str]) -> str:
