@@ -69,9 +69,8 @@ class Database:
         names = sa.inspect(connection).get_table_names()
         if "alembic_version" not in names:
             if names:
-                raise RefusedError(
-                    f"{self.where} holds other tables ({', '.join(sorted(names)[:5])}) and is not a ledger"
-                )
+                others = ", ".join(sorted(names)[:5])
+                raise RefusedError(f"{self.where} holds other tables ({others}) and is not a ledger")
             return None
         return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 

@@ -256,10 +256,9 @@ def payouts(connection: Connection) -> list[Payout]:
 def owed(connection: Connection) -> tuple[Any, Any, Any, Any]:
     """Return four columns, per agent: its account, the balance, its account of losses carried, and that balance."""
     own, losses = accounts.alias("own"), accounts.alias("losses")
-    query = select(own.c.id, own.c.balance, losses.c.id, losses.c.balance).select_from(
-        own.join(losses, (losses.c.owner == own.c.owner) & (losses.c.kind == "carried"))
-    )
-    rows = connection.execute(query.where(own.c.kind == "agent", own.c.balance > 0).order_by(own.c.id)).all()
+    query = select(own.c.id, own.c.balance, losses.c.id, losses.c.balance).where(losses.c.owner == own.c.owner)
+    query = query.where(own.c.kind == "agent", own.c.balance > 0, losses.c.kind == "carried")
+    rows = connection.execute(query.order_by(own.c.id)).all()
     columns = np.array([tuple(row) for row in rows], dtype=np.int64).reshape(-1, 4).T
     return columns[0], columns[1], columns[2], columns[3]
 
@@ -267,10 +266,7 @@ def owed(connection: Connection) -> tuple[Any, Any, Any, Any]:
 def payout_summaries(
     connection: Connection, start: int = 0, count: int | None = None, number: int | None = None
 ) -> list[AnyRow]:
-    """Return payout batches as `Payout` has them, with the number of their `agents` instead of items; the newest first.
-
-    `count` of them after the first `start`, or only one by its number.
-    """
+    """Return some payout batches, or one by its number, the newest first: with how many `agents`, without items."""
     batch, settled, end = tables.payouts, tables.settlements, records.alias("settled")
     frozen = (entries.c.record == batch.c.record) & (entries.c.target == tables.PAYABLE)
     total = cast(func.coalesce(func.sum(entries.c.amount), 0), tables.Whole)
@@ -278,11 +274,9 @@ def payout_summaries(
         batch, records.c.created_at, select(func.count()).where(frozen).scalar_subquery().label("agents"),
         select(total).where(frozen).scalar_subquery().label("total"), end.c.created_at.label("settled_at"),
         func.coalesce(settled.c.outcome, "open").label("outcome"), records.c.memo,
-    ).select_from(
-        batch.join(records, records.c.seq == batch.c.record)
-        .outerjoin(settled, settled.c.payout == batch.c.record)
-        .outerjoin(end, end.c.seq == settled.c.record)
     )  # fmt: skip
+    source = batch.join(records).outerjoin(settled, settled.c.payout == batch.c.record)
+    query = query.select_from(source.outerjoin(end, end.c.seq == settled.c.record))
     chosen = query if number is None else query.where(batch.c.number == number)
     page = chosen.order_by(batch.c.number.desc()).limit(count).offset(start)
     return list(connection.execute(page))
@@ -293,9 +287,8 @@ def find_payout(connection: Connection, number: int) -> Payout:
     found = payout_summaries(connection, number=number) if 0 < number < LARGEST_ID else []
     if not found:
         raise RefusedError(f"there is no payout {number}; `guerdon ledger payout list` lists them")
-    items = select(agents.c.name, entries.c.amount).select_from(
-        entries.join(accounts, entries.c.source == accounts.c.id).join(agents, accounts.c.owner == agents.c.id)
-    )
+    source = entries.join(accounts, entries.c.source == accounts.c.id).join(agents, accounts.c.owner == agents.c.id)
+    items = select(agents.c.name, entries.c.amount).select_from(source)
     frozen = (entries.c.record == found[0].record) & (entries.c.target == tables.PAYABLE)
     shares = [(name, amount) for name, amount in connection.execute(items.where(frozen).order_by(agents.c.name))]
     summary: dict[str, Any] = found[0]._asdict() | {"items": shares}

@@ -222,9 +222,7 @@ class RoundRecorder:
         return padded(empty, state if after == (last.record, last.payload) else replay_state(connection, run))
 
 
-def _checked_agents(
-    run: AnyRow, given: RoundInput, names: Sequence[str], agents: Sequence[str] | None
-) -> Sequence[str]:
+def _checked_agents(run: AnyRow, given: RoundInput, names: list[str], agents: Sequence[str] | None) -> list[str]:
     """Return the agents of a round, or raise unless they are those of the run, then others, as many as were given."""
     roster = names if agents is None else list(agents)
     if roster[: len(names)] != names:
@@ -240,8 +238,7 @@ def _checked_agents(
 def _write(connection: Connection, run: AnyRow, given: RoundInput, people: queries.Roster, paid: Payments) -> int:
     """Write a round with its payments and what they move; return the record."""
     if any(signature is not None for signature in given.signatures):
-        keys = queries.keys(connection, run.id)
-        _check_signatures(run.name, given, people.names, [keys.get(name) for name in people.names])
+        _check_signatures(run.name, given, people.names, queries.keys(connection, run.id))
     standing = queries.standing(connection, run, len(people.agents))
     flows = settle(run.liability, to_micro(paid.reward), given.held, standing)
     columns = given.payment_columns(journal.next_seq(connection), people.agents, paid, flows.cut)
@@ -250,7 +247,7 @@ def _write(connection: Connection, run: AnyRow, given: RoundInput, people: queri
 
 
 def _found(
-    connection: Connection, run: AnyRow, given: RoundInput, names: Sequence[str], agents: Sequence[str] | None
+    connection: Connection, run: AnyRow, given: RoundInput, names: list[str], agents: Sequence[str] | None
 ) -> Recorded:
     """Return a round that is recorded already, or refuse one that is not the same."""
     stored, named = queries.last_round(connection, run.id, given.number), f"round {given.number} of run {run.name!r}"
@@ -286,12 +283,12 @@ def _difference(old: Any, new: Any, names: Sequence[str]) -> str:
     return ""
 
 
-def _check_signatures(run: str, given: RoundInput, names: Sequence[str], keys: Sequence[bytes | None]) -> None:
+def _check_signatures(run: str, given: RoundInput, names: Sequence[str], keys: Mapping[str, bytes]) -> None:
     """Raise unless every signature of a round is by the agent it belongs to, of the gradient sent in that round."""
-    for name, key, gradient, signature in zip(names, keys, given.gradients, given.signatures, strict=True):
+    for name, gradient, signature in zip(names, given.gradients, given.signatures, strict=True):
         if signature is None:
             continue
-        if gradient is None or key is None:
+        if gradient is None or name not in keys:
             raise RefusedError(f"agent {name!r} has a signature: its gradient's hash and its public key are needed")
-        if not is_signed_by(key, submission(run, given.number, given.request, gradient), signature):
+        if not is_signed_by(keys[name], submission(run, given.number, given.request, gradient), signature):
             raise RefusedError(f"the signature of agent {name!r} is not its own, or not of this round's gradient")

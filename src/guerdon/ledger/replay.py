@@ -67,10 +67,7 @@ def first_difference(mechanism: Mechanism, own: Payments, recorded: Any, request
 
 
 def largest_term(mechanism: Mechanism, payments: Payments, request: Any, length: Any) -> Any:
-    """Return, per payment, the largest number that went into the reward: its rounding is relative to this.
-
-    `length` is the evidence's.
-    """
+    """Return, per payment, the largest number that went into the reward: its rounding is relative to this."""
     nu = np.asarray(request, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         slope = mechanism.cost.slope(nu) * nu**2 / payments.variance

@@ -202,10 +202,8 @@ def _paid() -> Select[Any]:
 def _settlements(connection: Connection, agent: int) -> dict[int, str]:
     """Return what happened to the payouts that hold money of the agent, by record of the settlement."""
     settled, batch, entry, account = tables.settlements, tables.payouts, tables.entries, tables.accounts
-    query = select(settled.c.record, settled.c.outcome, batch.c.number).select_from(
-        settled.join(batch, settled.c.payout == batch.c.record)
-        .join(entry, entry.c.record == batch.c.record)
-        .join(account, account.c.id == entry.c.source)
-    )
+    frozen = settled.join(batch).join(entry, entry.c.record == batch.c.record)
+    query = select(settled.c.record, settled.c.outcome, batch.c.number)
+    query = query.select_from(frozen.join(account, account.c.id == entry.c.source))
     mine = query.where(account.c.owner == agent, entry.c.source != tables.TREASURY)  # the index leaves out the treasury
     return {row.record: f"payout {row.number} {row.outcome}" for row in connection.execute(mine)}

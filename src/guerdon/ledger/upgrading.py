@@ -68,12 +68,10 @@ def _check_tables(connection: Connection, before: str) -> None:
 
 def old_moves(connection: Connection) -> list[dict[str, Any]]:
     """Return the rows of `escrow` for moves out of it that have none, in the order of their key."""
-    holdings: defaultdict[int, Holdings] = defaultdict(Holdings)
+    holdings, rows = defaultdict[int, Holdings](Holdings), list[dict[str, Any]]()
     runs = {row.name: row.id for row in connection.execute(select(tables.runs))}
-    seq, memo = tables.records.c.seq, tables.records.c.memo
-    moves = select(seq, memo).where(tables.records.c.kind.in_(("release", "forfeit")))
+    moves = select(tables.records).where(tables.records.c.kind.in_(("release", "forfeit")))
     memos = {row.seq: row.memo for row in connection.execute(moves)}
-    rows: list[dict[str, Any]] = []
     for flow in flows(connection):
         if flow.enters:
             holdings[flow.account].add(flow)
@@ -93,17 +91,14 @@ def parts_of(own: Holdings, flow: Flow, said: tuple[int, int] | None) -> list[di
     parts |= spread(flow.amount - sum(parts.values()), own.by_hand, held)
     own.take(flow.amount, parts)
     settles = said is not None and parts == {said[0]: flow.amount} and own.due(*said) == 0
-    last = said[1] if said is not None and settles else None
+    last = said[1] if said and settles else None
     return [{"move": flow.record, "run": run, "amount": part, "round": last} for run, part in sorted(parts.items())]
 
 
 def _remark(memo: str, runs: dict[str, int]) -> tuple[int, int] | None:
     """Return the run and the round that a remark names, or None."""
     match = REMARK.match(memo)
-    if match is None:
-        return None
     try:
-        run = runs.get(json.loads(match[1]))
-    except ValueError:
+        return (runs[json.loads(match[1])], int(match[2])) if match else None
+    except (ValueError, KeyError):  # not JSON, or no run of that name
         return None
-    return None if run is None else (run, int(match[2]))
