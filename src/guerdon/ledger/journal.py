@@ -12,6 +12,7 @@ from guerdon.ledger import chain, tables
 from guerdon.ledger.errors import RefusedError
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
+Columns = Mapping[str, Sequence[Any]]
 
 # Tables whose rows are hashed as JSON with the record they name, in an order that respects their references.
 DETAILS = (
@@ -19,28 +20,23 @@ DETAILS = (
     "signatures",
 )  # fmt: skip
 NO_ENTRIES = np.empty((0, 3), dtype=np.int64)
+EMPTY: Columns = {}
 
 
 def append(
-    connection: Connection,
-    kind: str,
-    rows: Rows,
-    entries: Any = NO_ENTRIES,
-    payments: Mapping[str, Sequence[Any]] | None = None,
-    memo: str = "",
+    connection: Connection, kind: str, rows: Rows, entries: Any = NO_ENTRIES, payments: Columns = EMPTY, memo: str = ""
 ) -> int:
     """Write one record with all that belongs to it, and return its number.
 
     `rows` holds the rows of the detail tables by table, without their record; `entries` is an array (lines, 3) of
     source, target and amount; `payments` holds the columns of the payments, hashes included.
     """
-    seq, previous, latest = _head(connection)
-    seq += 1
-    contents = chain.digest(detail(rows), payments["hash"] if payments else [], entries)
+    last, previous, latest = _head(connection)
+    seq = last + 1
+    contents = chain.digest(detail(rows), payments.get("hash", []), entries)
     created_at = max(datetime.now(UTC), latest)  # a clock set back does not reorder the records
     sealed = chain.link(seq, kind, created_at, memo, contents, previous)
-    record = (seq, kind, created_at, memo, contents, previous, sealed)
-    connection.execute(insert(tables.records).values(record))
+    connection.execute(insert(tables.records).values((seq, kind, created_at, memo, contents, previous, sealed)))
     for name in DETAILS:
         if rows.get(name):
             connection.execute(insert(tables.metadata.tables[name]), [{**row, "record": seq} for row in rows[name]])
