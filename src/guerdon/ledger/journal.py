@@ -36,7 +36,8 @@ def append(
     contents = chain.digest(detail(rows), payments.get("hash", []), entries)
     created_at = max(datetime.now(UTC), latest)  # a clock set back does not reorder the records
     sealed = chain.link(seq, kind, created_at, memo, contents, previous)
-    connection.execute(insert(tables.records).values((seq, kind, created_at, memo, contents, previous, sealed)))
+    record = (seq, kind, created_at, memo, contents, previous, sealed)
+    connection.execute(insert(tables.records), dict(zip(tables.records.c.keys(), record, strict=True)))
     for name in DETAILS:
         if rows.get(name):
             connection.execute(insert(tables.metadata.tables[name]), [{**row, "record": seq} for row in rows[name]])
