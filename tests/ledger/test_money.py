@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from guerdon.ledger.liability import Accounts, Standing, lines, settle
+from guerdon.ledger.liability import Standing, lines, settle
 from guerdon.ledger.money import LARGEST, format_amount, parse_amount, plain_amount, to_micro
+from guerdon.ledger.tables import PERSONAL
 
 MICROS = st.integers(-LARGEST, LARGEST)
 COUNT = 6
@@ -117,7 +118,7 @@ def test_entries_move_positive_amounts_between_different_accounts(amount: np.nda
     nothing = np.zeros(COUNT, dtype=np.int64)
     flows = settle("carry", amount, held, Standing(nothing, nothing, nothing))
     numbers = np.arange(2, 2 + 4 * COUNT).reshape(4, COUNT)
-    table = lines(flows, Accounts(1, *numbers))
+    table = lines(flows, dict(zip(PERSONAL, numbers, strict=True)))
     assert (table[:, 2] > 0).all()
     assert (table[:, 0] != table[:, 1]).all()
     moved = {

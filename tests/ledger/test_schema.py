@@ -1,6 +1,9 @@
 """The database itself keeps the rules: not null, foreign keys, checks, append-only; and migrations make the tables."""
 
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from guerdon.ledger import tables as t
 from guerdon.ledger.upgrading import upgrade_ledger
 from tests.support.ledger_scenes import NAMES, RULE, busy_ledger, play, record
 
+RELEASED = Path(__file__).parents[1] / "data" / "released" / "guerdon.db"
 # The only columns that may be empty, each because there may be nothing to say.
 NULLABLE = {
     "accounts.owner", "rounds.checkpoint", "payments.distance", "payments.expected_distance",
@@ -27,6 +31,21 @@ def test_the_migrations_make_exactly_the_tables(ledger: Ledger) -> None:
     with ledger._database.engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, t.metadata) == []
+
+
+def definitions(path: Path) -> dict[str, str]:
+    with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as connection:
+        return dict(connection.execute("SELECT name, sql FROM sqlite_master"))
+
+
+def test_a_new_ledger_has_the_tables_of_a_released_one_to_the_letter(tmp_path: Path) -> None:
+    """The migrations take the tables as they are now; a version that alters one must say there what it was."""
+    Ledger(tmp_path / "guerdon.db").close()
+    new, old = definitions(tmp_path / "guerdon.db"), definitions(RELEASED)
+    assert {name for name in new if new[name] != old.get(name)} == {
+        f"{table}{what}" for table in ("versions", "escrow") for what in ("", "_no_update", "_no_delete")
+    }
+    assert set(old) <= set(new)
 
 
 def test_nothing_is_empty_that_must_not_be(ledger: Ledger) -> None:

@@ -13,29 +13,17 @@ if TYPE_CHECKING:
     from guerdon.ledger.verify import Verification
 
 __all__ = [
-    "Ledger",
-    "Receipt",
-    "Recorded",
-    "RefusedError",
-    "Resume",
-    "UnavailableError",
-    "Verification",
-    "gradient_hash",
-    "sign_submission",
-    "submission",
-]
+    "Ledger", "Receipt", "Recorded", "RefusedError", "Resume", "UnavailableError", "Verification", "gradient_hash",
+    "sign_submission", "submission",
+]  # fmt: skip
 
-_WHERE = {
-    "Ledger": "ledger",
-    "Receipt": "signing",
-    "Recorded": "recording",
-    "RefusedError": "errors",
-    "Resume": "ledger",
-    "UnavailableError": "errors",
-    "Verification": "verify",
-    "gradient_hash": "submissions",
-    "sign_submission": "submissions",
-    "submission": "submissions",
+_NAMES = {
+    "errors": ("RefusedError", "UnavailableError"),
+    "ledger": ("Ledger", "Resume"),
+    "recording": ("Recorded",),
+    "signing": ("Receipt",),
+    "submissions": ("gradient_hash", "sign_submission", "submission"),
+    "verify": ("Verification",),
 }
 
-__getattr__ = loader(__name__, _WHERE)
+__getattr__ = loader(__name__, {name: module for module, names in _NAMES.items() for name in names})

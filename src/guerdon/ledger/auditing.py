@@ -30,8 +30,8 @@ class RunAudit(NamedTuple):
         return None if index is None else int(self.rounds[index])
 
 
-def audit_run(connection: Connection, run: str, alpha: float) -> RunAudit:
-    """Return the audit of a run, or raise if there is none of that name."""
+def audit_run(connection: Connection, run: str, alpha: float = 0.001) -> RunAudit:
+    """Return what the evidence of a run's rounds says of its agents, at a rate `alpha` of false accusations."""
     found = queries.need_run(connection, run)
     table = tables.rounds
     rows = connection.execute(select(table).where(table.c.run == found.id).order_by(table.c.number)).all()
@@ -40,16 +40,11 @@ def audit_run(connection: Connection, run: str, alpha: float) -> RunAudit:
     own = [held[found.id, account] for account in people.accounts["escrow"].tolist()]
     return RunAudit(
         run, alpha, people.names, np.array([row.number for row in rows], dtype=np.int64), judge(trail, alpha), trail,
-        own, any(_predicted(row) for row in rows),
+        own, any(restored(row.rule, row.cost).wants_prediction for row in rows),
     )  # fmt: skip
 
 
 def _played(connection: Connection, rows: Sequence[AnyRow]) -> Iterator[PlayedRound]:
     for row in rows:
         block = read_payments(connection, row.record, row.record)
-        whole = slice(None)
-        yield PlayedRound(restored(row.rule, row.cost), block.evidence(whole), block.participating(whole), row.request)
-
-
-def _predicted(row: AnyRow) -> bool:
-    return restored(row.rule, row.cost).wants_prediction
+        yield PlayedRound(restored(row.rule, row.cost), block.evidence(), block.participating(), row.request)

@@ -1,16 +1,18 @@
-"""Checks of the ledger's input: names, amounts, and agents' signatures."""
+"""Checks of the ledger's input: names and amounts."""
 
 import re
 from collections.abc import Sequence
 
-from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.money import LARGEST
-from guerdon.ledger.rounds import RoundInput, clean
-from guerdon.ledger.submissions import is_signed_by, submission
 
 LONGEST_NAME = 200
 # Control characters, and those that change the direction of text: they could make a page or a terminal show false text.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def clean(text: str) -> str:
+    """Return text that every database can keep: no NUL characters, no halves of surrogate pairs."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode("utf-8")
 
 
 def check_micro(what: str, amount: object) -> None:
@@ -33,14 +35,3 @@ def check_roster(agents: Sequence[str]) -> None:
         raise ValueError("`agents` must be a list of at least one name, none of them twice")
     for name in agents:
         check_name("an agent's name", name)
-
-
-def check_signatures(run: str, given: RoundInput, names: Sequence[str], keys: Sequence[bytes | None]) -> None:
-    """Raise unless every signature of a round is by the agent it belongs to, of the gradient sent in that round."""
-    for name, key, gradient, signature in zip(names, keys, given.gradients, given.signatures, strict=True):
-        if signature is None:
-            continue
-        if gradient is None or key is None:
-            raise RefusedError(f"agent {name!r} has a signature: its gradient's hash and its public key are needed")
-        if not is_signed_by(key, submission(run, given.number, given.request, gradient), signature):
-            raise RefusedError(f"the signature of agent {name!r} is not its own, or not of this round's gradient")

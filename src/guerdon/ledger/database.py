@@ -4,23 +4,12 @@ import hashlib
 import os
 import sqlite3
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    URL,
-    Connection,
-    Engine,
-    NullPool,
-    QueuePool,
-    create_engine,
-    event,
-    inspect,
-    make_url,
-    select,
-    text,
-)
+import sqlalchemy as sa
+from sqlalchemy import URL, Connection, Engine, Select, event, func, select, text
 from sqlalchemy.exc import ArgumentError, OperationalError
 
 from guerdon.ledger import tables
@@ -28,7 +17,9 @@ from guerdon.ledger.errors import RefusedError, UnavailableError, translate_erro
 
 OLDEST_SQLITE = (3, 37)  # the first with STRICT tables
 NO_LEDGER = "there is no ledger at {}; a run that records rounds, or `guerdon ledger enrol`, makes one"
-CREATION_LOCK = 0x677565726  # any number, the same for all who create a ledger in one PostgreSQL database
+# What a writer, and the program that creates a ledger, wait for on PostgreSQL; the number is any, the same for all.
+LOCK = select(tables.ledger.c.head).with_for_update()
+CREATION_LOCK = select(func.pg_advisory_xact_lock(0x677565726))
 
 
 class Database:
@@ -59,31 +50,27 @@ class Database:
                 yield connection
 
     @contextmanager
-    def writing(self) -> Generator[Connection]:
+    def writing(self, lock: Select[Any] = LOCK) -> Generator[Connection]:
         """Give the only connection that writes; all of it is committed at the end, or nothing."""
-        self._check_writable()
-        with translate_errors(str(self.where)), self._exclusive() as connection:
+        if self.read_only:
+            raise UnavailableError(f"ledger {self.where}: it is open for reading only; nothing was written")
+        engine = self.engine.execution_options(guerdon_writes=True)
+        with translate_errors(str(self.where)), engine.begin() as connection:
             if not self.is_sqlite:
-                connection.execute(select(tables.ledger.c.head).with_for_update())
+                connection.execute(lock)
             yield connection
 
-    @contextmanager
-    def creating(self) -> Generator[Connection]:
+    def creating(self) -> AbstractContextManager[Connection]:
         """Give the only connection that may create or alter tables."""
-        self._check_writable()
-        with translate_errors(str(self.where)), self._exclusive() as connection:
-            if not self.is_sqlite:
-                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": CREATION_LOCK})
-            yield connection
+        return self.writing(CREATION_LOCK)
 
     def revision(self, connection: Connection) -> str | None:
         """Return the version of the ledger's tables, or None where the database is still empty."""
-        names = inspect(connection).get_table_names()
+        names = sa.inspect(connection).get_table_names()
         if "alembic_version" not in names:
             if names:
-                raise RefusedError(
-                    f"{self.where} holds other tables ({', '.join(sorted(names)[:5])}) and is not a ledger"
-                )
+                others = ", ".join(sorted(names)[:5])
+                raise RefusedError(f"{self.where} holds other tables ({others}) and is not a ledger")
             return None
         return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
@@ -107,21 +94,19 @@ class Database:
         config.attributes["connection"] = connection
         command.upgrade(config, version)
 
-    def _exclusive(self) -> Any:
-        return self.engine.execution_options(guerdon_writes=True).begin()
-
-    def _check_writable(self) -> None:
-        if self.read_only:
-            raise UnavailableError(f"ledger {self.where}: it is open for reading only; nothing was written")
-
     def _check_file(self) -> None:
         path = Path(str(self.url.database))
         if self.read_only and not path.is_file():
             raise UnavailableError(NO_LEDGER.format(path))
         if path.is_dir() or not path.parent.is_dir():
             raise UnavailableError(f"a ledger cannot be kept at {path}: it must be a file in a folder that exists")
-        if not self.read_only:
-            _make_private(path)
+        try:
+            if not self.read_only:  # only the owner can read a new file: what somebody earns is nobody else's business
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        except OSError as error:
+            raise UnavailableError(
+                f"ledger {path}: the file cannot be opened for writing ({error.strerror})"
+            ) from error
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise UnavailableError(f"SQLite must be at least 3.37, got {sqlite3.sqlite_version}; update Python")
 
@@ -129,10 +114,9 @@ class Database:
 def schema_digest(connection: Connection) -> bytes:
     """Return a hash of how the tables are defined: on SQLite of every definition, on PostgreSQL of what has names.
 
-    PostgreSQL writes definitions differently from version to version; there it is the tables and views, the columns
-    with their types, the constraints, and the triggers that are switched on.
+    PostgreSQL writes definitions differently from version to version.
     """
-    queries = _DEFINITIONS["sqlite" if connection.dialect.name == "sqlite" else "postgresql"]
+    queries = _DEFINITIONS[connection.dialect.name]
     rows = [[str(part) for part in row] for query in queries for row in connection.execute(text(query))]
     return hashlib.sha256(repr(sorted(rows)).encode()).digest()
 
@@ -152,20 +136,12 @@ _DEFINITIONS = {
 }
 
 
-def _make_private(path: Path) -> None:
-    """Make a new file that only its owner can read: what somebody earns is nobody else's business."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    except OSError as error:
-        raise UnavailableError(f"ledger {path}: the file cannot be opened for writing ({error.strerror})") from error
-
-
 def parse_url(where: str | os.PathLike[str]) -> URL:
     """Return where the ledger is kept: a path, sqlite:///path, or postgresql://user@host/name."""
     if "://" not in str(where):
         return URL.create("sqlite", database=str(where))
     try:
-        url = make_url(str(where))
+        url = sa.make_url(str(where))
         backend = url.get_backend_name()
     except (ArgumentError, ValueError):
         raise ValueError("the address of a ledger cannot be read; write postgresql://user@host:5432/name") from None
@@ -180,8 +156,8 @@ def _sqlite(url: URL, read_only: bool, patience: float) -> Engine:
     path = Path(str(url.database)).resolve()  # the companions of the file lie beside it, not beside a link to it
     # Not the pool that SQLAlchemy takes for a memory database, which closes connections that other threads use. A
     # reader opens the file anew each time: whether somebody writes to it may have changed.
-    pool = NullPool if read_only else QueuePool
-    engine = create_engine("sqlite://", creator=lambda: _open_file(path, read_only, patience), poolclass=pool)
+    pool = sa.NullPool if read_only else sa.QueuePool
+    engine = sa.create_engine("sqlite://", creator=lambda: _open_file(path, read_only, patience), poolclass=pool)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: Any) -> None:
@@ -224,6 +200,6 @@ def _postgresql(url: URL, read_only: bool, patience: float) -> Engine:
     settings = f"{own if isinstance(own, str) else ' '.join(own)} {settings}".strip()
     url = url.difference_update_query(["options"])
     try:
-        return create_engine(url, connect_args={"options": settings, "connect_timeout": 10})
+        return sa.create_engine(url, connect_args={"options": settings, "connect_timeout": 10})
     except (ImportError, OperationalError) as error:
         raise UnavailableError(f"PostgreSQL cannot be used: {error}") from error

@@ -12,20 +12,19 @@ from guerdon.ledger.errors import RefusedError
 
 def enrol(connection: Connection, agents: Mapping[str, bytes | None]) -> int | None:
     """Open accounts for agents that have none, and add new keys; return the record, or None if nothing was new."""
-    known = {name: row.id for name, row in queries.known_agents(connection, list(agents)).items()}
-    new = [name for name in agents if name not in known]
+    known = queries.known_agents(connection, list(agents))
     first, account = next_number(connection, tables.agents.c.id), next_number(connection, tables.accounts.c.id)
-    people = [{"id": first + i, "name": name} for i, name in enumerate(new)]
-    owned = [(person["id"], kind) for person in people for kind in tables.PERSONAL]
-    opened = [{"id": account + i, "kind": kind, "owner": who, "balance": 0} for i, (who, kind) in enumerate(owned)]
-    ids = known | {str(person["name"]): first + i for i, person in enumerate(people)}
-    kept = queries.public_keys(connection, list(known.values()))
-    keys = _new_keys({ids[name]: key for name, key in agents.items()}, kept)
-    _check_owners(queries.keys(connection), agents)
-    if not new and not keys:
-        return None
-    rows: dict[str, Any] = {"agents": people, "keys": keys, "accounts": opened}
-    return journal.append(connection, "enrol", rows)
+    new = {name: first + i for i, name in enumerate(name for name in agents if name not in known)}
+    owned = [(number, kind) for number in new.values() for kind in tables.PERSONAL]
+    ids, keys = known | new, _new_keys(queries.keys(connection), agents)
+    rows = {
+        "agents": [{"id": number, "name": name} for name, number in new.items()],
+        "keys": [{"agent": ids[name], "public_key": key} for name, key in keys.items()],
+        "accounts": [
+            {"id": account + i, "kind": kind, "owner": who, "balance": 0} for i, (who, kind) in enumerate(owned)
+        ],
+    }
+    return journal.append(connection, "enrol", rows) if new or keys else None
 
 
 def join(connection: Connection, run: int, roster: Sequence[str], already: int) -> queries.Roster:
@@ -40,7 +39,7 @@ def join(connection: Connection, run: int, roster: Sequence[str], already: int) 
 def members(connection: Connection, run: int, names: Sequence[str], start: int) -> list[dict[str, Any]]:
     """Return the rows that make enrolled agents members of a run."""
     known = queries.known_agents(connection, list(names))
-    return [{"run": run, "position": start + i, "agent": known[name].id} for i, name in enumerate(names)]
+    return [{"run": run, "position": start + i, "agent": known[name]} for i, name in enumerate(names)]
 
 
 def next_number(connection: Connection, column: Any) -> int:
@@ -48,19 +47,13 @@ def next_number(connection: Connection, column: Any) -> int:
     return (connection.execute(select(func.max(column))).scalar() or 0) + 1
 
 
-def _check_owners(known: Mapping[str, bytes], told: Mapping[str, bytes | None]) -> None:
-    """Raise if a key would belong to two agents: a signature must show which agent made it."""
+def _new_keys(known: Mapping[str, bytes], told: Mapping[str, bytes | None]) -> dict[str, bytes]:
+    """Return the keys to add by name; no agent gets another, and no key belongs to two agents."""
     owners = {key: name for name, key in known.items()}
-    for name, key in told.items():
-        if key is not None and owners.setdefault(key, name) != name:
-            raise RefusedError(f"the public key of {name!r} belongs to {owners[key]!r} already")
-
-
-def _new_keys(told: Mapping[int, bytes | None], known: Mapping[int, bytes]) -> list[dict[str, Any]]:
-    """Return the keys to add; an agent that has one keeps it."""
-    for agent, key in told.items():
-        if key is not None and known.get(agent, key) != key:
+    given = {name: key for name, key in told.items() if key is not None}
+    for name, key in given.items():
+        if known.get(name, key) != key:
             raise RefusedError("an agent is enrolled with another public key; keys are never replaced")
-    return [
-        {"agent": agent, "public_key": key} for agent, key in told.items() if key is not None and agent not in known
-    ]
+        if owners.setdefault(key, name) != name:
+            raise RefusedError(f"the public key of {name!r} belongs to {owners[key]!r} already")
+    return {name: key for name, key in given.items() if name not in known}

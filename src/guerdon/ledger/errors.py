@@ -25,27 +25,22 @@ _WORDS = {
     "the file cannot be opened; check the path and its permissions": ("unable to open",),
     "what is recorded can never be changed": ("append-only",),
     "it is not a complete ledger": ("does not exist", "no such table", "no such column"),
-    "the database server cannot be reached; look what was recorded before you repeat a move or a payout": (
-        "connect",
-        "resolve host",
-        "server closed",
-    ),
-}
+    "the database server cannot be reached; look what was recorded before you repeat a move or a payout":
+        ("connect", "resolve host", "server closed"),
+}  # fmt: skip
 
 
 @contextmanager
 def translate_errors(where: str) -> Generator[None]:
     """Turn the database's complaints about the ledger at `where` into `UnavailableError`."""
-    from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # not above: a node that signs needs no database
+    from sqlalchemy.exc import SQLAlchemyError  # not above: a node that signs needs no database
 
     try:
         yield
-    except DBAPIError as error:
-        raise UnavailableError(f"ledger {where}: {_plainly(str(error.orig))}") from error
     except UnicodeDecodeError as error:
         raise UnavailableError(f"ledger {where}: the file is damaged; restore it from a backup ({error})") from error
     except SQLAlchemyError as error:
-        raise UnavailableError(f"ledger {where}: {_plainly(str(error))}") from error
+        raise UnavailableError(f"ledger {where}: {_plainly(str(getattr(error, 'orig', error)))}") from error
 
 
 def _plainly(complaint: str) -> str:

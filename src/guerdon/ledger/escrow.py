@@ -1,17 +1,21 @@
-"""What is held until the audit knows more: released to agents that are cleared, forfeited only when that is asked for.
+"""Moving an agent's money between its accounts and the common ones; settling what is held until the audit knows more.
 
-A settlement leaves nothing of what a run held for an agent up to a round. The rows of `escrow` say what it took from
-which run, so the same settlement again moves nothing. The remark on each move is for people.
+What leaves escrow leaves it for a run, as the rows of `escrow` say. A settlement leaves nothing of what a run held for
+an agent up to a round, so the same settlement again moves nothing. The remark on each move is for people.
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+import numpy as np
 from sqlalchemy import Connection
 
-from guerdon.ledger import holdings, queries
+from guerdon.ledger import holdings, journal, queries, tables
 from guerdon.ledger.auditing import RunAudit, audit_run
-from guerdon.ledger.moves import write_move
+from guerdon.ledger.checks import check_micro
+from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.money import format_amount
 
 
 class EscrowMove(NamedTuple):
@@ -25,6 +29,48 @@ class EscrowMove(NamedTuple):
     why: str
 
 
+def move(connection: Connection, kind: str, agent: str, amount: int, memo: str, run: str | None = None) -> int:
+    """Move `amount` micro-units as `tables.MOVES` says, and return the record; refuse it if the money is not there."""
+    leaves_escrow = tables.MOVES[kind][0] == "escrow"
+    if run is not None and not leaves_escrow:
+        raise ValueError(f"`run` must be left out of a {kind}, got {run!r}: only release and forfeit take it")
+    check_micro("amount", amount)
+    parts = _parts(connection, kind, agent, amount, run) if leaves_escrow else {}
+    return write_move(connection, kind, agent, amount, memo, parts)
+
+
+def write_move(
+    connection: Connection, kind: str, agent: str, amount: int, memo: str, parts: Mapping[int, int], to: Any = None
+) -> int:
+    """Write the record of a move; `parts` says which runs it takes how much from, `to` up to which round it settles."""
+    own = queries.accounts_of(connection, agent)
+    common = queries.common_accounts(connection)
+    source, target = (own.get(name) or common[name] for name in tables.MOVES[kind])
+    refused = f"cannot {kind} {format_amount(amount)} for {agent!r}"
+    if target.kind == "carried" and amount > -target.balance:
+        raise RefusedError(f"{refused}: it carries {format_amount(-target.balance)}")
+    if source.kind in own and source.balance < amount:
+        raise RefusedError(f"{refused}: its {source.kind} account holds {format_amount(source.balance)}")
+    entry = np.array([[source.id, target.id, amount]], dtype=np.int64)
+    seq = journal.next_seq(connection)
+    rows = [{"move": seq, "run": run, "amount": part, "round": to} for run, part in sorted(parts.items())]
+    return journal.append(connection, kind, {"escrow": rows}, entry, memo=memo)
+
+
+def _parts(connection: Connection, kind: str, agent: str, amount: int, run: str | None) -> dict[int, int]:
+    """Return which runs a move takes how much from; refuse more than is held."""
+    account = queries.accounts_of(connection, agent)["escrow"]
+    held = {of: rest for (of, _), rest in holdings.held(connection, account=account.id).items()}
+    if run is None:
+        return holdings.spread(amount, account.balance - sum(held.values()), held)
+    number = queries.need_run(connection, run).id
+    there, in_all = held.get(number, 0), account.balance
+    if there < amount:
+        refused = f"cannot {kind} {format_amount(amount)} for {agent!r} in run {run!r}"
+        raise RefusedError(f"{refused}: {format_amount(there)} is held there, {format_amount(in_all)} in all")
+    return {number: amount}
+
+
 def settle_escrow(connection: Connection, run: str, alpha: float, *, forfeit_accused: bool) -> list[EscrowMove]:
     """Release what is held for rounds that agents are cleared for, and return the moves that were made."""
     audit = audit_run(connection, run, alpha)
@@ -36,7 +82,7 @@ def settle_escrow(connection: Connection, run: str, alpha: float, *, forfeit_acc
             continue
         (kind, last, why), name = due, audit.agents[agent]
         account = queries.accounts_of(connection, name)["escrow"]
-        amount = holdings.due(connection, number, account.id, last)
+        amount = holdings.held(connection, run=number, account=account.id, last=last)[number, account.id]
         if amount > 0:
             remark = f"audit of run {run!r}, rounds to {last}: {why}"
             record = write_move(connection, kind, name, amount, remark, {number: amount}, last)
@@ -46,16 +92,10 @@ def settle_escrow(connection: Connection, run: str, alpha: float, *, forfeit_acc
 
 def odds(evidence: float) -> str:
     """Return the logarithm of a bet's wealth as people read it: 1,200 to 1."""
-    if evidence < 0:
-        return f"1 to {_wealth(-evidence)}"
-    return f"{_wealth(evidence)} to 1"
-
-
-def _wealth(evidence: float) -> str:
-    if evidence >= math.log(1e6):
-        return f"10^{evidence / math.log(10):.0f}"
-    value = math.exp(evidence)
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    size = abs(evidence)
+    form = ".2g" if size < math.log(10) else ",.0f"
+    wealth = f"{math.exp(size):{form}}" if size < math.log(1e6) else f"10^{size / math.log(10):.0f}"
+    return f"1 to {wealth}" if evidence < 0 else f"{wealth} to 1"
 
 
 def _due(audit: RunAudit, agent: int, *, forfeit_accused: bool) -> tuple[str, int, str] | None:

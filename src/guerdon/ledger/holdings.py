@@ -1,10 +1,8 @@
-"""What is in escrow, run by run: what a run's rounds held, less what was released or forfeited of it.
+"""What is in escrow, run by run: what its rounds held, less what was released or forfeited of it, the oldest first.
 
-The rounds of a run put money into escrow. The rows of `escrow` say which run each release or forfeit takes from, and
-what was held first is taken first. A move by hand from the balance into escrow belongs to no run.
+A move by hand from the balance into escrow belongs to no run.
 """
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,29 +15,27 @@ from guerdon.ledger import tables
 entry, played, part, account_ = tables.entries.c, tables.rounds.c, tables.escrow.c, tables.accounts.c
 
 
-def held(connection: Connection, *, run: int | None = None, account: int | None = None) -> Counter[tuple[int, int]]:
-    """Return what is held now by (run, escrow account): in all runs or one, of all agents or one."""
-    into = _into(played.run, entry.target, func.sum(entry.amount)).join(tables.rounds, played.record == entry.record)
-    out = _out(part.run, entry.source, func.sum(part.amount)).join(tables.escrow, part.move == entry.record)
+def held(
+    connection: Connection, *, run: int | None = None, account: int | None = None, last: int | None = None
+) -> Counter[tuple[int, int]]:
+    """Return what is held now by (run, escrow account): in all runs or one, of all agents or one, up to a round."""
+    into = _through(entry.target, played.run, entry.target, func.sum(entry.amount)).join(
+        tables.rounds, played.record == entry.record
+    )
+    out = _through(entry.source, part.run, entry.source, func.sum(part.amount)).join(
+        tables.escrow, part.move == entry.record
+    )
     if run is not None:
         into, out = into.where(played.run == run), out.where(part.run == run)
     if account is not None:
         into, out = into.where(entry.target == account), out.where(entry.source == account)
-    found: Counter[tuple[int, int]] = Counter()
-    for row in _rows(connection, into.group_by(played.run, entry.target)):
-        found[row[0], row[1]] += int(row[2])
-    for row in _rows(connection, out.group_by(part.run, entry.source)):
-        found[row[0], row[1]] -= int(row[2])
+    if last is not None:
+        into = into.where(played.number <= last)
+    found = Counter[tuple[int, int]]()
+    for sign, query in ((1, into.group_by(played.run, entry.target)), (-1, out.group_by(part.run, entry.source))):
+        rows: Any = connection.execute(query)
+        found.update({(number, escrow): sign * int(amount) for number, escrow, amount in rows})
     return found
-
-
-def due(connection: Connection, run: int, account: int, last: int) -> int:
-    """Return what is left of all that a run held for an agent up to a round."""
-    into = _into(func.sum(entry.amount)).join(tables.rounds, played.record == entry.record)
-    early = connection.execute(into.where(entry.target == account, played.run == run, played.number <= last)).scalar()
-    out = _out(func.sum(part.amount)).join(tables.escrow, part.move == entry.record)
-    gone = connection.execute(out.where(entry.source == account, part.run == run)).scalar()
-    return max(0, int(early or 0) - int(gone or 0))
 
 
 def spread(amount: int, by_hand: int, runs: Mapping[int, int]) -> dict[int, int]:
@@ -57,39 +53,6 @@ def spread(amount: int, by_hand: int, runs: Mapping[int, int]) -> dict[int, int]
     return parts
 
 
-@dataclass
-class Holdings:
-    """What one agent has in escrow, as its entries go by."""
-
-    by_hand: int = 0
-    rounds: dict[int, list[int]] = field(default_factory=dict[int, list[int]])  # run → rounds that held something
-    totals: dict[int, list[int]] = field(default_factory=dict[int, list[int]])  # run → held in all, up to each of them
-    gone: Counter[int] = field(default_factory=Counter[int])  # run → released or forfeited
-
-    def add(self, flow: "Flow") -> None:
-        """Put what a round held, or a hand, into escrow."""
-        if flow.run is None:
-            self.by_hand += flow.amount
-            return
-        totals = self.totals.setdefault(flow.run, [])
-        self.rounds.setdefault(flow.run, []).append(flow.round or 0)
-        totals.append((totals[-1] if totals else 0) + flow.amount)
-
-    def take(self, amount: int, parts: Mapping[int, int]) -> None:
-        """Take an amount out of escrow, these parts of it from runs."""
-        self.by_hand -= amount - sum(parts.values())
-        self.gone.update(parts)
-
-    def held(self) -> dict[int, int]:
-        """Return what is held in each run."""
-        return {run: totals[-1] - self.gone[run] for run, totals in self.totals.items()}
-
-    def due(self, run: int, last: int) -> int:
-        """Return what is left of what a run held up to a round."""
-        count = bisect_right(self.rounds.get(run, ()), last)
-        return (self.totals[run][count - 1] if count else 0) - self.gone[run]
-
-
 class Flow(NamedTuple):
     """An amount that goes into an escrow account or out of it; of a round of a run, or of none."""
 
@@ -101,25 +64,43 @@ class Flow(NamedTuple):
     round: int | None = None
 
 
+@dataclass
+class Holdings:
+    """What one agent has in escrow, as its entries go by."""
+
+    by_hand: int = 0
+    held: Counter[int] = field(default_factory=Counter[int])  # by run
+    entered: list[Flow] = field(default_factory=list[Flow])
+
+    def add(self, flow: Flow) -> None:
+        """Put what a round held, or a hand, into escrow."""
+        if flow.run is None:
+            self.by_hand += flow.amount
+        else:
+            self.held[flow.run] += flow.amount
+            self.entered.append(flow)
+
+    def take(self, amount: int, parts: Mapping[int, int]) -> None:
+        """Take an amount out of escrow, these parts of it from runs."""
+        self.by_hand -= amount - sum(parts.values())
+        self.held.subtract(parts)
+
+    def due(self, run: int, last: int) -> int:
+        """Return what is left of what a run held up to a round."""
+        later = (flow.amount for flow in self.entered if flow.run == run and (flow.round or 0) > last)
+        return self.held[run] - sum(later)
+
+
 def flows(connection: Connection) -> list[Flow]:
     """Return all that went into escrow accounts and out of them, in order."""
-    into = _into(entry.record, entry.target, entry.amount, literal(True), played.run, played.number)
-    found = _rows(connection, into.outerjoin(tables.rounds, played.record == entry.record))
-    found += _rows(connection, _out(entry.record, entry.source, entry.amount, literal(False)))
-    return sorted((Flow(*row) for row in found), key=lambda flow: flow.record)
+    into = _through(entry.target, entry.record, entry.target, entry.amount, literal(True), played.run, played.number)
+    into = into.outerjoin(tables.rounds, played.record == entry.record)
+    out = _through(entry.source, entry.record, entry.source, entry.amount, literal(False))
+    found = [Flow(*row) for query in (into, out) for row in connection.execute(query)]
+    return sorted(found, key=lambda flow: flow.record)
 
 
-def _into(*columns: Any) -> Any:
-    own = (account_.id == entry.target) & (account_.kind == "escrow")
+def _through(side: Any, *columns: Any) -> Any:
+    """Return a query for entries with an escrow account on one side; the treasury's entries are in no index."""
+    own = (account_.id == side) & (account_.kind == "escrow") & (side != tables.TREASURY)
     return select(*columns).select_from(tables.entries).join(tables.accounts, own)
-
-
-def _out(*columns: Any) -> Any:
-    # The treasury's entries are not in the index.
-    own = (account_.id == entry.source) & (account_.kind == "escrow") & (entry.source != tables.TREASURY)
-    return select(*columns).select_from(tables.entries).join(tables.accounts, own)
-
-
-def _rows(connection: Connection, query: Any) -> list[Any]:
-    found: Any = connection.execute(query)
-    return list(found)

@@ -12,6 +12,7 @@ from guerdon.ledger import chain, tables
 from guerdon.ledger.errors import RefusedError
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
+Columns = Mapping[str, Sequence[Any]]
 
 # Tables whose rows are hashed as JSON with the record they name, in an order that respects their references.
 DETAILS = (
@@ -19,26 +20,24 @@ DETAILS = (
     "signatures",
 )  # fmt: skip
 NO_ENTRIES = np.empty((0, 3), dtype=np.int64)
+EMPTY: Columns = {}
 
 
 def append(
-    connection: Connection,
-    kind: str,
-    rows: Rows,
-    entries: Any = NO_ENTRIES,
-    payments: Mapping[str, Sequence[Any]] | None = None,
-    memo: str = "",
+    connection: Connection, kind: str, rows: Rows, entries: Any = NO_ENTRIES, payments: Columns = EMPTY, memo: str = ""
 ) -> int:
     """Write one record with all that belongs to it, and return its number.
 
     `rows` holds the rows of the detail tables by table, without their record; `entries` is an array (lines, 3) of
     source, target and amount; `payments` holds the columns of the payments, hashes included.
     """
-    seq, previous, latest = _head(connection)
-    seq += 1
-    contents = chain.digest(detail(rows), payments["hash"] if payments else [], entries)
+    last, previous, latest = _head(connection)
+    seq = last + 1
+    contents = chain.digest(detail(rows), payments.get("hash", []), entries)
     created_at = max(datetime.now(UTC), latest)  # a clock set back does not reorder the records
-    sealed = _seal(connection, seq, kind, created_at, memo, contents, previous)
+    sealed = chain.link(seq, kind, created_at, memo, contents, previous)
+    record = (seq, kind, created_at, memo, contents, previous, sealed)
+    connection.execute(insert(tables.records), dict(zip(tables.records.c.keys(), record, strict=True)))
     for name in DETAILS:
         if rows.get(name):
             connection.execute(insert(tables.metadata.tables[name]), [{**row, "record": seq} for row in rows[name]])
@@ -62,13 +61,9 @@ def next_seq(connection: Connection) -> int:
 def open_ledger(connection: Connection, name: str, unit: str, schema: bytes) -> None:
     """Write the first record of a new ledger, and the accounts that there is one of."""
     head, version = {"name": name, "unit": unit, "schema": schema}, {"version": tables.REVISION, "schema": schema}
-    accounts = [
-        {"id": index + 1, "kind": kind, "owner": None, "balance": 0} for index, kind in enumerate(tables.COMMON)
-    ]
-    contents = chain.digest(detail({"ledger": [head], "versions": [version], "accounts": accounts}), [], NO_ENTRIES)
-    sealed = _seal(connection, 1, "open", datetime.now(UTC), "", contents, chain.START)
-    connection.execute(insert(tables.versions), version | {"record": 1})
-    connection.execute(insert(tables.accounts), [{**row, "record": 1} for row in accounts])
+    accounts = [{"id": id_, "kind": kind, "owner": None, "balance": 0} for id_, kind in enumerate(tables.COMMON, 1)]
+    append(connection, "open", {"ledger": [head], "versions": [version], "accounts": accounts})
+    sealed = connection.execute(select(tables.records.c.hash)).scalar_one()
     connection.execute(insert(tables.ledger), head | {"id": 1, "head": 1, "hash": sealed})
 
 
@@ -92,27 +87,17 @@ def fingerprint(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def _seal(
-    connection: Connection, seq: int, kind: str, created_at: datetime, memo: str, contents: bytes, previous: bytes
-) -> bytes:
-    """Write the row of a record itself, and return its hash."""
-    sealed = chain.link(seq, kind, created_at, memo, contents, previous)
-    record = {"seq": seq, "kind": kind, "created_at": created_at, "memo": memo}
-    connection.execute(insert(tables.records), record | {"digest": contents, "previous": previous, "hash": sealed})
-    return sealed
-
-
 def _hashed(row: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in row.items() if value is not None and name not in ("balance", "record")}
     return {name: value.hex() if isinstance(value, bytes) else value for name, value in kept.items()}
 
 
 def _head(connection: Connection) -> tuple[int, bytes, datetime]:
-    """Return the number, hash and time of the last record."""
+    """Return the number, hash and time of the last record, or what stands before the first."""
     head, records = tables.ledger.c, tables.records.c
     query = select(head.head, head.hash, records.created_at).join(tables.records, records.seq == head.head)
-    seq, sealed, created_at = connection.execute(query).one()
-    return seq, sealed, created_at
+    found = connection.execute(query).one_or_none()
+    return (0, chain.START, tables.EPOCH) if found is None else (found.head, found.hash, found.created_at)
 
 
 def _post(connection: Connection, seq: int, entries: Any) -> None:

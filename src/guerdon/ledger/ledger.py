@@ -5,33 +5,35 @@ import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Self
+from functools import wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection, select
 
 from guerdon.arrays import check_choice
 from guerdon.evidence import Evidence
 from guerdon.ledger import checkpoints, journal, queries, tables
-from guerdon.ledger.auditing import RunAudit, audit_run
-from guerdon.ledger.checks import check_micro, check_name, check_roster
+from guerdon.ledger.auditing import audit_run
+from guerdon.ledger.checks import check_micro, check_name, check_roster, clean
 from guerdon.ledger.database import NO_LEDGER, Database, schema_digest
 from guerdon.ledger.enrolment import enrol, members, next_number
 from guerdon.ledger.errors import RefusedError, UnavailableError, translate_errors
-from guerdon.ledger.escrow import EscrowMove, settle_escrow
+from guerdon.ledger.escrow import EscrowMove, move, settle_escrow
 from guerdon.ledger.export import export
 from guerdon.ledger.liability import freeze, thaw
 from guerdon.ledger.money import format_amount
-from guerdon.ledger.moves import move
 from guerdon.ledger.recorded_rules import described, restored
-from guerdon.ledger.recording import Recorded, RoundRecorder
+from guerdon.ledger.recording import Recorded, RoundRecorder, as_input
 from guerdon.ledger.replay import replay_state
-from guerdon.ledger.rounds import as_input, clean
 from guerdon.ledger.signing import Receipt, sign_head
-from guerdon.ledger.statements import Payslip, Statement, payslips, statement
+from guerdon.ledger.statements import payslips, statement
 from guerdon.ledger.submissions import load_public_key
-from guerdon.ledger.verify import Verification, verify
+from guerdon.ledger.verify import verify
 from guerdon.rules import Mechanism
 from guerdon.rules.mechanism import padded
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Resume(NamedTuple):
@@ -41,6 +43,17 @@ class Resume(NamedTuple):
     request: int
     state: Any
     arrays: dict[str, dict[str, Any]]
+
+
+def _read(ask: Callable[Concatenate[Connection, P], T]) -> "Callable[Concatenate[Ledger, P], T]":
+    """Return the method of a ledger that asks this of a connection."""
+
+    @wraps(ask)
+    def method(self: "Ledger", *args: P.args, **kwargs: P.kwargs) -> T:
+        with self.reading() as connection:
+            return ask(connection, *args, **kwargs)
+
+    return method
 
 
 class Ledger:
@@ -203,7 +216,7 @@ class Ledger:
         check_choice("outcome", outcome, tables.OUTCOMES)
         with self._database.writing() as connection:
             batch = queries.find_payout(connection, number)
-            if batch.outcome != "open":
+            if batch.settled_at is not None:
                 raise RefusedError(
                     f"payout {number} was {batch.outcome} on {batch.settled_at:%Y-%m-%d %H:%M} UTC already"
                 )
@@ -220,12 +233,18 @@ class Ledger:
             journal.append(connection, "sign", {"signatures": [row]})
         return receipt
 
-    # Reading
+    # Reading: each of one unchanging state of the ledger
 
-    def audit(self, run: str, alpha: float = 0.001) -> RunAudit:
-        """Return what the evidence of a run's rounds says of its agents, at a rate `alpha` of false accusations."""
-        with self._database.reading() as connection:
-            return audit_run(connection, run, alpha)
+    audit = _read(audit_run)
+    verify = _read(verify)
+    keys = _read(queries.keys)
+    balances = _read(queries.balances)
+    runs = _read(queries.runs)
+    rounds = _read(queries.rounds)
+    payouts = _read(queries.payouts)
+    statement = _read(statement)
+    payslips = _read(payslips)
+    export = _read(export)
 
     def resume(self, run: str) -> Resume | None:
         """Return the last paid round of a run with its checkpoint, or None where none is paid yet.
@@ -244,65 +263,16 @@ class Ledger:
             raise UnavailableError(f"the checkpoint of run {run!r}, round {last.number}, is damaged; run `verify`")
         return Resume(last.number, last.request, state, checkpoints.unpack(data) if data else {})
 
-    def verify(self, receipt: Receipt | None = None, progress: Callable[[float], None] | None = None) -> Verification:
-        """Recompute everything; the result names the first row that is not what it should be."""
-        with self._database.reading() as connection:
-            return verify(connection, receipt=receipt, progress=progress)
-
-    def keys(self) -> dict[str, bytes]:
-        """Return the public keys (DER) of the agents who are enrolled with one, by name."""
-        with self._database.reading() as connection:
-            return queries.keys(connection)
-
     def roster(self, run: str) -> list[str]:
         """Return the agents of a run in their order; none if it has not begun."""
         with self._database.reading() as connection:
             found = queries.find_run(connection, run)
             return [] if found is None else list(queries.roster(connection, found.id).names)
 
-    def payslips(self, run: str) -> list[Payslip]:
-        """Return what each agent of a run was paid for its last round, and why."""
-        with self._database.reading() as connection:
-            found = queries.find_run(connection, run)
-            return [] if found is None else payslips(connection, found)
-
-    def balances(self) -> list[queries.Balance]:
-        """Return what each agent has, by name."""
-        with self._database.reading() as connection:
-            return queries.balances(connection)
-
     def common_balances(self) -> dict[str, int]:
         """Return the balances of treasury, bank and payable."""
-        with self._database.reading() as connection:
+        with self.reading() as connection:
             return {kind: account.balance for kind, account in queries.common_accounts(connection).items()}
-
-    def runs(self) -> list[queries.RunSummary]:
-        """Return what each run has done, in the order in which they began."""
-        with self._database.reading() as connection:
-            return queries.runs(connection)
-
-    def rounds(self, run: str) -> list[queries.RoundSummary]:
-        """Return what was asked and paid in each round of a run."""
-        with self._database.reading() as connection:
-            return queries.rounds(connection, run)
-
-    def payouts(self) -> list[queries.Payout]:
-        """Return all payout batches with what each agent has in them."""
-        with self._database.reading() as connection:
-            return queries.payouts(connection)
-
-    def statement(self, agent: str) -> Statement:
-        """Return everything that happened to an agent's money, with reasons; a unique beginning of the name will do."""
-        with self._database.reading() as connection:
-            return statement(connection, agent)
-
-    def export(self, form: str, out: Any, table: str = "journal") -> None:
-        """Write the ledger as beancount, hledger or csv to an open text file, or as parquet to a path.
-
-        `table`: the "journal" of all that moved money, or (csv and parquet) the "payments" with their evidence.
-        """
-        with self._database.reading() as connection:
-            export(connection, form, table, out)
 
     @property
     def unit(self) -> str:

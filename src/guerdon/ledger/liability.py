@@ -1,20 +1,18 @@
 """What happens to a reward: how much reaches the agent, and what happens to a negative one.
 
-    carry    a negative reward waits and is netted against the agent's later rewards; nothing else is touched
+    carry    a negative reward waits and is netted against the agent's later rewards and payouts
     deposit  a negative reward is charged: to the balance, then to the deposit; what neither covers is cut
     floor    limited liability: a negative reward is cut at zero
 
-A payout nets what an agent carries against its balance.
-
-A cut is recorded with the payment. Under `carry`, or with a large enough deposit, the expected pay is what the rule
-makes it. Every cut raises it.
+A cut is recorded with the payment. It raises the expected pay above what the rule makes it.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon.ledger.tables import BANK, PAYABLE
+from guerdon.ledger.tables import BANK, PAYABLE, TREASURY
 
 
 class Standing(NamedTuple):
@@ -62,31 +60,20 @@ def settle(liability: str, amount: Any, held: Any, standing: Standing) -> Flows:
     return Flows(gain - repaid - escrow, escrow, repaid, from_agent, from_deposit, from_carried, cut)
 
 
-class Accounts(NamedTuple):
-    """The numbers of the accounts that a round touches: the treasury's, and each agent's own."""
+def lines(flows: Flows, accounts: Mapping[str, Any]) -> Any:
+    """Return the entries of a round as an array (lines, 3): source, target, amount; amounts of 0 are left out.
 
-    treasury: int
-    agent: Any
-    deposit: Any
-    escrow: Any
-    carried: Any
-
-
-def lines(flows: Flows, accounts: Accounts) -> Any:
-    """Return the entries of a round as an array (lines, 3): source, target, amount; amounts of 0 are left out."""
-    own = accounts._asdict()
-    moved = [("treasury", kind, getattr(flows, f"to_{kind}")) for kind in ("agent", "escrow", "carried")]
-    moved += [(kind, "treasury", getattr(flows, f"from_{kind}")) for kind in ("agent", "deposit", "carried")]
-    pieces: list[Any] = []
-    for source, target, amount in moved:
+    `accounts`: the numbers of the agents' own accounts, by kind.
+    """
+    pieces: list[Any] = [np.empty((0, 3), dtype=np.int64)]
+    for name, amount in flows._asdict().items():
+        direction, _, kind = name.partition("_")
         where = amount.nonzero()[0]
-        if where.size:
-            piece = np.empty((where.size, 3), dtype=np.int64)
-            piece[:, 0] = own[source] if source == "treasury" else own[source][where]
-            piece[:, 1] = own[target] if target == "treasury" else own[target][where]
-            piece[:, 2] = amount[where]
-            pieces.append(piece)
-    return np.concatenate(pieces) if pieces else np.empty((0, 3), dtype=np.int64)
+        if where.size and kind:
+            own, treasury = accounts[kind][where], np.full(where.size, TREASURY)
+            ends = (treasury, own) if direction == "to" else (own, treasury)
+            pieces.append(np.stack([*ends, amount[where]], axis=1))
+    return np.concatenate(pieces)
 
 
 def freeze(accounts: Any, balances: Any, carried_accounts: Any, carried: Any, minimum: int) -> Any:

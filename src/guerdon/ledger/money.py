@@ -1,8 +1,7 @@
 """Money: signed integers of a millionth of a unit. Here, and only here, a number becomes money.
 
-The one rounding rule: a reward is multiplied by a million in double precision and rounded half to even. No single
-amount is larger than a billion units. A greater reward is refused, and a greater loss is recorded as a billion, so that
-an agent that sends something enormous cannot stop the others from being paid.
+The one rounding rule: a reward is multiplied by a million in double precision and rounded half to even. A reward above
+a billion units is refused. A greater loss is recorded as a billion: it must not stop the others from being paid.
 """
 
 from decimal import Decimal
@@ -57,9 +56,8 @@ def format_amount(micro: int) -> str:
     >>> format_amount(-1234500001), format_amount(9000000)
     ('-1,234.500001', '9.00')
     """
-    units, rest = divmod(abs(int(micro)), MICRO)
-    decimals = f"{rest:06d}"
-    return f"{'-' if micro < 0 else ''}{units:,}.{decimals[:2]}{decimals[2:].rstrip('0')}"
+    units, decimals = f"{Decimal(int(micro)).scaleb(-6):,.6f}".split(".")
+    return f"{units}.{decimals[:2]}{decimals[2:].rstrip('0')}"
 
 
 def plain_amount(micro: int) -> str:
@@ -68,5 +66,4 @@ def plain_amount(micro: int) -> str:
     >>> plain_amount(-1234500001)
     '-1234.500001'
     """
-    units, rest = divmod(abs(int(micro)), MICRO)
-    return f"{'-' if micro < 0 else ''}{units}.{rest:06d}"
+    return f"{Decimal(int(micro)).scaleb(-6):.6f}"

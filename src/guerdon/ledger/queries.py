@@ -1,21 +1,21 @@
 """Everything that is read from a ledger, by code that writes to it and by code that only shows it."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import Connection, case, cast, func, select
 
 from guerdon.ledger import tables
+from guerdon.ledger.checks import clean
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.liability import LOOKED_AT, Standing
-from guerdon.ledger.rounds import clean
 from guerdon.ledger.tables import AnyRow
 
-MANY = 500  # names asked for in one query
+MANY = 500  # values asked for in one query
 LARGEST_ID = 2**62  # what fits into every database
 
 accounts, agents, entries, payments = tables.accounts, tables.agents, tables.entries, tables.payments
@@ -68,19 +68,6 @@ class RoundSummary(NamedTuple):
     hash: bytes
 
 
-class PayoutSummary(NamedTuple):
-    """A payout batch without its items: how many agents are in it, and with how much."""
-
-    number: int
-    record: int
-    created_at: datetime
-    agents: int
-    total: int
-    outcome: str
-    settled_at: datetime | None
-    memo: str
-
-
 class Payout(NamedTuple):
     """A batch of balances frozen to be paid: open, paid or cancelled."""
 
@@ -108,17 +95,12 @@ def need_run(connection: Connection, name: str) -> AnyRow:
     return found
 
 
-def first_members(connection: Connection, run: AnyRow) -> list[str]:
-    """Return the names of the agents that a run began with, in their order."""
-    member = tables.members.c
-    query = select(agents.c.name).join(tables.members, member.agent == agents.c.id)
-    began = (member.run == run.id) & (member.record == run.record)
-    return list(connection.execute(query.where(began).order_by(member.position)).scalars())
-
-
 def check_same_run(connection: Connection, run: AnyRow, told: tuple[str, str, str, list[str]]) -> None:
     """Raise unless a run has the given rule, cost and liability, and had (at first) or has (now) the given agents."""
-    first, now = first_members(connection, run), roster(connection, run.id).names
+    member = tables.members.c
+    query = select(agents.c.name, member.record).join(tables.members, member.agent == agents.c.id)
+    found = connection.execute(query.where(member.run == run.id).order_by(member.position)).all()
+    now, first = [name for name, _ in found], [name for name, record in found if record == run.record]
     kept = (run.rule, run.cost, run.liability, now if told[3] == now else first)
     for what, new, old in zip(("rule", "cost", "liability", "agents"), told, kept, strict=True):
         if new != old:
@@ -133,36 +115,28 @@ def count_members(connection: Connection, run: int) -> int:
 
 def roster(connection: Connection, run: int) -> Roster:
     """Return a run's agents in their order, with the numbers of their accounts."""
-    people, names, *numbers = _per_member(connection, run, [agents.c.id, agents.c.name], "id", tables.PERSONAL)
+    people, names, *numbers = per_member(connection, run, [agents.c.id, agents.c.name], "id", tables.PERSONAL)
     own = {kind: np.array(column) for kind, column in zip(tables.PERSONAL, numbers, strict=True)}
     return Roster(list(people), list(names), own)
 
 
-def public_keys(connection: Connection, people: Sequence[int]) -> dict[int, bytes]:
-    """Return the public keys of those agents that have one."""
-    key, found = tables.keys, dict[int, bytes]()
-    for start in range(0, len(people), MANY):
-        query = select(key.c.agent, key.c.public_key).where(key.c.agent.in_(people[start : start + MANY]))
-        found |= {row.agent: row.public_key for row in connection.execute(query)}
-    return found
-
-
-def keys(connection: Connection) -> dict[str, bytes]:
-    """Return the public keys (DER) of all agents that have one, by name."""
-    key = tables.keys.c
-    query = select(agents.c.name, key.public_key).where(key.agent == agents.c.id).order_by(agents.c.id)
-    return {name: bytes(public_key) for name, public_key in connection.execute(query)}
+def keys(connection: Connection, run: int | None = None) -> dict[str, bytes]:
+    """Return the public keys (DER) of all agents that have one, or of those in a run, by name."""
+    query = select(agents.c.name, tables.keys.c.public_key).join(tables.keys, tables.keys.c.agent == agents.c.id)
+    if run is not None:
+        query = query.join(tables.members, tables.members.c.agent == agents.c.id).where(tables.members.c.run == run)
+    return {name: bytes(public_key) for name, public_key in connection.execute(query.order_by(agents.c.id))}
 
 
 def standing(connection: Connection, run: AnyRow, num_agents: int) -> Standing:
     """Return what the accounts of a run's agents hold, in their order: only the accounts that its liability needs."""
     kinds = LOOKED_AT[run.liability]
-    columns = _per_member(connection, run.id, [], "balance", kinds) if kinds else []
+    columns = per_member(connection, run.id, [], "balance", kinds) if kinds else []
     unread = Standing(*(np.zeros((3, num_agents), dtype=np.int64)))
     return unread._replace(**{kind: np.array(column) for kind, column in zip(kinds, columns, strict=True)})
 
 
-def _per_member(connection: Connection, run: int, columns: list[Any], what: str, kinds: Sequence[str]) -> list[Any]:
+def per_member(connection: Connection, run: int, columns: list[Any], what: str, kinds: Sequence[str]) -> list[Any]:
     """Return columns of a run's agents in their order: some of their own, and one of each kind of account."""
     member = tables.members
     source: Any = member.join(agents, member.c.agent == agents.c.id) if columns else member
@@ -174,24 +148,21 @@ def _per_member(connection: Connection, run: int, columns: list[Any], what: str,
     return list(zip(*connection.execute(query).all(), strict=True))
 
 
-def last_round(connection: Connection, run: int) -> AnyRow | None:
-    """Return the row of the last round of a run, or None."""
-    query = select(rounds_).where(rounds_.c.run == run).order_by(rounds_.c.number.desc()).limit(1)
-    return connection.execute(query).one_or_none()
+def last_round(connection: Connection, run: int, up_to: int = LARGEST_ID) -> AnyRow | None:
+    """Return the row of the last round of a run, or of the last up to some number; None where there is none."""
+    query = select(rounds_).where(rounds_.c.run == run, rounds_.c.number <= up_to)
+    return connection.execute(query.order_by(rounds_.c.number.desc()).limit(1)).one_or_none()
 
 
-def find_round(connection: Connection, run: int, number: int) -> AnyRow | None:
-    """Return the row of a round, or None."""
-    return connection.execute(select(rounds_).where(rounds_.c.run == run, rounds_.c.number == number)).one_or_none()
+def known_agents(connection: Connection, names: Sequence[str]) -> dict[str, int]:
+    """Return the numbers of those of the named agents that are enrolled."""
+    return {row.name: row.id for row in rows_with(connection, agents.c.name, names)}
 
 
-def known_agents(connection: Connection, names: Sequence[str]) -> dict[str, AnyRow]:
-    """Return those of the named agents that are enrolled."""
-    found: dict[str, AnyRow] = {}
-    for start in range(0, len(names), MANY):
-        query = select(agents).where(agents.c.name.in_(names[start : start + MANY]))
-        found |= {row.name: row for row in connection.execute(query)}
-    return found
+def rows_with(connection: Connection, column: Any, values: Sequence[Any]) -> list[AnyRow]:
+    """Return the rows of a table whose column has one of many values."""
+    parts = (values[start : start + MANY] for start in range(0, len(values), MANY))
+    return [row for part in parts for row in connection.execute(select(column.table).where(column.in_(part)))]
 
 
 def find_agent(connection: Connection, name: str) -> AnyRow:
@@ -231,9 +202,7 @@ def entries_of(connection: Connection, record: int) -> Any:
 
 def balances(connection: Connection, people: Sequence[int] | None = None) -> list[Balance]:
     """Return what each agent (or each of some, by number) has, by name; reads balances, not entries."""
-    own = [
-        func.sum(case((accounts.c.kind == kind, accounts.c.balance), else_=0)).label(kind) for kind in tables.PERSONAL
-    ]
+    own = [func.sum(case((accounts.c.kind == kind, accounts.c.balance), else_=0)) for kind in tables.PERSONAL]
     query = select(agents.c.name, *own).join(accounts, accounts.c.owner == agents.c.id)
     query = query if people is None else query.where(agents.c.id.in_(people))
     rows = connection.execute(query.group_by(agents.c.id, agents.c.name).order_by(agents.c.name))
@@ -241,7 +210,7 @@ def balances(connection: Connection, people: Sequence[int] | None = None) -> lis
 
 
 def runs(connection: Connection) -> list[RunSummary]:
-    """Return what each run has done."""
+    """Return what each run has done, in the order in which they began."""
     return [run_summary(connection, run) for run in connection.execute(select(runs_).order_by(runs_.c.id)).all()]
 
 
@@ -261,28 +230,25 @@ def run_summary(connection: Connection, run: AnyRow) -> RunSummary:
 def rounds(connection: Connection, run: str) -> list[RoundSummary]:
     """Return what was asked and paid in each round of a run."""
     found = need_run(connection, run)
-    tally = select(payments.c.record, payments.c.status, func.count(), func.sum(payments.c.amount)).join(
-        rounds_, payments.c.record == rounds_.c.record
-    )
-    statuses: dict[int, Counter[str]] = {}
-    totals: Counter[int] = Counter()
-    for record, status, count, total in connection.execute(
-        tally.where(rounds_.c.run == found.id).group_by(payments.c.record, payments.c.status)
-    ):
-        statuses.setdefault(record, Counter())[status] = count
+    paid = payments.c
+    tally = select(paid.record, paid.status, func.count(), func.sum(paid.amount)).join(rounds_)
+    statuses, totals = defaultdict[int, dict[str, int]](dict), Counter[int]()
+    of_run = tally.where(rounds_.c.run == found.id).group_by(paid.record, paid.status)
+    for record, status, count, total in connection.execute(of_run):
+        statuses[record][status] = count
         totals[record] += int(total)
     query = select(rounds_, records.c.created_at, records.c.hash).join(records, records.c.seq == rounds_.c.record)
     return [
         RoundSummary(
-            row.number, row.request, totals[row.record], dict(statuses.get(row.record, {})), json.loads(row.metrics),
-            row.created_at, row.record, row.hash,
+            row.number, row.request, totals[row.record], statuses[row.record], json.loads(row.metrics), row.created_at,
+            row.record, row.hash,
         )
         for row in connection.execute(query.where(rounds_.c.run == found.id).order_by(rounds_.c.number))
     ]  # fmt: skip
 
 
 def payouts(connection: Connection) -> list[Payout]:
-    """Return all payout batches, the newest last."""
+    """Return all payout batches with what each agent has in them, the newest last."""
     numbers = connection.execute(select(tables.payouts.c.number).order_by(tables.payouts.c.number)).scalars().all()
     return [find_payout(connection, number) for number in numbers]
 
@@ -290,35 +256,30 @@ def payouts(connection: Connection) -> list[Payout]:
 def owed(connection: Connection) -> tuple[Any, Any, Any, Any]:
     """Return four columns, per agent: its account, the balance, its account of losses carried, and that balance."""
     own, losses = accounts.alias("own"), accounts.alias("losses")
-    query = select(own.c.id, own.c.balance, losses.c.id, losses.c.balance).select_from(
-        own.join(losses, (losses.c.owner == own.c.owner) & (losses.c.kind == "carried"))
-    )
-    rows = connection.execute(query.where(own.c.kind == "agent", own.c.balance > 0).order_by(own.c.id)).all()
+    query = select(own.c.id, own.c.balance, losses.c.id, losses.c.balance).where(losses.c.owner == own.c.owner)
+    query = query.where(own.c.kind == "agent", own.c.balance > 0, losses.c.kind == "carried")
+    rows = connection.execute(query.order_by(own.c.id)).all()
     columns = np.array([tuple(row) for row in rows], dtype=np.int64).reshape(-1, 4).T
     return columns[0], columns[1], columns[2], columns[3]
 
 
 def payout_summaries(
     connection: Connection, start: int = 0, count: int | None = None, number: int | None = None
-) -> list[PayoutSummary]:
-    """Return payout batches, the newest first: `count` of them after the first `start`, or only one by its number."""
+) -> list[AnyRow]:
+    """Return some payout batches, or one by its number, the newest first: with how many `agents`, without items."""
     batch, settled, end = tables.payouts, tables.settlements, records.alias("settled")
+    frozen = (entries.c.record == batch.c.record) & (entries.c.target == tables.PAYABLE)
+    total = cast(func.coalesce(func.sum(entries.c.amount), 0), tables.Whole)
     query = select(
-        batch.c.number, batch.c.record, records.c.created_at, func.coalesce(settled.c.outcome, "open").label("outcome"),
-        end.c.created_at.label("settled_at"), records.c.memo,
-    ).select_from(
-        batch.join(records, records.c.seq == batch.c.record)
-        .outerjoin(settled, settled.c.payout == batch.c.record)
-        .outerjoin(end, end.c.seq == settled.c.record)
+        batch, records.c.created_at, select(func.count()).where(frozen).scalar_subquery().label("agents"),
+        select(total).where(frozen).scalar_subquery().label("total"), end.c.created_at.label("settled_at"),
+        func.coalesce(settled.c.outcome, "open").label("outcome"), records.c.memo,
     )  # fmt: skip
+    source = batch.join(records).outerjoin(settled, settled.c.payout == batch.c.record)
+    query = query.select_from(source.outerjoin(end, end.c.seq == settled.c.record))
     chosen = query if number is None else query.where(batch.c.number == number)
     page = chosen.order_by(batch.c.number.desc()).limit(count).offset(start)
-    rows = connection.execute(page).mappings().all()
-    frozen = entries.c.record.in_([row["record"] for row in rows]) & (entries.c.target == tables.PAYABLE)
-    sums = select(entries.c.record, func.count(), func.sum(entries.c.amount)).where(frozen).group_by(entries.c.record)
-    sizes = {record: (people, int(total)) for record, people, total in connection.execute(sums)}
-    own = ((row, *sizes.get(row["record"], (0, 0))) for row in rows)
-    return [PayoutSummary(**row, agents=people, total=total) for row, people, total in own]
+    return list(connection.execute(page))
 
 
 def find_payout(connection: Connection, number: int) -> Payout:
@@ -326,13 +287,12 @@ def find_payout(connection: Connection, number: int) -> Payout:
     found = payout_summaries(connection, number=number) if 0 < number < LARGEST_ID else []
     if not found:
         raise RefusedError(f"there is no payout {number}; `guerdon ledger payout list` lists them")
-    items = select(agents.c.name, entries.c.amount).select_from(
-        entries.join(accounts, entries.c.source == accounts.c.id).join(agents, accounts.c.owner == agents.c.id)
-    )
+    source = entries.join(accounts, entries.c.source == accounts.c.id).join(agents, accounts.c.owner == agents.c.id)
+    items = select(agents.c.name, entries.c.amount).select_from(source)
     frozen = (entries.c.record == found[0].record) & (entries.c.target == tables.PAYABLE)
     shares = [(name, amount) for name, amount in connection.execute(items.where(frozen).order_by(agents.c.name))]
-    summary = found[0]._asdict()
-    return Payout(items=shares, **{name: summary[name] for name in Payout._fields if name != "items"})
+    summary: dict[str, Any] = found[0]._asdict() | {"items": shares}
+    return Payout(*(summary[name] for name in Payout._fields))
 
 
 def short(value: Any) -> str:

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from guerdon.ledger import chain, tables
 from guerdon.ledger.journal import NO_ENTRIES, detail
-from guerdon.ledger.liability import Accounts, Standing, freeze, lines, settle, thaw
+from guerdon.ledger.liability import Standing, freeze, lines, settle, thaw
 from guerdon.ledger.money import format_amount
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import PaymentBlock, first_difference, replay_round
@@ -22,6 +23,12 @@ Rows: TypeAlias = Mapping[str, list[dict[str, Any]]]  # table → rows of one re
 
 class MismatchError(Exception):
     """A row that is not what it should be."""
+
+
+def require(holds: bool, problem: str) -> None:
+    """Raise where something does not hold."""
+    if not holds:
+        raise MismatchError(problem)
 
 
 @dataclass(frozen=True)
@@ -66,8 +73,8 @@ def check_record(
 ) -> None:
     """Check one record against all before it, and add it to the state."""
     rows = lookup.details.get(row.seq, {})
-    if not (entries[:, 1] == np.arange(len(entries))).all():
-        raise MismatchError(f"entries: the lines of record {row.seq} are not numbered from 0 without gaps")
+    gapless = bool((entries[:, 1] == np.arange(len(entries))).all())
+    require(gapless, f"entries: the lines of record {row.seq} are not numbered from 0 without gaps")
     if row.kind == "round":
         expected = _expected_of_round(lookup, state, rows["rounds"][0], block, here)
     elif here.stop > here.start:
@@ -75,9 +82,7 @@ def check_record(
     else:
         expected = _expected_entries(lookup, state, row, rows, entries[:, 2:])
     _check_entries(lookup, row.seq, entries[:, 2:], expected)
-    wrong = _broken_link(state, row, chain.digest(detail(rows), block.hashes[here], entries[:, 2:]))
-    if wrong is not None:
-        raise MismatchError(wrong.format(_record_named(lookup, row, rows)))
+    _check_link(lookup, state, row, chain.digest(detail(rows), block.hashes[here], entries[:, 2:]))
     np.subtract.at(state.balances, entries[:, 2], entries[:, 4])
     np.add.at(state.balances, entries[:, 3], entries[:, 4])
     _check_limits(lookup, state, row, entries)
@@ -96,15 +101,14 @@ def _check_limits(lookup: Lookup, state: VerifierState, row: AnyRow, entries: An
             raise MismatchError(f"entries: record {row.seq} overdraws {lookup.account(number)}")
 
 
-def _broken_link(state: VerifierState, row: AnyRow, contents: bytes) -> str | None:
-    """Return what is wrong with a record's place in the chain (with braces for the record's name), or None."""
-    if contents != row.digest:
-        return "records: the contents of {} are not what was recorded"
-    if row.previous != state.sealed or row.created_at < state.time:
-        return "records: {} does not follow the one before it"
-    if chain.link(row.seq, row.kind, row.created_at, row.memo, contents, row.previous) != row.hash:
-        return "records: {} does not have the hash of its contents"
-    return None
+def _check_link(lookup: Lookup, state: VerifierState, row: AnyRow, contents: bytes) -> None:
+    """Check a record's place in the chain."""
+    named = f"record {row.seq} ({_round_or(row.kind, lookup, row.seq)})"
+    require(contents == row.digest, f"records: the contents of {named} are not what was recorded")
+    follows = row.previous == state.sealed and row.created_at >= state.time
+    require(follows, f"records: {named} does not follow the one before it")
+    sealed = chain.link(row.seq, row.kind, row.created_at, row.memo, contents, row.previous)
+    require(sealed == row.hash, f"records: {named} does not have the hash of its contents")
 
 
 def _expected_of_round(
@@ -112,26 +116,17 @@ def _expected_of_round(
 ) -> Any:
     """Check a round's agents, number, signatures and cuts, and return the entries it must have."""
     run, numbers = lookup.runs[played["run"]], block.numbers[here]
-    before = state.last.get(run.id)
-    if before is not None and played["number"] != before["number"] + 1:
-        raise MismatchError(
-            f"rounds: round {played['number']} of run {run.name!r} does not follow round {before['number']}"
-        )
+    named, last = f"round {played['number']} of run {run.name!r}", state.last.get(run.id, {}).get("number")
+    require(last is None or played["number"] == last + 1, f"rounds: {named} does not follow round {last}")
     state.last[run.id] = played
     people = state.members.get(run.id, [])
-    if numbers["agent"].tolist() != people or numbers["position"].tolist() != list(range(len(people))):
-        raise MismatchError(
-            f"payments: round {played['number']} of run {run.name!r} must have one payment per agent, in order"
-        )
+    one_each = numbers["agent"].tolist() == people and numbers["position"].tolist() == list(range(len(people)))
+    require(one_each, f"payments: {named} must have one payment per agent, in order")
     mechanism = restored(played["rule"], played["cost"])
     if mechanism.remembers:
         own, after = replay_round(mechanism, state.states.get(run.id), block, here, played["request"])
         state.states[run.id] = after
-        bad = first_difference(mechanism, own, numbers, played["request"])
-        if bad is not None:
-            raise MismatchError(
-                f"payments: {payment_named(lookup, block, here.start + bad)} is not what its evidence gives"
-            )
+        check_payments(lookup, block, here, first_difference(mechanism, own, numbers, played["request"]))
     _check_signatures(lookup, run, played, block, here)
     return _settled(lookup, state, run, numbers, block, here)
 
@@ -142,11 +137,9 @@ def _settled(lookup: Lookup, state: VerifierState, run: Any, numbers: Any, block
     standing = Standing(*(state.balances[own[kind]] for kind in ("agent", "deposit", "carried")))
     flows = settle(run.liability, numbers["amount"], numbers["held"], standing)
     if (flows.cut != numbers["cut"]).any():
-        bad = here.start + int(np.argmax(flows.cut != numbers["cut"]))
-        raise MismatchError(
-            f"payments: the cut of {payment_named(lookup, block, bad)} does not follow from the run's liability"
-        )
-    return lines(flows, Accounts(lookup.common["treasury"], **own))
+        named = _payment_named(lookup, block, here.start + int(np.argmax(flows.cut != numbers["cut"])))
+        raise MismatchError(f"payments: the cut of {named} does not follow from the run's liability")
+    return lines(flows, own)
 
 
 def _expected_entries(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows, entries: Any) -> Any:
@@ -161,9 +154,9 @@ def _expected_entries(lookup: Lookup, state: VerifierState, row: AnyRow, rows: R
     if row.kind == "settle":
         return _of_settlement(state, row, rows["settlements"][0])
     if row.kind == "sign":
-        signed = rows["signatures"][0]
-        if not is_head_signed(signed["public_key"], lookup.name, state.seq, state.sealed, signed["signature"]):
-            raise MismatchError(f"signatures: the signature in record {row.seq} is not of the record before it")
+        key, signature = (rows["signatures"][0][name] for name in ("public_key", "signature"))
+        signed = is_head_signed(key, lookup.name, state.seq, state.sealed, signature)
+        require(signed, f"signatures: the signature in record {row.seq} is not of the record before it")
     return NO_ENTRIES
 
 
@@ -178,8 +171,7 @@ def _check_detail(row: AnyRow, rows: Rows) -> None:
 
 
 def _of_move(lookup: Lookup, row: AnyRow, entries: Any) -> Any:
-    if len(entries) != 1:
-        raise MismatchError(f"entries: record {row.seq} ({row.kind}) must have one entry, has {len(entries)}")
+    require(len(entries) == 1, f"entries: record {row.seq} ({row.kind}) must have one entry, has {len(entries)}")
     source, target, amount = entries[0].tolist()
     owner = lookup.accounts[source].owner or lookup.accounts[target].owner
     taken, given = (
@@ -201,23 +193,18 @@ def _of_payout(lookup: Lookup, state: VerifierState, row: AnyRow, entries: Any) 
 
 def _of_settlement(state: VerifierState, row: AnyRow, settled: Mapping[str, Any]) -> Any:
     frozen = state.open_payouts.pop(settled["payout"], None)
-    if frozen is None:
-        raise MismatchError(
-            f"settlements: record {row.seq} settles record {settled['payout']}, which is no open payout"
-        )
+    named = f"record {row.seq} settles record {settled['payout']}"
+    require(frozen is not None, f"settlements: {named}, which is no open payout")
     return thaw(frozen, settled["outcome"])
 
 
 def _check_entries(lookup: Lookup, seq: int, found: Any, expected: Any) -> None:
     if found.shape == expected.shape and (found == expected).all():
         return
-    shown = [[tuple(line) for line in table.tolist()] for table in (found, expected)]
-    for line in range(max(map(len, shown))):
-        have, need = (table[line] if line < len(table) else None for table in shown)
-        if have != need:
-            raise MismatchError(
-                f"entries: record {seq}, line {line}, is {_entry(lookup, have)}, must be {_entry(lookup, need)}"
-            )
+    pairs: Any = zip_longest(found.tolist(), expected.tolist())
+    for line, (have, need) in enumerate(pairs):
+        shown = f"is {_entry(lookup, have)}, must be {_entry(lookup, need)}"
+        require(have == need, f"entries: record {seq}, line {line}, {shown}")
 
 
 def _check_signatures(lookup: Lookup, run: Any, played: Mapping[str, Any], block: PaymentBlock, here: slice) -> None:
@@ -228,29 +215,35 @@ def _check_signatures(lookup: Lookup, run: Any, played: Mapping[str, Any], block
         key = lookup.keys.get(int(block.numbers["agent"][index]))
         message = submission(run.name, played["number"], played["request"], gradient or b"")
         if key is None or not is_signed_by(key, message, signature):
-            raise MismatchError(f"payments: the signature of {payment_named(lookup, block, index)} is not the agent's")
+            raise MismatchError(f"payments: the signature of {_payment_named(lookup, block, index)} is not the agent's")
 
 
-def _record_named(lookup: Lookup, row: AnyRow, rows: Rows) -> str:
-    """Return which record this is, in words."""
-    for played in rows.get("rounds", ()):
+def _round_or(otherwise: str, lookup: Lookup, record: int) -> str:
+    """Return which round a record is, in words; where it is none, something else."""
+    for played in lookup.details.get(record, {}).get("rounds", ()):
         if played["run"] in lookup.runs:
-            return f"record {row.seq} (round {played['number']} of run {lookup.runs[played['run']].name!r})"
-    return f"record {row.seq} ({row.kind})"
+            return f"round {played['number']} of run {lookup.runs[played['run']].name!r}"
+    return otherwise
 
 
-def payment_named(lookup: Lookup, block: PaymentBlock, index: int) -> str:
-    """Return which payment this is, in words."""
+def check_payments(
+    lookup: Lookup, block: PaymentBlock, where: Any, bad: int | None, what: str = "is not what its evidence gives"
+) -> None:
+    """Raise if one of the payments at these indices (flat) is bad."""
+    if bad is not None:
+        index = int(np.arange(len(block.numbers))[where].flat[bad])
+        raise MismatchError(f"payments: {_payment_named(lookup, block, index)} {what}")
+
+
+def _payment_named(lookup: Lookup, block: PaymentBlock, index: int) -> str:
     numbers = block.numbers[index]
     agent = lookup.agents.get(int(numbers["agent"]))
     who = f"agent {agent.name!r}" if agent is not None else f"agent {numbers['agent']}"
-    for row in lookup.details.get(int(numbers["record"]), {}).get("rounds", ()):
-        if row["run"] in lookup.runs:
-            return f"the payment of {who} in round {row['number']} of run {lookup.runs[row['run']].name!r}"
-    return f"the payment of {who} in record {numbers['record']}"
+    record = int(numbers["record"])
+    return f"the payment of {who} in {_round_or(f'record {record}', lookup, record)}"
 
 
-def _entry(lookup: Lookup, entry: tuple[int, int, int] | None) -> str:
+def _entry(lookup: Lookup, entry: list[int] | None) -> str:
     if entry is None:
         return "nothing"
     return f"{format_amount(entry[2])} from {lookup.account(entry[0])} to {lookup.account(entry[1])}"

@@ -71,14 +71,12 @@ class FadingAgreement(Mechanism):
     remembers = True
     rule_name, formula = "fading-agreement", "E − D"
 
-    def init(self, num_agents: int) -> PastSquares:
-        """Return an empty past."""
+    def init(self, num_agents: int) -> PastSquares:  # noqa: D102
         return PastSquares(np.zeros(num_agents), np.zeros(num_agents))
 
-    def pay(
+    def pay(  # noqa: D102
         self, state: PastSquares, evidence: Evidence, participating: Array, request: Any
     ) -> tuple[Payments, PastSquares]:
-        """Return the payments of a round, and the past with this round added."""
         spread = spread_of(evidence, request)
         known, pooled = state.squares > 0, spread.request * spread.squares / max(float(spread.count[0]) - 1, 1.0)
         past = state.squares / np.where(known, state.freedom, 1.0)
@@ -92,10 +90,8 @@ class FadingAgreement(Mechanism):
         after = (squares, state.squares), (freedom, state.freedom)
         return payments, PastSquares(*(np.where(informative, new, old) for new, old in after))
 
-    def words(self) -> str:
-        """Return what the rule is, in words."""
+    def words(self) -> str:  # noqa: D102
         return f"output agreement, balanced variance, decay {self.decay:g}"
 
-    def why(self, distance: float, expected: float) -> str:
-        """Return in words how far the report lay from the others."""
+    def why(self, distance: float, expected: float) -> str:  # noqa: D102
         return far_or_near(distance, expected)

@@ -1,21 +1,36 @@
-"""Recording a round: found as it was recorded, or paid by the run's rule and written, with the state that it needs."""
+"""Recording a round: what was handed in, checked; found as it was recorded, or paid by the run's rule and written."""
 
-from collections.abc import Sequence
+import functools
+import hashlib
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 from sqlalchemy import Connection
 
-from guerdon.ledger import checkpoints, journal, queries, tables
-from guerdon.ledger.checks import check_signatures
+from guerdon.arrays import as_mask, check_positive_integer, to_numpy
+from guerdon.evidence import Evidence
+from guerdon.ledger import chain, checkpoints, journal, queries
+from guerdon.ledger.canonical import canonical
+from guerdon.ledger.checks import clean
 from guerdon.ledger.enrolment import join
 from guerdon.ledger.errors import RefusedError
-from guerdon.ledger.liability import Accounts, lines, settle
+from guerdon.ledger.liability import lines, settle
 from guerdon.ledger.money import MICRO, to_micro
+from guerdon.ledger.recorded_rules import described, restored
 from guerdon.ledger.replay import PaymentBlock, read_payments, replay_state
-from guerdon.ledger.rounds import RoundInput
+from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
-from guerdon.rules import Payments
+from guerdon.rules import Mechanism, Payments, Status
 from guerdon.rules.mechanism import padded
+
+LATEST = 2**62  # no round has a greater number: databases hold 64 bits
+LONGEST_NOTE = 500
+LABELS = {status.value: status.label for status in Status}
+NUMBERS = ("deviation", "length", "alignment", "distance", "expected_distance", "variance")
 
 
 class Recorded(NamedTuple):
@@ -27,6 +42,138 @@ class Recorded(NamedTuple):
     record: int
     new: bool
     payments: Payments | None = None
+
+
+@dataclass(frozen=True)
+class RoundInput:
+    """A round as it was handed in, in plain NumPy; its rule and cost as the ledger writes them."""
+
+    number: int
+    request: int
+    rule: str
+    cost: str
+    evidence: Evidence
+    participating: Any
+    gradients: Sequence[bytes | None]
+    signatures: Sequence[bytes | None]
+    notes: Sequence[str]
+    held: Any  # in micro-units
+    metrics: str
+    checkpoint: bytes | None  # its hash
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The rule, as it is read again for every verification."""
+        return restored(self.rule, self.cost)
+
+    def pay(self, state: Any) -> tuple[Payments, Any]:
+        """Return what the rule pays for the evidence, and its next state."""
+        described(self.mechanism)  # raises for a rule of version 0.1 that can only be read
+        try:
+            paid, following = self.mechanism.pay(state, self.evidence, self.participating, self.request)
+        except (ValueError, TypeError) as error:
+            raise RefusedError(f"round {self.number} cannot be paid: {error}") from error
+        declined, invalid = (paid.status == status.value for status in (Status.DECLINED, Status.INVALID))
+        if (declined == self.participating).any() or ((declined | invalid) == self.evidence.counted).any():
+            raise RefusedError(
+                f"the rule {self.rule} must give DECLINED to agents that sent nothing, INVALID to others that are not "
+                f"counted, and neither to the rest, as `statuses` does; it gave {paid.status.tolist()}"
+            )
+        return paid, following
+
+    @functools.cached_property
+    def payload(self) -> bytes:
+        """A hash of all of it."""
+        texts = [self.number, self.request, self.rule, self.cost, self.metrics, self.checkpoint, *self.notes]
+        numbers = np.array([*self.evidence, self.participating, self.held], dtype="<f8")
+        return hashlib.sha256(repr([texts, self.gradients, self.signatures]).encode() + numbers.tobytes()).digest()
+
+    def parts(self) -> dict[str, Any]:
+        """Return all of it by name, in plain values that can be compared."""
+        own = (field.name for field in fields(self) if field.name != "evidence")
+        found = self.evidence._asdict() | {name: getattr(self, name) for name in own}
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in found.items()}
+
+    def row(self, run: int) -> dict[str, Any]:
+        """Return the row of the round itself."""
+        names = ("number", "request", "rule", "cost", "metrics", "checkpoint")
+        return {"run": run, **{name: getattr(self, name) for name in names}, "payload": self.payload}
+
+    def payment_columns(self, record: int, agents: Sequence[int], paid: Payments, cut: Any) -> dict[str, Sequence[Any]]:
+        """Return the columns of all payments, with their hashes."""
+        numbers = np.zeros(len(agents), dtype=chain.PAYMENT)
+        numbers["record"], numbers["position"], numbers["agent"] = record, np.arange(len(agents)), agents
+        numbers["status"], numbers["amount"] = paid.status, to_micro(paid.reward)
+        numbers["cut"], numbers["held"] = cut, self.held
+        for source in (self.evidence, paid):
+            for name in set(NUMBERS) & set(source._fields):
+                numbers[name] = getattr(source, name) + 0.0  # no negative zero: SQLite would not keep its sign
+        sealed = chain.payment_hashes(numbers, self.gradients, self.signatures, self.notes)
+        columns: dict[str, Sequence[Any]] = {name: numbers[name].tolist() for name in chain.PAYMENT.names or ()}
+        columns["status"] = [LABELS[value] for value in columns["status"]]
+        for name in ("distance", "expected_distance", "variance"):
+            columns[name] = [None if value != value else value for value in columns[name]]  # NaN
+        return columns | {"gradient": self.gradients, "signature": self.signatures, "note": self.notes, "hash": sealed}
+
+
+def as_input(
+    number: Any, request: Any, rule: tuple[str, str], evidence: Evidence, participating: Any, extras: Mapping[str, Any]
+) -> RoundInput:
+    """Return a round in plain NumPy, or raise if its parts are not of one size or make no sense."""
+    check_positive_integer("request", request)
+    sent = to_numpy(participating)
+    sent = as_mask(np, sent, (sent.size,))
+    numbers = [to_numpy(part).astype(np.float64) + 0.0 for part in evidence[:3]]  # no negative zero
+    seen = Evidence(*numbers, counted=to_numpy(evidence.counted).astype(np.bool_))
+    _check_evidence(seen, sent)
+    gradients, signatures = (_per_agent(name, extras[name], sent.size, bytes) for name in ("gradients", "signatures"))
+    if any(value is not None and len(value) != 32 for value in gradients):
+        raise RefusedError("`gradients` must be hashes of 32 bytes, as `gradient_hash` gives")
+    notes = [clean(note or "")[:LONGEST_NOTE] for note in _per_agent("notes", extras["notes"], sent.size, str)]
+    held = to_numpy(np.zeros(sent.size) if extras["held"] is None else extras["held"]).astype(np.float64)
+    if held.shape != sent.shape or not (held >= 0).all():
+        raise RefusedError(f"`held` must be {sent.size} amounts of at least 0")
+    return RoundInput(
+        as_round(number), int(request), *rule, seen, sent, gradients, signatures, notes, to_micro(held),
+        _as_json(extras["metrics"] or {}), extras["checkpoint"],
+    )  # fmt: skip
+
+
+def as_round(number: Any) -> int:
+    """Return a round's number as an integer, or raise."""
+    whole = None if isinstance(number, bool) or not hasattr(number, "__index__") else operator.index(number)
+    if whole is None or not 0 <= whole < LATEST:
+        raise TypeError(f"`round` must be an integer of at least 0, got {number!r}")
+    return whole
+
+
+def _check_evidence(evidence: Evidence, sent: Any) -> None:
+    for name, part in evidence._asdict().items():
+        if part.shape != sent.shape:
+            raise RefusedError(f"`{name}` must have one entry for each of the {sent.size} agents, got {part.shape}")
+    if not all(np.isfinite(part).all() for part in evidence[:3]):
+        raise RefusedError("`evidence` must hold finite numbers only, got NaN or infinity")
+    if (evidence.deviation < 0).any() or (evidence.length < 0).any():
+        raise RefusedError("`evidence` must come from `gather`: no deviation and no length is negative")
+    if (evidence.counted & ~sent).any():
+        raise RefusedError(
+            f"`participating` must be the mask that `evidence` was gathered with, got False for agent "
+            f"{int(np.argmax(evidence.counted & ~sent))}, which `evidence` counts"
+        )
+
+
+def _as_json(metrics: Mapping[str, Any]) -> str:
+    # A loss that is no number must not stop the pay.
+    finite = {clean(str(name)): float(value) if math.isfinite(value) else None for name, value in metrics.items()}
+    return canonical(finite)
+
+
+def _per_agent(name: str, values: Sequence[Any] | None, count: int, kind: Callable[[Any], Any]) -> list[Any]:
+    """Return one value for each agent, or raise; None stays None."""
+    taken = [None if value is None else kind(value) for value in ([None] * count if values is None else values)]
+    if len(taken) != count:
+        raise RefusedError(f"`{name}` must have one entry for each of the {count} agents, got {len(taken)}")
+    return taken
 
 
 class RoundRecorder:
@@ -44,9 +191,8 @@ class RoundRecorder:
         if last is not None and given.number <= last.number:
             return _found(connection, run, given, people.names, agents)
         if last is not None and given.number != last.number + 1:
-            raise RefusedError(
-                f"round {given.number} of run {run.name!r} cannot follow round {last.number}: there are no gaps"
-            )
+            named = f"round {given.number} of run {run.name!r}"
+            raise RefusedError(f"{named} cannot follow round {last.number}: there are no gaps")
         roster = _checked_agents(run, given, people.names, agents)
         if len(roster) > len(people.names):
             people = join(connection, run.id, roster, len(people.names))
@@ -76,9 +222,7 @@ class RoundRecorder:
         return padded(empty, state if after == (last.record, last.payload) else replay_state(connection, run))
 
 
-def _checked_agents(
-    run: AnyRow, given: RoundInput, names: Sequence[str], agents: Sequence[str] | None
-) -> Sequence[str]:
+def _checked_agents(run: AnyRow, given: RoundInput, names: list[str], agents: Sequence[str] | None) -> list[str]:
     """Return the agents of a round, or raise unless they are those of the run, then others, as many as were given."""
     roster = names if agents is None else list(agents)
     if roster[: len(names)] != names:
@@ -94,41 +238,38 @@ def _checked_agents(
 def _write(connection: Connection, run: AnyRow, given: RoundInput, people: queries.Roster, paid: Payments) -> int:
     """Write a round with its payments and what they move; return the record."""
     if any(signature is not None for signature in given.signatures):
-        keys = queries.public_keys(connection, people.agents)
-        check_signatures(run.name, given, people.names, [keys.get(agent) for agent in people.agents])
+        _check_signatures(run.name, given, people.names, queries.keys(connection, run.id))
     standing = queries.standing(connection, run, len(people.agents))
     flows = settle(run.liability, to_micro(paid.reward), given.held, standing)
     columns = given.payment_columns(journal.next_seq(connection), people.agents, paid, flows.cut)
-    entries = lines(flows, Accounts(tables.TREASURY, **people.accounts))
+    entries = lines(flows, people.accounts)
     return journal.append(connection, "round", {"rounds": [given.row(run.id)]}, entries, columns)
 
 
 def _found(
-    connection: Connection, run: AnyRow, given: RoundInput, names: Sequence[str], agents: Sequence[str] | None
+    connection: Connection, run: AnyRow, given: RoundInput, names: list[str], agents: Sequence[str] | None
 ) -> Recorded:
     """Return a round that is recorded already, or refuse one that is not the same."""
-    stored = queries.find_round(connection, run.id, given.number)
+    stored, named = queries.last_round(connection, run.id, given.number), f"round {given.number} of run {run.name!r}"
     if stored is None:
-        raise RefusedError(f"round {given.number} of run {run.name!r} comes before the first that is recorded")
+        raise RefusedError(f"{named} comes before the first that is recorded")
     block = read_payments(connection, stored.record, stored.record)
     names = names[: len(block.hashes)]
     roster = _checked_agents(run, given, names, agents)
     kept, told = ({"agents": who} | one.parts() for who, one in ((names, _as_input(stored, block)), (roster, given)))
     for name, old in kept.items():
         if told[name] != old:
-            raise RefusedError(
-                f"round {given.number} of run {run.name!r} is recorded already, with another {name}"
-                f"{_difference(old, told[name], names)}; nothing was changed"
-            )
+            how = f"{name}{_difference(old, told[name], names)}"
+            raise RefusedError(f"{named} is recorded already, with another {how}; nothing was changed")
     return Recorded(stored.record, new=False, payments=block.payments())
 
 
 def _as_input(stored: AnyRow, block: PaymentBlock) -> RoundInput:
     """Return a recorded round as it was handed in: version 0.1.0 had another hash of it, but the same columns."""
-    whole, (gradients, signatures) = slice(None), (list(part) for part in (block.gradients, block.signatures))
     return RoundInput(
-        stored.number, stored.request, stored.rule, stored.cost, block.evidence(whole), block.participating(whole),
-        gradients, signatures, list(block.notes), block.numbers["held"], stored.metrics, stored.checkpoint,
+        stored.number, stored.request, stored.rule, stored.cost, block.evidence(), block.participating(),
+        list(block.gradients), list(block.signatures), list(block.notes), block.numbers["held"], stored.metrics,
+        stored.checkpoint,
     )  # fmt: skip
 
 
@@ -140,3 +281,14 @@ def _difference(old: Any, new: Any, names: Sequence[str]) -> str:
         if kept != told:
             return f" of agent {name!r}{_difference(kept, told, names)}"
     return ""
+
+
+def _check_signatures(run: str, given: RoundInput, names: Sequence[str], keys: Mapping[str, bytes]) -> None:
+    """Raise unless every signature of a round is by the agent it belongs to, of the gradient sent in that round."""
+    for name, gradient, signature in zip(names, given.gradients, given.signatures, strict=True):
+        if signature is None:
+            continue
+        if gradient is None or name not in keys:
+            raise RefusedError(f"agent {name!r} has a signature: its gradient's hash and its public key are needed")
+        if not is_signed_by(keys[name], submission(run, given.number, given.request, gradient), signature):
+            raise RefusedError(f"the signature of agent {name!r} is not its own, or not of this round's gradient")

@@ -25,13 +25,13 @@ class PaymentBlock(NamedTuple):
     notes: Sequence[str]
     hashes: Sequence[bytes]
 
-    def evidence(self, where: Any) -> Evidence:
-        """Return the evidence of the payments at these indices."""
+    def evidence(self, where: Any = slice(None)) -> Evidence:
+        """Return the evidence of all payments, or of those at these indices."""
         chosen = self.numbers[where]
         counted = (chosen["status"] != Status.DECLINED.value) & (chosen["status"] != Status.INVALID.value)
         return Evidence(chosen["deviation"], chosen["length"], chosen["alignment"], counted)
 
-    def participating(self, where: Any) -> Any:
+    def participating(self, where: Any = slice(None)) -> Any:
         """Return who took part."""
         return self.numbers["status"][where] != Status.DECLINED.value
 
@@ -67,10 +67,7 @@ def first_difference(mechanism: Mechanism, own: Payments, recorded: Any, request
 
 
 def largest_term(mechanism: Mechanism, payments: Payments, request: Any, length: Any) -> Any:
-    """Return, per payment, the largest number that went into the reward: its rounding is relative to this.
-
-    `length` is the evidence's.
-    """
+    """Return, per payment, the largest number that went into the reward: its rounding is relative to this."""
     nu = np.asarray(request, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         slope = mechanism.cost.slope(nu) * nu**2 / payments.variance

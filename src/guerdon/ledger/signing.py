@@ -6,13 +6,7 @@ from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from guerdon.ledger.canonical import canonical
 from guerdon.ledger.errors import RefusedError
@@ -51,8 +45,8 @@ def sign_head(key: object, ledger: str, record: int, sealed: bytes) -> Receipt:
     """Return the receipt for a head."""
     if not isinstance(key, Ed25519PrivateKey):
         raise TypeError(f"`key` must be an Ed25519 private key, got {type(key).__name__}")
-    public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-    return Receipt(ledger, record, sealed, public, key.sign(_message(ledger, record, sealed)))
+    public_key = key.public_key().public_bytes_raw()
+    return Receipt(ledger, record, sealed, public_key, key.sign(_message(ledger, record, sealed)))
 
 
 def is_head_signed(public_key: bytes, ledger: str, record: int, sealed: bytes, signature: bytes) -> bool:
@@ -69,7 +63,7 @@ def create_key(path: Path) -> bytes:
     key = Ed25519PrivateKey.generate()
     path.touch(mode=0o600, exist_ok=False)
     path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return key.public_key().public_bytes_raw()
 
 
 def load_key(path: Path) -> Ed25519PrivateKey:

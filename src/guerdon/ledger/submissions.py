@@ -7,16 +7,9 @@ from typing import Any
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_der_public_key,
-    load_pem_public_key,
-    load_ssh_public_key,
-)
 
 from guerdon.arrays import to_numpy
 from guerdon.ledger.canonical import canonical
@@ -75,10 +68,11 @@ def read_public_key(path: Path) -> bytes:
 def public_key_der(text: bytes) -> bytes:
     """Return a public key given as PEM or in OpenSSH's form as DER, or raise."""
     try:
-        key = (load_pem_public_key if text.lstrip().startswith(b"-----") else load_ssh_public_key)(text)
+        is_pem = text.lstrip().startswith(b"-----")
+        key = (serialization.load_pem_public_key if is_pem else serialization.load_ssh_public_key)(text)
     except Exception as error:  # the parsers fail in many ways on what a stranger may send as a key
         raise RefusedError(f"must hold a public key (PEM or OpenSSH): {error}") from error
-    der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     load_public_key(der)
     return der
 
@@ -86,7 +80,7 @@ def public_key_der(text: bytes) -> bytes:
 def load_public_key(public_key: bytes) -> Ed25519PublicKey | ec.EllipticCurvePublicKey:
     """Return a public key given as DER (SubjectPublicKeyInfo), or raise."""
     try:
-        key = load_der_public_key(public_key)
+        key = serialization.load_der_public_key(public_key)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise RefusedError(f"a public key must be given as DER (SubjectPublicKeyInfo): {error}") from error
     if not isinstance(key, (Ed25519PublicKey, ec.EllipticCurvePublicKey)):

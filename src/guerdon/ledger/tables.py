@@ -1,35 +1,17 @@
 """The tables. Everything but cached balances, the head and the current checkpoints is only ever added to.
 
-Every change is a row of `records`, numbered without gaps and chained by hash; what the change consists of lies in the
-tables that name that record. Money moves in `entries`, each from one account to another, so that the legs of a record
-sum to zero by construction (the view `legs` shows them signed). Amounts are integers of a millionth of a unit.
-
-Tables are STRICT on SQLite, which then keeps to the declared types as PostgreSQL does; the large ones lie in the order
-of their records. A time is a `timestamptz` on PostgreSQL and the number of microseconds since 1970, UTC, on SQLite,
-which has no such type.
+Every change is a row of `records`; what it consists of lies in the tables that name that record. Money moves in
+`entries`, from one account to another, so that a record sums to zero (the view `legs` shows them signed).
+Tables are STRICT on SQLite, which then keeps to the types as PostgreSQL does; the large ones lie in the order of their
+records.
 """
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
-from sqlalchemy import (
-    REAL,
-    BigInteger,
-    CheckConstraint,
-    Column,
-    DateTime,
-    Double,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    TypeDecorator,
-    UniqueConstraint,
-    text,
-)
+import sqlalchemy as sa
+from sqlalchemy import LargeBinary, Text
 
 from guerdon.rules import Status
 
@@ -57,22 +39,19 @@ AnyRow: TypeAlias = Any
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Time(TypeDecorator[datetime]):
-    """A moment in UTC, to the microsecond."""
+class Time(sa.TypeDecorator[datetime]):
+    """A moment in UTC: a `timestamptz` on PostgreSQL, microseconds since 1970 on SQLite, which has no such type."""
 
-    impl = DateTime(timezone=True)
+    impl = sa.DateTime(timezone=True)
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Any) -> Any:
-        """Return an integer for SQLite, a timestamp with time zone otherwise."""
-        return dialect.type_descriptor(Integer() if dialect.name == "sqlite" else DateTime(timezone=True))
+    def load_dialect_impl(self, dialect: Any) -> Any:  # noqa: D102
+        return dialect.type_descriptor(sa.Integer() if dialect.name == "sqlite" else sa.DateTime(timezone=True))
 
-    def process_bind_param(self, value: datetime | None, dialect: Any) -> Any:
-        """Return the moment as the database keeps it."""
+    def process_bind_param(self, value: datetime | None, dialect: Any) -> Any:  # noqa: D102
         return microseconds(value) if dialect.name == "sqlite" and value is not None else value
 
-    def process_result_value(self, value: Any, dialect: Any) -> datetime | None:
-        """Return the moment as Python has it."""
+    def process_result_value(self, value: Any, dialect: Any) -> datetime | None:  # noqa: D102
         if value is None:
             return None
         return EPOCH + timedelta(microseconds=value) if dialect.name == "sqlite" else value.astimezone(UTC)
@@ -83,20 +62,11 @@ def microseconds(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
-Whole: Any = BigInteger().with_variant(Integer(), "sqlite")
-Real: Any = Double().with_variant(REAL(), "sqlite")  # pyright: ignore[reportUnknownVariableType]
+Whole: Any = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+Real: Any = sa.Double().with_variant(sa.REAL(), "sqlite")  # pyright: ignore[reportUnknownVariableType]
 
 
-def _choice(column: str, choices: tuple[str, ...]) -> CheckConstraint:
-    # Not IN: SQLite builds the list anew for every row, which doubles the time of an insert.
-    return CheckConstraint(" OR ".join(f"{column} = {choice!r}" for choice in choices), name=column)
-
-
-def _record(*, primary_key: bool = True, table: str = "records.seq") -> Column[Any]:
-    return Column("record", Whole, ForeignKey(table), primary_key=primary_key, nullable=False, autoincrement=False)
-
-
-metadata = MetaData(
+metadata = sa.MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
         "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -106,257 +76,222 @@ metadata = MetaData(
     }
 )
 
-ledger = Table(
+
+def _column(name: str, kind: Any = Whole, to: str = "", *, key: bool = False, null: bool = False) -> sa.Column[Any]:
+    """Return a column; `to` is the column that it refers to."""
+    return sa.Column(name, kind, primary_key=key, nullable=null, autoincrement=False, info={"to": to})
+
+
+def _columns(kind: Any, *names: str, null: bool = False) -> list[sa.Column[Any]]:
+    return [_column(name, kind, null=null) for name in names]
+
+
+def _record(*, key: bool = False, to: str = "records.seq") -> sa.Column[Any]:
+    return _column("record", Whole, to, key=key)
+
+
+def _table(
+    name: str,
+    *columns: sa.Column[Any],
+    checks: Mapping[str, str] | None = None,
+    unique: Sequence[str] = (),
+    rowid: bool = True,
+) -> sa.Table:
+    """Return a table; `unique`: columns, or several with spaces between.
+
+    The constraints follow each other as they always have: on SQLite the text of the tables is hashed.
+    """
+    table = sa.Table(name, metadata, *columns, sqlite_strict=True, sqlite_with_rowid=rowid)
+    for check, condition in (checks or {}).items():
+        table.append_constraint(sa.CheckConstraint(condition, name=check))
+    for column in sorted((column for column in columns if column.info["to"]), key=lambda column: column.name):
+        table.append_constraint(sa.ForeignKeyConstraint([column.name], [column.info["to"]]))
+    for names in unique:
+        table.append_constraint(sa.UniqueConstraint(*names.split()))
+    return table
+
+
+def _one_of(column: str, choices: Sequence[str]) -> dict[str, str]:
+    # Not IN: SQLite builds the list anew for every row, which doubles the time of an insert.
+    return {column: " OR ".join(f"{column} = {choice!r}" for choice in choices)}
+
+
+def _of_length(length: int, *columns: str) -> dict[str, str]:
+    return {column: f"length({column}) = {length}" for column in columns}
+
+
+_FROM_1 = {"id": "id >= 1"}
+_NAME = {"name": "length(name) BETWEEN 1 AND 200"}
+
+ledger = _table(
     "ledger",
-    metadata,
-    Column("id", Whole, primary_key=True, autoincrement=False),
-    Column("name", Text, nullable=False),  # random: no record fits into another ledger's chain
-    Column("unit", Text, nullable=False),
-    Column("schema", LargeBinary, nullable=False),  # hash of the tables' own definitions, when the ledger was made
-    Column("head", Whole, ForeignKey("records.seq"), nullable=False),
-    Column("hash", LargeBinary, nullable=False),
-    CheckConstraint("id = 1", name="single"),
-    CheckConstraint("length(name) = 32", name="name"),
-    CheckConstraint("length(unit) BETWEEN 2 AND 12", name="unit"),
-    CheckConstraint("length(schema) = 32", name="schema"),
-    CheckConstraint("length(hash) = 32", name="hash"),
-    sqlite_strict=True,
+    _column("id", key=True),
+    *_columns(Text, "name", "unit"),  # the name is random: no record fits into another ledger's chain
+    _column("schema", LargeBinary),  # hash of the tables' own definitions, when the ledger was made
+    _column("head", Whole, "records.seq"),
+    _column("hash", LargeBinary),
+    checks={"single": "id = 1", **_of_length(32, "hash", "name", "schema"), "unit": "length(unit) BETWEEN 2 AND 12"},
 )
 
-versions = Table(  # by which tables the ledger is kept from a record on: that which opened it, or an upgrade
+# By which tables the ledger is kept from a record on: that which opened it, or an upgrade. The schema is their hash.
+versions = _table(
     "versions",
-    metadata,
-    _record(),
-    Column("version", Text, nullable=False),
-    Column("schema", LargeBinary, nullable=False),  # hash of the tables' own definitions
-    CheckConstraint("length(schema) = 32", name="schema"),
-    sqlite_strict=True,
+    _record(key=True),
+    _column("version", Text),
+    _column("schema", LargeBinary),
+    checks=_of_length(32, "schema"),
 )
 
-records = Table(
+records = _table(
     "records",
-    metadata,
-    Column("seq", Whole, primary_key=True, autoincrement=False),
-    Column("kind", Text, nullable=False),
-    Column("created_at", Time, nullable=False),
-    Column("memo", Text, nullable=False),
-    Column("digest", LargeBinary, nullable=False),
-    Column("previous", LargeBinary, nullable=False, unique=True),
-    Column("hash", LargeBinary, nullable=False, unique=True),
-    CheckConstraint("seq >= 1", name="seq"),
-    _choice("kind", KINDS),
-    CheckConstraint("length(digest) = 32", name="digest"),
-    CheckConstraint("length(previous) = 32", name="previous"),
-    CheckConstraint("length(hash) = 32", name="hash"),
-    sqlite_strict=True,
+    _column("seq", key=True),
+    _column("kind", Text),
+    _column("created_at", Time),
+    _column("memo", Text),
+    *_columns(LargeBinary, "digest", "previous", "hash"),
+    checks=_one_of("kind", KINDS) | _of_length(32, "digest", "hash", "previous") | {"seq": "seq >= 1"},
+    unique=("hash", "previous"),
 )
 
-agents = Table(
-    "agents",
-    metadata,
-    Column("id", Whole, primary_key=True, autoincrement=False),
-    _record(primary_key=False),
-    Column("name", Text, nullable=False, unique=True),
-    CheckConstraint("id >= 1", name="id"),
-    CheckConstraint("length(name) BETWEEN 1 AND 200", name="name"),
-    sqlite_strict=True,
+agents = _table(
+    "agents", _column("id", key=True), _record(), _column("name", Text), checks=_FROM_1 | _NAME, unique=("name",)
 )
 
-keys = Table(  # of agents who sign what they send; an agent gets one once
-    "keys",
-    metadata,
-    Column("agent", Whole, ForeignKey("agents.id"), primary_key=True, autoincrement=False),
-    _record(primary_key=False),
-    Column("public_key", LargeBinary, nullable=False),  # DER
-    sqlite_strict=True,
-)
+# Of agents that sign what they send, in DER; an agent gets one once.
+keys = _table("keys", _column("agent", Whole, "agents.id", key=True), _record(), _column("public_key", LargeBinary))
 
-accounts = Table(
+accounts = _table(
     "accounts",
-    metadata,
-    Column("id", Whole, primary_key=True, autoincrement=False),
-    _record(primary_key=False),
-    Column("kind", Text, nullable=False),
-    Column("owner", Whole, ForeignKey("agents.id")),  # none for the accounts that there is one of
-    Column("balance", Whole, nullable=False),
-    CheckConstraint("id >= 1", name="id"),
-    _choice("kind", COMMON + PERSONAL),
-    CheckConstraint("(owner IS NULL) = (kind = 'treasury' OR kind = 'bank' OR kind = 'payable')", name="owner"),
-    CheckConstraint(
-        "(kind <> 'carried' AND balance >= 0) OR (kind = 'carried' AND balance <= 0) "
+    _column("id", key=True),
+    _record(),
+    _column("kind", Text),
+    _column("owner", Whole, "agents.id", null=True),  # none for the accounts that there is one of
+    _column("balance"),
+    checks={
+        "balance": "(kind <> 'carried' AND balance >= 0) OR (kind = 'carried' AND balance <= 0) "
         "OR kind = 'treasury' OR kind = 'bank'",
-        name="balance",
-    ),
-    UniqueConstraint("owner", "kind"),
-    Index(
-        "ix_accounts_common",
-        "kind",
-        unique=True,
-        sqlite_where=text("owner IS NULL"),
-        postgresql_where=text("owner IS NULL"),
-    ),
-    sqlite_strict=True,
+        "owner": "(owner IS NULL) = (kind = 'treasury' OR kind = 'bank' OR kind = 'payable')",
+        **_one_of("kind", COMMON + PERSONAL),
+        **_FROM_1,
+    },
+    unique=("owner kind",),
 )
+_common = sa.text("owner IS NULL")
+sa.Index("ix_accounts_common", accounts.c.kind, unique=True, sqlite_where=_common, postgresql_where=_common)
 
-runs = Table(
+runs = _table(
     "runs",
-    metadata,
-    Column("id", Whole, primary_key=True, autoincrement=False),
-    Column("record", Whole, ForeignKey("records.seq"), nullable=False, unique=True),
-    Column("name", Text, nullable=False, unique=True),
-    Column("rule", Text, nullable=False),
-    Column("cost", Text, nullable=False),
-    Column("liability", Text, nullable=False),
-    CheckConstraint("id >= 1", name="id"),
-    CheckConstraint("length(name) BETWEEN 1 AND 200", name="name"),
-    _choice("liability", LIABILITIES),
-    sqlite_strict=True,
+    _column("id", key=True),
+    _record(),
+    *_columns(Text, "name", "rule", "cost", "liability"),
+    checks=_one_of("liability", LIABILITIES) | _FROM_1 | _NAME,
+    unique=("name", "record"),
 )
 
-members = Table(
+members = _table(
     "members",
-    metadata,
-    Column("run", Whole, ForeignKey("runs.id"), primary_key=True, autoincrement=False),
-    Column("position", Whole, primary_key=True, autoincrement=False),
-    _record(primary_key=False),
-    Column("agent", Whole, ForeignKey("agents.id"), nullable=False),
-    CheckConstraint("position >= 0", name="position"),
-    UniqueConstraint("run", "agent"),
-    sqlite_strict=True,
-    sqlite_with_rowid=False,
+    _column("run", Whole, "runs.id", key=True),
+    _column("position", key=True),
+    _record(),
+    _column("agent", Whole, "agents.id"),
+    checks={"position": "position >= 0"},
+    unique=("run agent",),
+    rowid=False,
 )
 
-rounds = Table(
+rounds = _table(
     "rounds",
-    metadata,
-    _record(),
-    Column("run", Whole, ForeignKey("runs.id"), nullable=False),
-    Column("number", Whole, nullable=False),
-    Column("request", Whole, nullable=False),
-    Column("rule", Text, nullable=False),
-    Column("cost", Text, nullable=False),
-    Column("metrics", Text, nullable=False),
-    Column("payload", LargeBinary, nullable=False),  # hash of the round as it was handed in
-    Column("checkpoint", LargeBinary),  # hash of the arrays saved with the round, where there are any
-    CheckConstraint("number >= 0", name="number"),
-    CheckConstraint("request >= 1", name="request"),
-    CheckConstraint("length(payload) = 32", name="payload"),
-    CheckConstraint("length(checkpoint) = 32", name="checkpoint"),
-    UniqueConstraint("run", "number"),
-    sqlite_strict=True,
+    _record(key=True),
+    _column("run", Whole, "runs.id"),
+    *_columns(Whole, "number", "request"),
+    *_columns(Text, "rule", "cost", "metrics"),
+    _column("payload", LargeBinary),  # hash of the round as it was handed in
+    _column("checkpoint", LargeBinary, null=True),  # hash of the arrays saved with the round, where there are any
+    checks=_of_length(32, "checkpoint", "payload") | {"number": "number >= 0", "request": "request >= 1"},
+    unique=("run number",),
 )
 
-payments = Table(
+payments = _table(
     "payments",
-    metadata,
-    _record(table="rounds.record"),
-    Column("position", Whole, primary_key=True, autoincrement=False),
-    Column("agent", Whole, ForeignKey("agents.id"), nullable=False),
-    Column("status", Text, nullable=False),
-    Column("deviation", Real, nullable=False),
-    Column("length", Real, nullable=False),
-    Column("alignment", Real, nullable=False),
-    Column("distance", Real),  # these three: none where the rule was not applied, or looks at no distance
-    Column("expected_distance", Real),
-    Column("variance", Real),
-    Column("amount", Whole, nullable=False),  # the reward, rounded
-    Column("cut", Whole, nullable=False),  # what of a negative reward nobody paid
-    Column("held", Whole, nullable=False),  # how much of a positive one was to go to escrow
-    Column("gradient", LargeBinary),  # hash of what the agent sent
-    Column("signature", LargeBinary),  # its own, of that hash
-    Column("note", Text, nullable=False),
-    Column("hash", LargeBinary, nullable=False),
-    CheckConstraint("position >= 0", name="position"),
-    _choice("status", tuple(status.label for status in Status)),
-    # Below 1e308: PostgreSQL would take NaN and infinity for numbers.
-    CheckConstraint(
-        "deviation >= 0 AND deviation < 1e308 AND length >= 0 AND length < 1e308 AND abs(alignment) < 1e308",
-        name="evidence",
-    ),
-    CheckConstraint(
-        "(distance IS NULL) = (variance IS NULL) AND (expected_distance IS NULL) = (variance IS NULL) AND "
+    _record(key=True, to="rounds.record"),
+    _column("position", key=True),
+    _column("agent", Whole, "agents.id"),
+    _column("status", Text),
+    *_columns(Real, "deviation", "length", "alignment"),
+    *_columns(Real, "distance", "expected_distance", "variance", null=True),  # none where the rule looks at no distance
+    _column("amount"),  # the reward, rounded
+    _column("cut"),  # what of a negative reward nobody paid
+    _column("held"),  # how much of a positive one was to go to escrow
+    _column("gradient", LargeBinary, null=True),  # hash of what the agent sent
+    _column("signature", LargeBinary, null=True),  # its own, of that hash
+    _column("note", Text),
+    _column("hash", LargeBinary),
+    checks={
+        "unpaid": "status = 'paid' OR (amount = 0 AND variance IS NULL)",
+        **_one_of("status", [status.label for status in Status]),
+        # Below 1e308: PostgreSQL would take NaN and infinity for numbers.
+        "applied": "(distance IS NULL) = (variance IS NULL) AND (expected_distance IS NULL) = (variance IS NULL) AND "
         "(variance IS NULL OR (variance > 0 AND variance < 1e308 AND distance < 1e308 AND expected_distance < 1e308))",
-        name="applied",
-    ),
-    CheckConstraint("status = 'paid' OR (amount = 0 AND variance IS NULL)", name="unpaid"),
-    CheckConstraint("cut >= 0 AND (cut = 0 OR cut <= -amount)", name="cut"),
-    CheckConstraint("held >= 0", name="held"),
-    CheckConstraint("length(gradient) = 32", name="gradient"),
-    CheckConstraint("signature IS NULL OR gradient IS NOT NULL", name="signature"),
-    CheckConstraint("length(hash) = 32", name="hash"),
-    UniqueConstraint("agent", "record"),
-    sqlite_strict=True,
-    sqlite_with_rowid=False,
+        "cut": "cut >= 0 AND (cut = 0 OR cut <= -amount)",
+        "evidence": "deviation >= 0 AND deviation < 1e308 AND length >= 0 AND length < 1e308 AND "
+        "abs(alignment) < 1e308",
+        "held": "held >= 0",
+        **_of_length(32, "gradient", "hash"),
+        "position": "position >= 0",
+        "signature": "signature IS NULL OR gradient IS NOT NULL",
+    },
+    unique=("agent record",),
+    rowid=False,
 )
 
-entries = Table(
+entries = _table(
     "entries",
-    metadata,
-    _record(),
-    Column("line", Whole, primary_key=True, autoincrement=False),
-    Column("source", Whole, ForeignKey("accounts.id"), nullable=False),
-    Column("target", Whole, ForeignKey("accounts.id"), nullable=False, index=True),
-    Column("amount", Whole, nullable=False),
-    CheckConstraint("line >= 0", name="line"),
-    CheckConstraint("amount > 0", name="amount"),
-    CheckConstraint("source <> target", name="accounts"),
-    # Nobody looks up what the treasury paid: half of all entries, and they would all lie in one place.
-    Index("ix_entries_source", "source", sqlite_where=text("source <> 1"), postgresql_where=text("source <> 1")),
-    sqlite_strict=True,
-    sqlite_with_rowid=False,
+    _record(key=True),
+    _column("line", key=True),
+    _column("source", Whole, "accounts.id"),
+    _column("target", Whole, "accounts.id"),
+    _column("amount"),
+    checks={"amount": "amount > 0", "line": "line >= 0", "accounts": "source <> target"},
+    rowid=False,
 )
+# Nobody looks up what the treasury paid: half of all entries, and they would all lie in one place.
+_not_treasury = sa.text("source <> 1")
+sa.Index("ix_entries_source", entries.c.source, sqlite_where=_not_treasury, postgresql_where=_not_treasury)
+sa.Index(None, entries.c.target)
 
-escrow = Table(  # which run a release or forfeit takes how much from; what no row claims was held by hand, for no run
+escrow = _table(  # which run a release or forfeit takes how much from; what no row claims was held by hand, for no run
     "escrow",
-    metadata,
-    Column("move", Whole, ForeignKey("records.seq"), primary_key=True, autoincrement=False),
-    Column("run", Whole, ForeignKey("runs.id"), primary_key=True, autoincrement=False),
-    _record(primary_key=False),  # that of the move itself, or of the upgrade that looked at an old move
-    Column("amount", Whole, nullable=False),
-    Column("round", Whole),  # where it leaves nothing that was held up to this round, because of the audit
-    CheckConstraint("move <= record", name="move"),
-    CheckConstraint("amount > 0", name="amount"),
-    CheckConstraint("round >= 0", name="round"),
-    sqlite_strict=True,
-    sqlite_with_rowid=False,
+    _column("move", Whole, "records.seq", key=True),
+    _column("run", Whole, "runs.id", key=True),
+    _record(),  # that of the move itself, or of the upgrade that looked at an old move
+    _column("amount"),
+    _column("round", null=True),  # where it leaves nothing that was held up to this round, because of the audit
+    checks={"move": "move <= record", "amount": "amount > 0", "round": "round >= 0"},
+    rowid=False,
 )
 
-payouts = Table(
-    "payouts",
-    metadata,
-    _record(),
-    Column("number", Whole, nullable=False, unique=True),
-    CheckConstraint("number >= 1", name="number"),
-    sqlite_strict=True,
-)
+payouts = _table("payouts", _record(key=True), _column("number"), checks={"number": "number >= 1"}, unique=("number",))
 
-settlements = Table(
+settlements = _table(
     "settlements",
-    metadata,
-    _record(),
-    Column("payout", Whole, ForeignKey("payouts.record"), nullable=False, unique=True),
-    Column("outcome", Text, nullable=False),
-    _choice("outcome", OUTCOMES),
-    sqlite_strict=True,
+    _record(key=True),
+    _column("payout", Whole, "payouts.record"),
+    _column("outcome", Text),
+    checks=_one_of("outcome", OUTCOMES),
+    unique=("payout",),
 )
 
-signatures = Table(
+signatures = _table(
     "signatures",
-    metadata,
-    _record(),
-    Column("public_key", LargeBinary, nullable=False),
-    Column("signature", LargeBinary, nullable=False),
-    CheckConstraint("length(public_key) = 32", name="public_key"),
-    CheckConstraint("length(signature) = 64", name="signature"),
-    sqlite_strict=True,
+    _record(key=True),
+    *_columns(LargeBinary, "public_key", "signature"),
+    checks=_of_length(32, "public_key") | _of_length(64, "signature"),
 )
 
-checkpoints = Table(  # of the last round of each run: the only table from which anything is removed
+checkpoints = _table(  # of the last round of each run: the only table from which anything is removed
     "checkpoints",
-    metadata,
-    Column("run", Whole, ForeignKey("runs.id"), primary_key=True, autoincrement=False),
-    Column("part", Whole, primary_key=True, autoincrement=False),
-    Column("data", LargeBinary, nullable=False),
-    CheckConstraint("part >= 0", name="part"),
-    sqlite_strict=True,
+    _column("run", Whole, "runs.id", key=True),
+    _column("part", key=True),
+    _column("data", LargeBinary),
+    checks={"part": "part >= 0"},
 )

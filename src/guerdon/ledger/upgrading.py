@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from guerdon.ledger import journal, tables
-from guerdon.ledger.database import Database, schema_digest
+from guerdon.ledger.database import LOCK, Database, schema_digest
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.holdings import Flow, Holdings, flows, spread
 from guerdon.ledger.verify import verify
@@ -43,8 +43,7 @@ def upgrade_ledger(where: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def _upgrade(database: Database, connection: Connection, before: str) -> None:
-    if not database.is_sqlite:
-        connection.execute(select(tables.ledger.c.head).with_for_update())  # nobody else writes meanwhile
+    connection.execute(LOCK)  # nobody else writes meanwhile
     _check_tables(connection, before)
     database.upgrade(connection)
     version = {"version": tables.REVISION, "schema": schema_digest(connection)}
@@ -69,12 +68,10 @@ def _check_tables(connection: Connection, before: str) -> None:
 
 def old_moves(connection: Connection) -> list[dict[str, Any]]:
     """Return the rows of `escrow` for moves out of it that have none, in the order of their key."""
-    holdings: defaultdict[int, Holdings] = defaultdict(Holdings)
+    holdings, rows = defaultdict[int, Holdings](Holdings), list[dict[str, Any]]()
     runs = {row.name: row.id for row in connection.execute(select(tables.runs))}
-    seq, memo = tables.records.c.seq, tables.records.c.memo
-    moves = select(seq, memo).where(tables.records.c.kind.in_(("release", "forfeit")))
+    moves = select(tables.records).where(tables.records.c.kind.in_(("release", "forfeit")))
     memos = {row.seq: row.memo for row in connection.execute(moves)}
-    rows: list[dict[str, Any]] = []
     for flow in flows(connection):
         if flow.enters:
             holdings[flow.account].add(flow)
@@ -88,23 +85,20 @@ def parts_of(own: Holdings, flow: Flow, said: tuple[int, int] | None) -> list[di
 
     A remark may have been typed by hand. It settles rounds only where the amount is all that they held.
     """
-    held, parts = own.held(), dict[int, int]()
+    held, parts = dict(own.held), dict[int, int]()
     if said is not None and held.get(said[0], 0) > 0:
         parts[said[0]] = min(flow.amount, held.pop(said[0]))
     parts |= spread(flow.amount - sum(parts.values()), own.by_hand, held)
     own.take(flow.amount, parts)
     settles = said is not None and parts == {said[0]: flow.amount} and own.due(*said) == 0
-    last = said[1] if said is not None and settles else None
+    last = said[1] if said and settles else None
     return [{"move": flow.record, "run": run, "amount": part, "round": last} for run, part in sorted(parts.items())]
 
 
 def _remark(memo: str, runs: dict[str, int]) -> tuple[int, int] | None:
     """Return the run and the round that a remark names, or None."""
     match = REMARK.match(memo)
-    if match is None:
-        return None
     try:
-        run = runs.get(json.loads(match[1]))
-    except ValueError:
+        return (runs[json.loads(match[1])], int(match[2])) if match else None
+    except (ValueError, KeyError):  # not JSON, or no run of that name
         return None
-    return None if run is None else (run, int(match[2]))

@@ -6,8 +6,10 @@ name the first bad row.
 
 import copy
 import gc
-from collections.abc import Callable, Generator
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +18,10 @@ from sqlalchemy.exc import DBAPIError
 
 from guerdon.ledger import chain, tables
 from guerdon.ledger.database import schema_digest
-from guerdon.ledger.escrow_check import check_escrow
-from guerdon.ledger.holdings import flows
+from guerdon.ledger.holdings import Flow, Holdings, flows
 from guerdon.ledger.journal import DETAILS, fingerprint, load_checkpoint
 from guerdon.ledger.money import format_amount
-from guerdon.ledger.record_check import Lookup, MismatchError, VerifierState, check_record, payment_named
+from guerdon.ledger.record_check import Lookup, MismatchError, VerifierState, check_payments, check_record, require
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import PaymentBlock, first_difference, read_payments
 from guerdon.ledger.signing import Receipt
@@ -48,13 +49,14 @@ class Verification(NamedTuple):
 def verify(
     connection: Connection, receipt: Receipt | None = None, progress: Callable[[float], None] | None = None
 ) -> Verification:
-    """Recompute everything in the ledger, and compare it with a signed receipt if one is given."""
+    """Recompute everything, and compare it with a receipt; the result names the first row that is wrong."""
     state, problem = VerifierState(), None
     try:
         _check_storage(connection)
         lookup, head = _read_lookup(connection)
-        state.balances = np.zeros(max(lookup.accounts, default=0) + 1, dtype=np.int64)
-        size = max(1, BLOCK // max(1, _largest_roster(connection)))
+        state.balances = np.zeros(len(lookup.accounts) + 1, dtype=np.int64)
+        largest_roster = (connection.execute(select(func.max(tables.members.c.position))).scalar() or 0) + 1
+        size = max(1, BLOCK // largest_roster)
         with _no_collection():
             while state.seq < head:
                 try:
@@ -99,64 +101,54 @@ def _checked_to(connection: Connection, lookup: Lookup, state: VerifierState, la
 
 def _check_block(connection: Connection, lookup: Lookup, state: VerifierState, last: int) -> None:
     first = state.seq + 1
-    table = tables.records
-    query = select(table).where(table.c.seq.between(first, last)).order_by(table.c.seq)
-    rows = connection.execute(query).all()
-    if [row.seq for row in rows] != list(range(first, last + 1)):
-        missing = min(set(range(first, last + 1)) - {row.seq for row in rows})
-        raise MismatchError(f"records: record {missing} is missing")
+    rows = _between(connection, tables.records.c.seq, first, last)
+    missing = set(range(first, last + 1)) - {row.seq for row in rows}
+    if missing:
+        raise MismatchError(f"records: record {min(missing)} is missing")
     block = read_payments(connection, first, last)
     _check_hashes(lookup, block)
-    entries = _read_entries(connection, first, last)
+    posted = _between(connection, tables.entries.c.record, first, last)
+    entries = np.array(list(zip(*posted, strict=True)), dtype=np.int64).reshape(5, -1).T  # by column: much faster
     bounds = np.arange(first, last + 2)
     paid = np.searchsorted(block.numbers["record"], bounds)
-    posted = np.searchsorted(entries[:, 0], bounds)
+    lines = np.searchsorted(entries[:, 0], bounds)
     _check_rewards(lookup, block, paid, first)
-    for index, row in enumerate(rows):
-        here, there = slice(paid[index], paid[index + 1]), slice(posted[index], posted[index + 1])
-        check_record(lookup, state, row, block, here, entries[there])
+    for row, here, there in zip(rows, pairwise(paid), pairwise(lines), strict=True):
+        check_record(lookup, state, row, block, slice(*here), entries[slice(*there)])
 
 
 def _check_hashes(lookup: Lookup, block: PaymentBlock) -> None:
     """Check that each payment has the hash of its contents."""
     hashes = chain.payment_hashes(block.numbers, block.gradients, block.signatures, block.notes)
-    if hashes != list(block.hashes):
-        bad = next(i for i, (own, kept) in enumerate(zip(hashes, block.hashes, strict=True)) if own != kept)
-        raise MismatchError(f"payments: {payment_named(lookup, block, bad)} does not have the hash of its contents")
+    bad = next((i for i, (own, kept) in enumerate(zip(hashes, block.hashes, strict=True)) if own != kept), None)
+    check_payments(lookup, block, slice(None), bad, "does not have the hash of its contents")
 
 
 def _check_rewards(lookup: Lookup, block: PaymentBlock, bounds: Any, first: int) -> None:
     """Recompute the rewards of all rounds whose rule has no memory, together for each rule and size."""
-    groups: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
-    for index, (start, stop) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
-        for row in lookup.details.get(first + index, {}).get("rounds", ()):
+    groups = defaultdict[tuple[str, str, int], list[tuple[int, int]]](list)
+    for seq, (start, stop) in enumerate(pairwise(bounds.tolist()), first):
+        for row in lookup.details.get(seq, {}).get("rounds", ()):
             if not restored(row["rule"], row["cost"]).remembers and stop > start:
-                groups.setdefault((row["rule"], row["cost"], stop - start), []).append((start, row["request"]))
+                groups[row["rule"], row["cost"], stop - start].append((start, row["request"]))
     for (rule, cost, count), members in groups.items():
         starts, requests = np.array(members, dtype=np.int64).T
         where, mechanism = starts[:, None] + np.arange(count), restored(rule, cost)
-        own, _ = mechanism.pay(
-            mechanism.init(count), block.evidence(where), block.participating(where), requests[:, None]
-        )
-        bad = first_difference(mechanism, own, block.numbers[where], requests[:, None])
-        if bad is not None:
-            raise MismatchError(
-                f"payments: {payment_named(lookup, block, int(where.flat[bad]))} is not what its evidence gives"
-            )
+        evidence, sent, asked = block.evidence(where), block.participating(where), requests[:, None]
+        own, _ = mechanism.pay(mechanism.init(count), evidence, sent, asked)
+        check_payments(lookup, block, where, first_difference(mechanism, own, block.numbers[where], asked))
 
 
 def _check_end(connection: Connection, lookup: Lookup, state: VerifierState) -> None:
     """Check what must hold after the last record: the head, leftovers, cached balances, checkpoints."""
     head = connection.execute(select(tables.ledger.c.head, tables.ledger.c.hash)).one()
-    if tuple(head) != (state.seq, state.sealed):
-        raise MismatchError(f"ledger: the head is not record {state.seq}, the last one")
+    require(tuple(head) == (state.seq, state.sealed), f"ledger: the head is not record {state.seq}, the last one")
     counts = {"records": state.seq, "payments": state.payments, "entries": state.entries}
     recorded = [rows for seq, rows in lookup.details.items() if 1 <= seq <= state.seq]
     counts |= {name: sum(len(rows.get(name, ())) for rows in recorded) for name in DETAILS}
     for name, count in counts.items():
         found = connection.execute(select(func.count()).select_from(tables.metadata.tables[name])).scalar_one()
-        if found != count:
-            raise MismatchError(f"{name}: {found} rows, of which {count} belong to a record")
+        require(found == count, f"{name}: {found} rows, of which {count} belong to a record")
     for number, account in lookup.accounts.items():
         if account.balance != state.balances[number]:
             raise MismatchError(
@@ -164,93 +156,117 @@ def _check_end(connection: Connection, lookup: Lookup, state: VerifierState) -> 
                 f"sum to {format_amount(state.balances[number])}"
             )
     _check_checkpoints(connection, lookup, state)
-    check_escrow(lookup, flows(connection))
+    _check_escrow(lookup, flows(connection))
+
+
+def _check_escrow(lookup: Lookup, flows: Iterable[Flow]) -> None:
+    """Go through all that went into escrow accounts and out of them, and raise at the first that does not fit."""
+    parts, own = defaultdict[int, list[dict[str, Any]]](list), defaultdict[int, Holdings](Holdings)
+    for row in _rows(lookup, "escrow"):
+        parts[row["move"]].append(row)
+    rounds = {(row["run"], row["number"]): row["record"] for row in _rows(lookup, "rounds")}
+    for flow in flows:
+        if flow.enters:
+            own[flow.account].add(flow)
+            continue
+        taken = parts.pop(flow.record, [])
+        for row in taken:
+            settled = row["round"]
+            if settled is None:
+                continue
+            recorded = rounds.get((row["run"], settled), flow.record)
+            if recorded >= flow.record or own[flow.account].due(row["run"], settled) != row["amount"]:
+                raise MismatchError(f"escrow: {_named(lookup, row)} does not settle its rounds to {settled}")
+        _take(lookup, own[flow.account], flow, taken)
+    for move in parts:
+        raise MismatchError(f"escrow: record {move} takes nothing out of escrow, but has a row there")
+
+
+def _take(lookup: Lookup, own: Holdings, flow: Flow, taken: list[dict[str, Any]]) -> None:
+    """Take a move out of what is held, and raise where a run, or what was held by hand, does not have so much."""
+    own.take(flow.amount, {row["run"]: row["amount"] for row in taken})
+    for row in taken:
+        require(own.held[row["run"]] >= 0, f"escrow: {_named(lookup, row)} takes more than is held there")
+    fits = own.by_hand >= 0 and sum(row["amount"] for row in taken) <= flow.amount
+    require(fits, f"escrow: the parts of record {flow.record} do not add up to what it takes from runs")
+
+
+def _rows(lookup: Lookup, table: str) -> Iterable[dict[str, Any]]:
+    return (row for rows in lookup.details.values() for row in rows.get(table, ()))
+
+
+def _named(lookup: Lookup, row: dict[str, Any]) -> str:
+    run = lookup.runs.get(row["run"])
+    return f"record {row['move']} in run {run.name!r}" if run is not None else f"record {row['move']}"
 
 
 def _check_checkpoints(connection: Connection, lookup: Lookup, state: VerifierState) -> None:
-    table = tables.checkpoints
-    saved = set(connection.execute(select(table.c.run).distinct()).scalars())
+    saved, table = defaultdict[int, list[int]](list), tables.checkpoints
+    for number, part in connection.execute(select(table.c.run, table.c.part).order_by(table.c.run, table.c.part)):
+        saved[number].append(part)
     for number, run in lookup.runs.items():
-        recorded = state.last.get(number, {}).get("checkpoint")
-        own = select(table.c.part).where(table.c.run == number).order_by(table.c.part)
-        parts = list(connection.execute(own).scalars())
-        if parts != list(range(len(parts))):
-            raise MismatchError(f"checkpoints: the parts of run {run.name!r} are not numbered from 0 without gaps")
-        data = load_checkpoint(connection, number)
-        if (recorded is None) != (number not in saved) or (recorded is not None and fingerprint(data) != recorded):
-            raise MismatchError(f"checkpoints: the checkpoint of run {run.name!r} is not that of its last round")
-    if saved - set(lookup.runs):
-        raise MismatchError(f"checkpoints: run {min(saved - set(lookup.runs))} does not exist")
+        gapless = saved[number] == list(range(len(saved[number])))
+        require(gapless, f"checkpoints: the parts of run {run.name!r} are not numbered from 0 without gaps")
+        found = fingerprint(load_checkpoint(connection, number)) if saved[number] else None
+        same = found == state.last.get(number, {}).get("checkpoint")
+        require(same, f"checkpoints: the checkpoint of run {run.name!r} is not that of its last round")
+    if set(saved) - set(lookup.runs):
+        raise MismatchError(f"checkpoints: run {min(set(saved) - set(lookup.runs))} does not exist")
 
 
 def _check_receipt(connection: Connection, lookup: Lookup, receipt: Receipt) -> None:
-    if not receipt.is_genuine():
-        raise MismatchError("receipt: its signature is not by the key it names")
-    if receipt.ledger != lookup.name:
-        raise MismatchError(f"receipt: it is of another ledger ({receipt.ledger}, this one is {lookup.name})")
+    require(receipt.is_genuine(), "receipt: its signature is not by the key it names")
+    other = f"({receipt.ledger}, this one is {lookup.name})"
+    require(receipt.ledger == lookup.name, f"receipt: it is of another ledger {other}")
     found = connection.execute(select(tables.records.c.hash).where(tables.records.c.seq == receipt.record)).scalar()
-    if found != receipt.hash:
-        what = "is missing" if found is None else "was another"
-        raise MismatchError(
-            f"records: record {receipt.record} {what} when the receipt was signed: the ledger was rewritten"
-        )
+    what = f"record {receipt.record} {'is missing' if found is None else 'was another'}"
+    require(found == receipt.hash, f"records: {what} when the receipt was signed: the ledger was rewritten")
 
 
 def _check_storage(connection: Connection) -> None:
     """Let the database check its own pages, indices and constraints; check that its version is one row."""
     if connection.dialect.name == "sqlite":
         found = connection.execute(text("PRAGMA integrity_check(1)")).scalar()
-        if found != "ok":
-            raise MismatchError(f"the database file is damaged: {found}")
-    newest = select(tables.versions.c.schema).order_by(tables.versions.c.record.desc())
-    if connection.execute(newest).scalars().first() != schema_digest(connection):
-        raise MismatchError("the tables, constraints or triggers are not those with which the ledger was made")
-    versions = connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all()
-    if list(versions) != [tables.REVISION]:
-        raise MismatchError(
-            f"alembic_version: must be {tables.REVISION} once, is {', '.join(map(str, versions)) or 'empty'}"
-        )
+        require(found == "ok", f"the database file is damaged: {found}")
+    newest = connection.execute(select(tables.versions.c.schema).order_by(tables.versions.c.record.desc()))
+    altered = "the tables, constraints or triggers are not those with which the ledger was made"
+    require(newest.scalars().first() == schema_digest(connection), altered)
+    versions = list(connection.execute(text("SELECT version_num FROM alembic_version")).scalars())
+    shown = ", ".join(map(str, versions)) or "empty"
+    require(versions == [tables.REVISION], f"alembic_version: must be {tables.REVISION} once, is {shown}")
 
 
 def _read_lookup(connection: Connection) -> tuple[Lookup, int]:
     """Read the small tables; return them and the number of the last record."""
     heads = connection.execute(select(tables.ledger)).all()
-    if len(heads) != 1:
-        raise MismatchError(f"ledger: must have one row, has {len(heads)}")
-    details: dict[int, dict[str, list[dict[str, Any]]]] = {}
-    for name in DETAILS:
-        table = tables.metadata.tables[name]
+    require(len(heads) == 1, f"ledger: must have one row, has {len(heads)}")
+    details = defaultdict[int, dict[str, list[dict[str, Any]]]](dict)
+    for table in (tables.metadata.tables[name] for name in DETAILS):
         for row in connection.execute(select(table).order_by(*table.primary_key.columns)).mappings():
-            details.setdefault(row["record"], {}).setdefault(name, []).append(dict(row))
-    details.setdefault(1, {})["ledger"] = [{name: getattr(heads[0], name) for name in ("name", "unit", "schema")}]
-    agents, runs, accounts = (_by_id(connection, table) for table in (tables.agents, tables.runs, tables.accounts))
-    for name, numbers in (("agents", agents), ("runs", runs), ("accounts", accounts)):
-        if sorted(numbers) != list(range(1, len(numbers) + 1)):
-            raise MismatchError(f"{name}: must be numbered from 1 without gaps, there is {max(numbers)}")
+            details[row["record"]].setdefault(table.name, []).append(dict(row))
+    details[1]["ledger"] = [{name: getattr(heads[0], name) for name in ("name", "unit", "schema")}]
+    agents, runs, accounts = (_numbered(connection, table) for table in (tables.agents, tables.runs, tables.accounts))
     keys = {row.agent: row.public_key for row in connection.execute(select(tables.keys))}
-    owned = {kind: np.zeros(max(agents, default=0) + 1, dtype=np.int64) for kind in tables.PERSONAL}
+    owned = {kind: np.zeros(len(agents) + 1, dtype=np.int64) for kind in tables.PERSONAL}
     for account in accounts.values():
         if account.owner in agents:
             owned[account.kind][account.owner] = account.id
     common = {account.kind: account.id for account in accounts.values() if account.owner is None}
-    if set(common) != set(tables.COMMON):
-        raise MismatchError(
-            f"accounts: there must be one each of {', '.join(tables.COMMON)}, not {', '.join(sorted(common))}"
-        )
+    need, have = ", ".join(tables.COMMON), ", ".join(sorted(common))
+    require(set(common) == set(tables.COMMON), f"accounts: there must be one each of {need}, not {have}")
     last = connection.execute(select(func.max(tables.records.c.seq))).scalar() or 0
     return Lookup(heads[0].name, details, agents, keys, runs, accounts, owned, common), max(last, heads[0].head)
 
 
-def _by_id(connection: Connection, table: Table) -> dict[int, AnyRow]:
-    return {row.id: row for row in connection.execute(select(table))}
+def _numbered(connection: Connection, table: Table) -> dict[int, AnyRow]:
+    """Return the rows of a table by number."""
+    rows = {row.id: row for row in connection.execute(select(table))}
+    if sorted(rows) != list(range(1, len(rows) + 1)):
+        raise MismatchError(f"{table.name}: must be numbered from 1 without gaps, there is {max(rows)}")
+    return rows
 
 
-def _read_entries(connection: Connection, first: int, last: int) -> Any:
-    table = tables.entries
-    query = select(table).where(table.c.record.between(first, last)).order_by(table.c.record, table.c.line)
-    rows = connection.execute(query).all()
-    return np.array(list(zip(*rows, strict=True)), dtype=np.int64).reshape(5, -1).T  # by column: many times faster
-
-
-def _largest_roster(connection: Connection) -> int:
-    return (connection.execute(select(func.max(tables.members.c.position))).scalar() or 0) + 1
+def _between(connection: Connection, column: Any, first: int, last: int) -> Any:
+    """Return the rows of a table whose record is within these, in order."""
+    query = select(column.table).where(column.between(first, last))
+    return connection.execute(query.order_by(*column.table.primary_key.columns)).all()

@@ -2,11 +2,8 @@
 
 from alembic import context
 
-from guerdon.ledger.tables import metadata
-
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=metadata,
     transactional_ddl=True,  # SQLite has it too: a creation that is cut off leaves nothing behind
 )
 with context.begin_transaction():
