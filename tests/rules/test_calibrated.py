@@ -29,9 +29,7 @@ def calibrated(levels: Any, seed: int, share: Any = 1.0) -> Any:
     return state
 
 
-def profits(
-    levels: Any, share: Any = 1.0, before: Any = 1.0, rule: Any = RULE, runs: int = 12, rounds: int = 60
-) -> Any:
+def profits(levels: Any, share: Any = 1.0, before: Any = 1.0, rule: Any = RULE, runs: int = 12) -> Any:
     """Return each agent's pay less its cost (runs × rounds, agents) after a calibration with shares `before`."""
     found: list[Any] = []
     everybody, worked = np.ones(len(levels), dtype=bool), share * np.ones(len(levels))
