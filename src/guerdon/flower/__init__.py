@@ -8,13 +8,15 @@ if TYPE_CHECKING:
     from guerdon.flower.client import batch_size, decline, last_pay, paid_work
     from guerdon.flower.fedsgd import FedSGD
     from guerdon.flower.messages import Pay, Request
+    from guerdon.flower.pilot import Pilot
     from guerdon.flower.strategy import Rewarded
 
-__all__ = ["FedSGD", "Pay", "Request", "Rewarded", "batch_size", "decline", "last_pay", "paid_work"]
+__all__ = ["FedSGD", "Pay", "Pilot", "Request", "Rewarded", "batch_size", "decline", "last_pay", "paid_work"]
 
 _WHERE = {
     "FedSGD": "fedsgd",
     "Pay": "messages",
+    "Pilot": "pilot",
     "Request": "messages",
     "Rewarded": "strategy",
     "batch_size": "client",

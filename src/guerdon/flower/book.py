@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from flwr.app import MetricRecord
@@ -33,6 +33,13 @@ class Seats(NamedTuple):
 
     accounts: list[str]
     reports: list[Report | None]
+
+    @classmethod
+    def of(cls, roster: Sequence[str], reports: Sequence[Report]) -> Self:
+        """Return the seats of a run's agents so far, and of newcomers."""
+        asked = {report.member.account: report for report in reports}
+        accounts = [*roster, *sorted(set(asked) - set(roster))]
+        return cls(accounts, [asked.get(name) for name in accounts])
 
     @property
     def sent(self) -> Any:
@@ -90,7 +97,34 @@ class PaidRound(NamedTuple):
         ]
 
 
-class Book:
+class RunBook(Protocol):
+    """What a run is written into. `done` is its last round, `unit` that of the pay."""
+
+    done: int
+    unit: str
+
+    def open(self, *, resume: bool) -> tuple[Any, dict[str, Any]] | None:
+        """Return the rule's state and the arrays saved with the last round; None if there is none yet."""
+        ...
+
+    def pay_of(self, account: str) -> Pay | None:
+        """Return what an account was paid for the last round; None if nothing."""
+        ...
+
+    def seats(self, reports: Sequence[Report]) -> Seats:
+        """Return a round's reports in the order of the run's agents."""
+        ...
+
+    def record(self, paid: PaidRound, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
+        """Write a round down."""
+        ...
+
+    def keys(self) -> dict[str, bytes]:
+        """Return the public keys that are enrolled, by account."""
+        ...
+
+
+class Book(RunBook):
     """The run in the ledger. `done` is the last round that is paid, `roster` its agents."""
 
     def __init__(self, ledger: Ledger, run: str, mechanism: Mechanism, liability: str, escrow: bool = False) -> None:
@@ -129,9 +163,7 @@ class Book:
 
     def seats(self, reports: Sequence[Report]) -> Seats:
         """Return a round's reports in the order of the run's agents."""
-        asked = {report.member.account: report for report in reports}
-        accounts = [*self.roster, *sorted(set(asked) - set(self.roster))]
-        return Seats(accounts, [asked.get(name) for name in accounts])
+        return Seats.of(self.roster, reports)
 
     def record(self, paid: PaidRound, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
         """Write a round into the ledger, with all that is needed to go on after it."""

@@ -18,7 +18,7 @@ from guerdon.flower.payload import TOO_LARGE, Template, read_arrays
 from guerdon.flower.replies import Report
 from guerdon.records import LARGEST_MODEL
 from guerdon.rules import noise_scale_bound
-from guerdon.server import Server
+from guerdon.server import Ask, Server
 from guerdon.states import flatten_state, restore_state
 
 TOO_FAR = "it lies so far from all others that nobody else could be paid"
@@ -53,7 +53,7 @@ class PaidServer:
     def begin(self, template: Template, model: ArrayRecord) -> None:
         """Begin with nothing known."""
         self._names, self._fresh = sorted(template.compared), True
-        layers = self._layers(model)
+        layers = self.layers(model)
         numbers = sum(layer.size for layer in layers)
         if self.server.recorder is not None and numbers > LARGEST_MODEL:
             log.warning(TOO_LARGE_TO_REMEMBER, numbers)
@@ -84,9 +84,14 @@ class PaidServer:
         groups = {part: flatten_state(getattr(self._state, part)) for part in PARTS}
         return groups | {"audit": {"pairs": self._state.pairs} if self.server.mechanism.compares_pairs else {}}
 
+    @property
+    def last_ask(self) -> Ask:
+        """What was last asked for."""
+        return self._ask
+
     def place(self, model: ArrayRecord) -> ArrayRecord:
         """Return what is broadcast in place of a model."""
-        self._ask, self._state = self.server.ask(self._state, self._layers(model))
+        self._ask, self._state = self.server.ask(self._state, self.layers(model))
         if self.server.dither is None:
             return model
         kinds = read_arrays(model)
@@ -100,15 +105,14 @@ class PaidServer:
         self._fresh, self._state = False, self.server.for_agents(self._state, num_nodes)
         asked = int(self.server.request(self._state))
         # Nodes see the model in its own precision, so that is where reports are compared from.
-        model = self._layers(sent) if self.server.dither is not None else self._ask.model
+        model = self.layers(sent) if self.server.dither is not None else self._ask.model
         self._ask = self._ask._replace(request=asked, model=model)
         return asked
 
     def settle(self, request: Request, seats: Seats) -> PaidRound:
         """Return what the round pays; a report that cannot be used, or keeps the others from being paid, is refused."""
         before = self.server.enlarge(self._state, len(seats.accounts))
-        rows = AgentRows([self._rows(report) for report in seats.reports])
-        done, after = self.server.settle(before, self._ask, rows, seats.sent, mean=False)
+        done, after = self.server.settle(before, self._ask, AgentRows(self.rows(seats)), seats.sent, mean=False)
         paid = PaidRound(request, seats, done)
         if not paid.is_payable:
             furthest = seats.reports[int(np.argmax(np.where(done.evidence.counted, done.evidence.deviation, -1.0)))]
@@ -166,14 +170,16 @@ class PaidServer:
             self._verdict = verdict
             log.info("The noise scale is %.3g, its bound %.3g is %s: %s", found, bound, verdict, MEANING[verdict])
 
-    def _layers(self, model: ArrayRecord) -> list[np.ndarray]:
+    def layers(self, model: ArrayRecord) -> list[np.ndarray]:
         """Return the arrays that are compared, in double precision where anything is learned from them."""
         arrays = read_arrays(model)
         found = [arrays[name] for name in self._names]
         return [part.astype(np.float64) for part in found] if self.server.needs_mean else found
 
-    def _rows(self, report: Report | None) -> list[np.ndarray] | None:
-        return [report.arrays[name] for name in self._names] if report is not None and report.usable else None
+    def rows(self, seats: Seats) -> list[list[np.ndarray] | None]:
+        """Return the arrays of every agent that are compared; None where nothing can be used."""
+        names = self._names
+        return [[x.arrays[name] for name in names] if x is not None and x.usable else None for x in seats.reports]
 
     def _shortened(self, report: Report, factor: float, centre: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Return p + factor·(X − p) in the types of X; p is the centre."""

@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from guerdon.arrays import check_choice
 from guerdon.broadcasts import Dither
 from guerdon.flower import recovery
-from guerdon.flower.book import Book, PaidRound
+from guerdon.flower.book import Book, PaidRound, RunBook
 from guerdon.flower.fedsgd import FedSGD
 from guerdon.flower.messages import GRADIENTS, MODELS, PAY, REQUEST, Request, with_records
 from guerdon.flower.nodes import Member, MembersGrid
@@ -35,62 +35,19 @@ log = logging.getLogger("flwr.guerdon")
 SHOWN = 20  # nodes whose pay is logged one by one
 
 
-class Rewarded(Strategy):
-    """Wraps a strategy so that every node is asked for ν samples, paid by how close its work lies to the others', once.
+class AskedRounds(Strategy):
+    """Wraps a strategy: every node is asked for samples, and every round is settled by a server and booked.
 
-        strategy = Rewarded(FedAvg(), mechanism=OutputAgreement(AffineCost(1, 1)), requests=FixedRequest(16, 0.1),
-                            ledger="guerdon.db", run="heart-2026")
-        strategy.start(grid, initial_arrays, num_rounds=10)
-
-    `ledger` is a path, a URL or a `Ledger`. `run` is the name under which rounds are recorded: starting a run again
-    continues after its last paid round. `liability` says what becomes of a negative reward (see `Ledger.start_run`).
-
-    Only nodes whose public keys are enrolled in the ledger are asked and paid, unless `allow_anonymous` is true.
-    `require_signatures` refuses replies that are not signed with the enrolled key (see `guerdon.flower.paid_work`).
-
-    Under `InformationPay` reports are compared around a public `prediction` (default: `RunningMean()`), and one that is
-    too long is shortened before the strategy sees it. `dither`, with `FedSGD` only, broadcasts θ + u and θ − u by
-    turns, and steps once per pair (see `guerdon.broadcasts`). `escrow` holds back the fixed part of the cost of what
-    each earns.
-
-    Nodes may have different data: the strategy gets every reply that can be used. `alike` says that all draw fresh
-    samples of the same kind; then replies that are not trusted are left out (see `guerdon.Server`). `one_step` says
-    that nodes take one step on all requested samples: only then may they send models under `OutputAgreement`.
+    `Rewarded` pays what is settled, `guerdon.flower.Pilot` measures what rules would pay.
     """
 
-    def __init__(
-        self,
-        strategy: Strategy,
-        *,
-        mechanism: Mechanism,
-        requests: Requests,
-        run: str,
-        ledger: Ledger | str | os.PathLike[str] = "guerdon.db",
-        liability: str = "carry",
-        allow_anonymous: bool = False,
-        require_signatures: bool = False,
-        prediction: Prediction | None = None,
-        dither: Dither | None = None,
-        escrow: bool = False,
-        alike: bool = False,
-        one_step: bool = False,
-    ) -> None:
-        if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"`strategy` must be one of flwr.serverapp.strategy, got {type(strategy).__name__}")
-        check_name("a run's name", run)
-        check_choice("liability", liability, LIABILITIES)
-        describe(mechanism)
+    def __init__(self, strategy: Strategy, server: Server, book: RunBook, run: str) -> None:
+        self.strategy, self.server, self.run = strategy, server, run
+        self.allow_anonymous, self.require_signatures = True, False
+        self._server, self._book = PaidServer(server), book
         layers = list(recovery.unwrap(strategy))
-        self._steps: FedSGD | None = next((layer for layer in layers if isinstance(layer, FedSGD)), None)
-        sends = MODELS if self._steps is None else GRADIENTS
-        self.server = _check(Server(mechanism, requests, prediction, dither, sends, alike), one_step=one_step)
-        self._server = PaidServer(self.server)
-        self.strategy, self.run = strategy, run
-        self.allow_anonymous, self.require_signatures = allow_anonymous, require_signatures
-        self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-        self._owns_ledger = self.ledger is not ledger
+        self._steps = find_steps(strategy)
         self._weight: str | None = next((w for w in (getattr(x, "weighted_by_key", None) for x in layers) if w), None)
-        self._book = Book(self.ledger, run, mechanism, liability, escrow)
         self._before = recovery.snapshot(strategy)
         self._template: Template | None = None
         self._model = ArrayRecord()  # what the round began with
@@ -103,17 +60,6 @@ class Rewarded(Strategy):
         self._evaluated: dict[str, float] = {}  # metrics of the model that the next round begins with
 
     # Flower's interface
-
-    def summary(self) -> None:
-        """Log who is paid by which rule, then what the wrapped strategy says."""
-        server = self.server
-        rule, cost = describe(server.mechanism)
-        log.info("\t├──> Paid rounds of run %r, recorded in %s", self.run, self.ledger.where)
-        log.info("\t│\t├── Rule: %s, cost %s", rule, cost)
-        if server.mechanism.wants_prediction or server.dither is not None:
-            log.info("\t│\t├── Prediction: %s, dither: %s", server.predictor, server.dither)
-        log.info("\t│\t└── Nodes: %s", "anonymous ones too" if self.allow_anonymous else "with enrolled keys only")
-        self.strategy.summary()
 
     def start(
         self,
@@ -132,8 +78,7 @@ class Rewarded(Strategy):
         try:
             return self._start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
         finally:
-            if self._owns_ledger:
-                self.ledger.close()  # it opens again when it is needed
+            self._finish()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -182,7 +127,7 @@ class Rewarded(Strategy):
         self._log(paid)
         if failure is not None:
             raise failure
-        return arrays, paid.metrics(metrics, self._server.metrics(paid))
+        return arrays, self._metrics(paid, metrics)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -265,11 +210,23 @@ class Rewarded(Strategy):
             taken.add(member.account)
             pay = self._book.pay_of(member.account)
             if request is not None:
-                with_records(message, {REQUEST: request.record(pay)})
+                with_records(message, {REQUEST: self._request_of(member, request).record(pay)})
             elif pay is not None:
                 with_records(message, {PAY: pay.record()})
             self._asked.append((message.metadata, member))
         self._asked.sort(key=lambda asked: asked[1].account)  # the order of sampling must not change any digit
+
+    def _finish(self) -> None:
+        """Do what is left to do when the rounds are over, or broken off."""
+
+    def _request_of(self, member: Member, request: Request) -> Request:
+        """Return what a node is asked for."""
+        del member
+        return request
+
+    def _metrics(self, paid: PaidRound, own: MetricRecord | None) -> MetricRecord:
+        """Return what Flower logs of a round."""
+        return paid.metrics(own, self._server.metrics(paid))
 
     def _settle(self, request: Request, reports: list[Report]) -> PaidRound:
         """Return what the round pays; reports that cannot be used, alone or with the others, are refused."""
@@ -316,6 +273,79 @@ class Rewarded(Strategy):
         for line in paid.lines()[:SHOWN]:
             log.info("\t> %s", line)
         self._server.log_noise_scale(paid)
+
+
+class Rewarded(AskedRounds):
+    """Wraps a strategy so that every node is asked for ν samples, paid by how close its work lies to the others', once.
+
+        strategy = Rewarded(FedAvg(), mechanism=OutputAgreement(AffineCost(1, 1)), requests=FixedRequest(16, 0.1),
+                            ledger="guerdon.db", run="heart-2026")
+        strategy.start(grid, initial_arrays, num_rounds=10)
+
+    `ledger` is a path, a URL or a `Ledger`. `run` is the name under which rounds are recorded: starting a run again
+    continues after its last paid round. `liability` says what becomes of a negative reward (see `Ledger.start_run`).
+
+    Only nodes whose public keys are enrolled in the ledger are asked and paid, unless `allow_anonymous` is true.
+    `require_signatures` refuses replies that are not signed with the enrolled key (see `guerdon.flower.paid_work`).
+
+    Under `InformationPay` reports are compared around a public `prediction` (default: `RunningMean()`), and one that is
+    too long is shortened before the strategy sees it. `dither`, with `FedSGD` only, broadcasts θ + u and θ − u by
+    turns, and steps once per pair (see `guerdon.broadcasts`). `escrow` holds back the fixed part of the cost of what
+    each earns.
+
+    Nodes may have different data: the strategy gets every reply that can be used. `alike` says that all draw fresh
+    samples of the same kind; then replies that are not trusted are left out (see `guerdon.Server`). `one_step` says
+    that nodes take one step on all requested samples: only then may they send models under `OutputAgreement`.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        *,
+        mechanism: Mechanism,
+        requests: Requests,
+        run: str,
+        ledger: Ledger | str | os.PathLike[str] = "guerdon.db",
+        liability: str = "carry",
+        allow_anonymous: bool = False,
+        require_signatures: bool = False,
+        prediction: Prediction | None = None,
+        dither: Dither | None = None,
+        escrow: bool = False,
+        alike: bool = False,
+        one_step: bool = False,
+    ) -> None:
+        sends = MODELS if find_steps(strategy) is None else GRADIENTS
+        check_name("a run's name", run)
+        check_choice("liability", liability, LIABILITIES)
+        describe(mechanism)
+        server = _check(Server(mechanism, requests, prediction, dither, sends, alike), one_step=one_step)
+        self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+        self._owns_ledger = self.ledger is not ledger
+        super().__init__(strategy, server, Book(self.ledger, run, mechanism, liability, escrow), run)
+        self.allow_anonymous, self.require_signatures = allow_anonymous, require_signatures
+
+    def summary(self) -> None:
+        """Log who is paid by which rule, then what the wrapped strategy says."""
+        server = self.server
+        rule, cost = describe(server.mechanism)
+        log.info("\t├──> Paid rounds of run %r, recorded in %s", self.run, self.ledger.where)
+        log.info("\t│\t├── Rule: %s, cost %s", rule, cost)
+        if server.mechanism.wants_prediction or server.dither is not None:
+            log.info("\t│\t├── Prediction: %s, dither: %s", server.predictor, server.dither)
+        log.info("\t│\t└── Nodes: %s", "anonymous ones too" if self.allow_anonymous else "with enrolled keys only")
+        self.strategy.summary()
+
+    def _finish(self) -> None:
+        if self._owns_ledger:
+            self.ledger.close()  # it opens again when it is needed
+
+
+def find_steps(strategy: Strategy) -> FedSGD | None:
+    """Return the `FedSGD` inside a strategy, whose nodes send gradients; None: they send models."""
+    if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"`strategy` must be one of flwr.serverapp.strategy, got {type(strategy).__name__}")
+    return next((layer for layer in recovery.unwrap(strategy) if isinstance(layer, FedSGD)), None)
 
 
 def _check(server: Server, *, one_step: bool) -> Server:

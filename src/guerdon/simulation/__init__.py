@@ -11,6 +11,7 @@ if version("jaxlib") == "0.10.2":
 from guerdon.rules import TrueVariance
 from guerdon.simulation.engine import simulate
 from guerdon.simulation.history import History
+from guerdon.simulation.pilot import run_pilot
 from guerdon.simulation.terms import Stop
 
-__all__ = ["History", "Stop", "TrueVariance", "simulate"]
+__all__ = ["History", "Stop", "TrueVariance", "run_pilot", "simulate"]
