@@ -158,6 +158,23 @@ def audit_figure(
     return figure
 
 
+def pilot_figure(report: Any) -> "Figure":
+    """Draw what each rule would have paid for half the work and for all of it, beside what the work costs."""
+    figure, axes = panels([_no_math(rule.rule) for rule in report.rules], width=3.6 * max(2, len(report.rules)))
+    work, costs = [report.half, report.request], [report.half_cost, report.full_cost]
+    for panel, rule in zip(axes, report.rules, strict=True):
+        pay = [rule.half_pay, rule.full_pay]
+        reach = [[x.value - x.low for x in pay], [x.high - x.value for x in pay]]
+        panel.plot(work, costs, color=ORANGE, linestyle="--", label="cost h(s)")
+        panel.errorbar(work, [x.value for x in pay], reach, color=BLUE, marker="o", capsize=4, label="pay")
+        panel.set_xlim(0, 1.25 * report.request)
+        panel.set_xticks(work)
+        panel.set_xlabel("samples used")
+        panel.set_ylabel("per round")
+        legend(panel, "best")
+    return figure
+
+
 def _as_odds(power: float, _: int) -> str:
     """Return a power of ten as odds: $10^3$ to 1."""
     return f"$10^{{{power:.0f}}}$ to 1" if power > 0 else "even" if power == 0 else f"1 to $10^{{{-power:.0f}}}$"

@@ -10,9 +10,18 @@ from rich.console import Console
 from rich.markup import escape
 
 import guerdon
-from guerdon.cli import audit, dashboard, flower, ledger
+from guerdon.cli import audit, dashboard, flower, ledger, pilot
 from guerdon.cli.files import read_array, read_gradients
-from guerdon.cli.options import AgentsOption, CostOption, JsonOption, PlotOption, RequestOption, SeedOption, need
+from guerdon.cli.options import (
+    SIMULATOR,
+    AgentsOption,
+    CostOption,
+    JsonOption,
+    PlotOption,
+    RequestOption,
+    SeedOption,
+    need,
+)
 from guerdon.cli.reports import (
     certificate_report,
     payment_rows,
@@ -36,7 +45,6 @@ if TYPE_CHECKING:
 
 LARGEST_BATCH = 10_000  # a longer table helps nobody, and finding its equilibria takes the square of its length
 MOST_AGENTS = 100_000
-SIMULATOR = ("jax", "polars", "matplotlib")
 LARGEST_CHECKED = 1_000_000  # batch sizes at which the cost of a payment is checked
 
 app = typer.Typer(
@@ -52,6 +60,9 @@ app.command(epilog="Example: [bold]guerdon dashboard --db guerdon.db[/]")(dashbo
 app.command(
     epilog="Examples: [bold]guerdon audit --db guerdon.db --out audit.svg[/], [bold]guerdon audit heart --settle[/]"
 )(audit.audit)
+app.command(
+    epilog="Examples: [bold]guerdon pilot pilot.json --html pilot.html[/], [bold]guerdon pilot mine.toml --json[/]"
+)(pilot.pilot)
 
 
 RuleOption = Annotated[

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 DEFAULT = "guerdon.db"
+SIMULATOR = ("jax", "polars", "matplotlib")
 
 DbOption = Annotated[
     str,

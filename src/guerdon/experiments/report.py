@@ -5,10 +5,14 @@ from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import guerdon
 from guerdon.experiments.claims import Claim, Experiment
 from guerdon.figures import save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STYLE, PAGE, SECTION = (
     files("guerdon.experiments").joinpath(name).read_text(encoding="utf-8")
@@ -33,7 +37,9 @@ def _section(experiment: Experiment) -> str:
     rows = "\n".join(_row(claim) for claim in experiment.claims)
     notes = "\n".join(f"<p>{escape(note)}</p>" for note in experiment.notes)
     words = {name: escape(getattr(experiment, name)) for name in ("name", "title", "caption")}
-    return SECTION.format(**words, drawing=_inline_svg(experiment), rows=rows, notes=notes).rstrip()
+    return SECTION.format(
+        **words, drawing=inline_svg(experiment.drawing, experiment.name), rows=rows, notes=notes
+    ).rstrip()
 
 
 def _row(claim: Claim) -> str:
@@ -44,12 +50,12 @@ def _row(claim: Claim) -> str:
     )
 
 
-def _inline_svg(experiment: Experiment) -> str:
-    """Return the drawing as an SVG element with ids that no other drawing has."""
+def inline_svg(drawing: "Figure", name: str) -> str:
+    """Return a drawing as an SVG element with ids that no drawing of another name has."""
     buffer = io.StringIO()
-    save_figure(experiment.drawing, buffer)
+    save_figure(drawing, buffer)
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     for attribute in ('id="', 'xlink:href="#', "url(#"):
-        svg = svg.replace(attribute, f"{attribute}{experiment.name}-")
+        svg = svg.replace(attribute, f"{attribute}{name}-")
     return svg

@@ -202,10 +202,10 @@ def _notes(agents: tuple[AgentPay, ...], ghosts: dict[str, Interval], flagged: f
 def _recommend(rules: tuple[RuleReport, ...]) -> tuple[str | None, str]:
     fit = sorted((rule for rule in rules if rule.is_fit), key=lambda rule: rule.deposit)
     if fit:
-        words = [f"{fit[0].rule} {fit[0].words}, does not pay for doing nothing, and treats no agent badly for sure"]
-        if len(fit) > 1:
-            words.append("of the rules that do so it needs the smallest deposit")
-        return fit[0].rule, "; ".join(words) + "."
+        best = f" Of {len(fit)} such rules it needs the smallest deposit." if len(fit) > 1 else ""
+        return fit[0].rule, (
+            f"It {fit[0].words}. No ghost is shown to earn anything, and no honest pay to be off.{best}"
+        )
     return None, " ".join(f"{rule.rule}: {_against(rule)}." for rule in rules) or "No rule was tried."
 
 

@@ -22,7 +22,7 @@ class PilotDesign:
     The seed is drawn secretly unless one is given.
 
     >>> PilotDesign(16, seed=1).requests(round=0, num_agents=10)
-    array([16, 16, 16,  8,  8, 16, 16, 16,  8, 16])
+    array([16, 16, 16, 16,  8, 16, 16,  8,  8, 16])
     """
 
     request: int

@@ -19,6 +19,7 @@ from guerdon.pilot.trial import RoundScores
 
 FORMAT, VERSION = "guerdon-pilot", 1
 LARGEST_FILE = 2**28  # bytes
+LONGEST_NAME = 200
 
 
 def _no_rounds() -> Any:
@@ -124,14 +125,13 @@ def _read(content: Any) -> PilotRecord:
     check_choice("sends", content["sends"], ("gradients", "models"))
     ExpressionCost(content["cost"])
     agents = content["agents"]
-    named = isinstance(agents, list) and all(isinstance(name, str) for name in agents)
-    if not named or len(set(agents)) < len(agents):
-        raise ValueError("`agents` must be a list of different names")
-    asked = _array("asked", content["asked"], None)
-    each, whole = (len(asked), len(agents)), (len(asked),)
+    if not isinstance(agents, list) or not all(map(_is_name, agents)) or len(set(agents)) < len(agents):
+        raise ValueError("`agents` must be a list of different names that can be printed")
+    each, whole = (len(content["asked"]), len(agents)), (len(content["asked"]),)
+    asked = _array("asked", content["asked"], each)
     allowed = (0, content["request"], half_of(content["request"]))
-    if asked.shape != each or not np.isin(asked, allowed).all():
-        raise ValueError(f"`asked` must have a row for each round with one of {allowed} for each agent")
+    if not np.isin(asked, allowed).all():
+        raise ValueError(f"`asked` must be one of {allowed} for each agent in each round")
     sent = _array("sent", content["sent"], each)
     if not np.isin(sent, (0, 1)).all() or (sent > asked).any():
         raise ValueError("`sent` must be true or false, and false for an agent that was not asked")
@@ -144,9 +144,14 @@ def _read(content: Any) -> PilotRecord:
     )  # fmt: skip
 
 
+def _is_name(value: Any) -> bool:
+    """Tell whether it can be shown as it is: it comes from a file that anybody may have changed."""
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isprintable()
+
+
 def _table(name: str, content: Any) -> Any:
-    if not isinstance(content, dict):
-        raise ValueError(f"`{name}` must be a table by rule, got {content!r:.40}")
+    if not isinstance(content, dict) or not all(map(_is_name, content)):
+        raise ValueError(f"`{name}` must be a table by names that can be printed, got {content!r:.40}")
     return content.items()
 
 
@@ -154,14 +159,14 @@ def _arrays(name: str, content: Any, shape: tuple[int, ...]) -> dict[str, Array]
     return {key: _array(f"{name}.{key}", values, shape) for key, values in _table(name, content)}
 
 
-def _array(name: str, values: Any, shape: tuple[int, ...] | None) -> Array:
+def _array(name: str, values: Any, shape: tuple[int, ...]) -> Array:
     """Return an array of numbers, NaN for None, or raise."""
     try:
         array = np.array(values, dtype=np.float64)
     except (ValueError, TypeError) as error:
         raise ValueError(f"`{name}` must hold numbers or null, in rows of one length") from error
-    if shape is not None and array.shape != shape and not (array.size == 0 and 0 in shape):
+    if array.shape != shape and not (array.size == 0 and 0 in shape):
         raise ValueError(f"`{name}` must have shape {shape}, got {array.shape}")
     if np.isinf(array).any():
         raise ValueError(f"`{name}` must hold finite numbers or null, got infinity")
-    return array if shape is None else array.reshape(shape)
+    return array.reshape(shape)
