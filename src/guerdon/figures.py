@@ -1,6 +1,7 @@
 """Figures in one visual language: colours that colour-blind readers can tell apart, few lines, honest axes."""
 
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,7 +165,7 @@ def pilot_figure(report: Any) -> "Figure":
     work, costs = [report.half, report.request], [report.half_cost, report.full_cost]
     for panel, rule in zip(axes, report.rules, strict=True):
         pay = [rule.half_pay, rule.full_pay]
-        reach = [[x.value - x.low for x in pay], [x.high - x.value for x in pay]]
+        reach = [[x.value - x.low if x.error < math.inf else 0.0 for x in pay]] * 2  # intervals are symmetric
         panel.plot(work, costs, color=ORANGE, linestyle="--", label="cost h(s)")
         panel.errorbar(work, [x.value for x in pay], reach, color=BLUE, marker="o", capsize=4, label="pay")
         panel.set_xlim(0, 1.25 * report.request)

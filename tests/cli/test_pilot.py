@@ -44,6 +44,14 @@ def test_the_page_needs_nothing_else(file: Path, tmp_path: Path) -> None:
     assert "<script" not in page
 
 
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_a_pilot_that_has_hardly_begun_has_a_page_too(rounds: int, tmp_path: Path) -> None:
+    made_up(-16, 5, rounds=rounds).save(tmp_path / "pilot.json")
+    result = run("pilot", str(tmp_path / "pilot.json"), "--html", str(tmp_path / "pilot.html"))
+    assert (result.code, result.stderr) == (0, "")
+    assert "Use none of these rules here." in result.stdout
+
+
 def test_names_in_a_file_cannot_mark_up_the_page(tmp_path: Path) -> None:
     file = tmp_path / "pilot.json"
     made_up(-16, 5, rounds=8).save(file)

@@ -33,9 +33,11 @@ class Served(NamedTuple):
 
 
 @contextmanager
-def serving(where: str | Path, report: Path = Path("no-report"), access: Access | None = None) -> Generator[Served]:
+def serving(
+    where: str | Path, report: Path = Path("no-report"), access: Access | None = None, pilot: Path | None = None
+) -> Generator[Served]:
     """Serve the dashboard of a ledger on a free port, in a thread."""
-    app = create_app(str(where), report, access)
+    app = create_app(str(where), report, access, pilot)
     with listen("127.0.0.1", 0) as opened:
         server = DashboardServer(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from tests.dashboard.conftest import Served, Visitor, serving
+from tests.pilot.records import made_up
 from tests.support.dashboard_scenes import NAMES
 
 CHARTS = ["learning", "request", "payout", "total", "pay", "distances", "spread", "matrix"]
-PAGES = ["/runs", "/agents", "/payouts", "/playground", "/report", "/api"]
+PAGES = ["/runs", "/agents", "/payouts", "/playground", "/report", "/pilot", "/api"]
 
 
 @pytest.fixture(scope="module", params=["missing", "empty", "small", "large"])
@@ -242,3 +243,20 @@ def test_the_report_is_one_click_away(chromium: Any, ledgers: Callable[[str], Pa
         assert page.evaluate("window.hacked") is None
         assert any("sandboxed" in trouble for trouble in visitor.troubles), "the script was blocked"
         visitor.context.close()
+
+
+def test_a_pilot_is_shown_as_its_file_is_now(chromium: Any, ledgers: Callable[[str], Path], tmp_path: Path) -> None:
+    file = tmp_path / "pilot.json"
+    with serving(ledgers("empty"), pilot=file) as served:
+        visitor = Visitor(chromium)
+        assert "There is no pilot to show" in visitor.visit(f"{served.address}/pilot").inner_text("main")
+        made_up(3, 2, rounds=30).save(file)
+        visitor.visit(f"{served.address}/runs")
+        visitor.page.click("nav >> text=Pilot")
+        assert "pays shirkers here" in visitor.page.inner_text("main")
+        assert "Use none of these rules here." in visitor.page.inner_text("main h2")
+        file.write_text(file.read_text().replace('"a3"', '"<b>[x]"'))
+        assert "<b>[x]" in visitor.visit(f"{served.address}/pilot").inner_text("main")
+        file.write_text("{}")
+        assert "cannot be read as a pilot" in visitor.visit(f"{served.address}/pilot").inner_text("main")
+        visitor.leave(served.address)

@@ -131,6 +131,7 @@ def test_without_the_token_nothing_is_shown(locked: Served) -> None:
         "/payouts",
         "/playground",
         "/report",
+        "/pilot",
         "/api",
         "/logout",
     ):

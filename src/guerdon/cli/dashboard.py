@@ -27,6 +27,9 @@ def dashboard(
     report: Annotated[
         Path, typer.Option(metavar="FILE", help="The report that `guerdon reproduce` wrote, to link to.")
     ] = Path("results/report.html"),
+    pilot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A pilot to show too, as `guerdon.flower.Pilot` writes it.")
+    ] = None,
     browser: Annotated[bool, typer.Option(help="Open it in the browser.")] = True,
 ) -> None:
     """Show runs, agents, payouts and a playground in the browser; reads the ledger, and never writes to it."""
@@ -41,7 +44,7 @@ def dashboard(
         if made_up:
             console.print(f"Token, shown this once: [bold]{token}[/]")
 
-    serve(db, host, port, report, token, browser, tell)
+    serve(db, host, port, report, pilot, token, browser, tell)
 
 
 def shown(db: str) -> str:

@@ -11,7 +11,7 @@ from guerdon.cli.options import SIMULATOR, JsonOption, need
 from guerdon.cli.tables import new_table, print_json
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.pilot import PilotRecord, PilotReport, assess
-from guerdon.pilot.wording import EXPLAINED, closing, honest_rows, measures, title
+from guerdon.pilot.wording import EXPLAINED, closing, honest_rows, measured, title
 from guerdon.requests import FixedRequest
 
 AGENTS_SHOWN = 20
@@ -74,8 +74,8 @@ def print_pilot(report: PilotReport, heading: str, page: Path | None) -> None:
     console = Console(emoji=False, highlight=False)
     rules = [escape(rule.rule) for rule in report.rules]
     table = new_table(heading, "per round", *rules, text=["per round"])
-    for rows in zip(*(measures(report, rule) for rule in report.rules), strict=True):
-        table.add_row(rows[0][0], *(text for _, text in rows))
+    for name, cells in measured(report):
+        table.add_row(name, *cells)
     console.print(table)
     rows = honest_rows(report)
     agents = new_table("Honest pay of each agent", "agent", *rules, text=["agent"])

@@ -32,8 +32,13 @@ FOREVER = "public, max-age=31536000, immutable"
 FRESH = "no-cache"
 
 
-def create_app(where: str, report: Path = Path("results/report.html"), access: Access | None = None) -> FastAPI:
-    """Return the dashboard of the ledger at `where`; it starts to watch when it is served."""
+def create_app(
+    where: str,
+    report: Path = Path("results/report.html"),
+    access: Access | None = None,
+    pilot: Path | None = None,
+) -> FastAPI:
+    """Return the dashboard of the ledger at `where`, and of a pilot; it starts to watch when it is served."""
     source = LedgerSource(where)
     monitor = LedgerMonitor(source)
 
@@ -52,7 +57,7 @@ def create_app(where: str, report: Path = Path("results/report.html"), access: A
         redirect_slashes=False,
     )  # fmt: skip
     state = app.state
-    state.source, state.monitor, state.report = source, monitor, report
+    state.source, state.monitor, state.report, state.pilot = source, monitor, report, pilot
     state.access, state.simulations = access or Access(), SimulationQueue(lambda: monitor.closing)
     state.version, state.plotly = guerdon.__version__, f"/static/plotly-{PLOTLY_VERSION}.min.js"
     state.plotly_styles = _styles_of_plotly()

@@ -18,6 +18,7 @@ from guerdon.ledger.errors import UnavailableError
 from guerdon.ledger.money import format_amount
 from guerdon.ledger.queries import common_accounts, find_payout, owed
 from guerdon.ledger.statements import statement as whole_statement
+from guerdon.pilot import PilotRecord, assess, wording
 from guerdon.rules import choices
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -53,7 +54,8 @@ def show(request: Request, template: str, status_code: int = 200, **content: Any
     status = monitor_of(request).status if admitted else LedgerStatus()
     common = {
         "path": request.url.path, "status": status, "unit": status.unit or "", "admitted": admitted,
-        "has_report": admitted and state.report.is_file(), "guarded": state.access.token is not None and admitted,
+        "has_report": admitted and state.report.is_file(), "has_pilot": admitted and state.pilot is not None,
+        "guarded": state.access.token is not None and admitted,
         "plotly": state.plotly, "plotly_styles": state.plotly_styles, "version": state.version,
     }  # fmt: skip
     html: str = state.templates.get_template(template).render(common | content)
@@ -187,6 +189,21 @@ def report_file(request: Request) -> Response:
     if not file.is_file():
         raise queries.UnknownError(f"there is no report at {file}; `guerdon reproduce` writes one")
     return Response(file.read_bytes(), media_type="text/html", headers={"content-security-policy": SANDBOX})
+
+
+@router.get("/pilot")
+def pilot(request: Request) -> HTMLResponse:
+    """Show what a pilot says, as its file is now; a pilot may be under way."""
+    try:
+        if request.app.state.pilot is None:
+            raise ValueError("No pilot was named")
+        report = assess(PilotRecord.load(request.app.state.pilot))
+    except (ValueError, OSError) as error:
+        return show(request, "pilot.html", report=None, missing=str(error))
+    return show(
+        request, "pilot.html", report=report, title=wording.title(report), notes=wording.closing(report),
+        explained=wording.EXPLAINED, measured=wording.measured(report), agents=wording.honest_rows(report),
+    )  # fmt: skip
 
 
 @router.get("/api")

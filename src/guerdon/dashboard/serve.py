@@ -68,9 +68,11 @@ class DashboardServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(where: str, host: str, port: int, report: Path, token: str | None, browser: bool, tell: Any) -> None:
+def serve(
+    where: str, host: str, port: int, report: Path, pilot: Path | None, token: str | None, browser: bool, tell: Any
+) -> None:
     """Serve the dashboard until interrupted; `tell` is given the address once it can be opened."""
-    app = create_app(where, report, Access(token, loopback=is_loopback(host)))
+    app = create_app(where, report, Access(token, loopback=is_loopback(host)), pilot)
     opened = listen(host, port)
     address = address_of(opened, host)
     tell(address)

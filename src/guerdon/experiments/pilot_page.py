@@ -8,7 +8,7 @@ import guerdon
 from guerdon.experiments.report import STYLE, inline_svg
 from guerdon.figures import pilot_figure
 from guerdon.pilot import PilotReport
-from guerdon.pilot.wording import EXPLAINED, closing, honest_rows, measures, title
+from guerdon.pilot.wording import EXPLAINED, closing, honest_rows, measured, title
 
 PAGE = files("guerdon.experiments").joinpath("pilot.html").read_text(encoding="utf-8")
 
@@ -16,13 +16,11 @@ PAGE = files("guerdon.experiments").joinpath("pilot.html").read_text(encoding="u
 def write_page(report: PilotReport, path: Path) -> None:
     """Write what a pilot says as one HTML file."""
     rules = [rule.rule for rule in report.rules]
-    by_rule = [measures(report, rule) for rule in report.rules]
-    measured = [(rows[0][0], [text for _, text in rows]) for rows in zip(*by_rule, strict=True)]
     *notes, verdict = closing(report)
     told = "\n".join(f"<p>{escape(note)}</p>" for note in notes)
     filled = PAGE.format(
         style=STYLE, title=escape(title(report)), verdict=escape(verdict), notes=told, explained=escape(EXPLAINED),
-        drawing=inline_svg(pilot_figure(report), "pilot"), rules=_table("per round", rules, measured),
+        drawing=inline_svg(pilot_figure(report), "pilot"), rules=_table("per round", rules, measured(report)),
         agents=_table("agent", rules, honest_rows(report)), level=1 - report.alpha, version=escape(guerdon.__version__),
     )  # fmt: skip
     path.write_text(filled, encoding="utf-8")

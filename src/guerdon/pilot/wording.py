@@ -21,8 +21,13 @@ def title(report: PilotReport) -> str:
     )
 
 
-def measures(report: PilotReport, rule: RuleReport) -> list[tuple[str, str]]:
-    """Return what was measured of a rule, by name."""
+def measured(report: PilotReport) -> list[tuple[str, list[str]]]:
+    """Return what was measured, by name, with a text for each rule."""
+    columns = [_measures(report, rule) for rule in report.rules]
+    return [(rows[0][0], [text for _, text in rows]) for rows in zip(*columns, strict=True)]
+
+
+def _measures(report: PilotReport, rule: RuleReport) -> list[tuple[str, str]]:
     return [
         ("verdict", rule.words),
         ("half work gains", between(rule.gain)),
