@@ -257,7 +257,7 @@ def test_plan_forecasts_from_a_pilot(tmp_path: Path) -> None:
 
 
 def test_help_has_examples() -> None:
-    for command in ("equilibrium", "pay", "certify", "simulate", "reproduce"):
+    for command in ("equilibrium", "pay", "certify", "simulate", "reproduce", "pilot"):
         result = run(command, "--help")
         assert result.code == 0
         assert re.search(f"Examples?: guerdon {command}", result.stdout)

@@ -122,8 +122,9 @@ def _assess_rule(record: PilotRecord, rule: str, cost: Cost, alpha: float) -> Ru
     noise, spread = noise_and_spread(full)
     agents = _agents(record, full, full_cost, alpha)
     ghosts = {name: mean_over_rounds(earned, alpha) for name, earned in record.ghosts.get(rule, {}).items()}
-    wanted = rounds_to_tell(gain.error, record.rounds, _loss(record, cost), alpha)
-    verdict, words = _verdict(gain, wanted, record.rounds)
+    loss = _loss(record, cost)
+    wanted = _rounds_to_tell(gain, record.rounds, loss, alpha)
+    verdict, words = _verdict(gain, wanted, loss)
     flagged = _flagged(record, rule)
     return RuleReport(
         rule, verdict, words, tuple(_notes(agents, ghosts, flagged, full_cost)), gain,
@@ -170,15 +171,26 @@ def _flagged(record: PilotRecord, rule: str) -> float | None:
     return float((highest > limit(AUDIT)).mean())
 
 
-def _verdict(gain: Interval, wanted: int | None, rounds: int) -> tuple[str, str]:
+def _rounds_to_tell(gain: Interval, rounds: int, loss: float, alpha: float) -> int | None:
+    """Return about how many rounds tell half work from full by the loss that half work should cause.
+
+    Where that many were played and did not tell, the loss is smaller: then by the one that was seen.
+    """
+    wanted = rounds_to_tell(gain.error, rounds, loss, alpha)
+    if wanted is None or wanted > rounds or not gain.low < 0 < gain.high:
+        return wanted
+    return rounds_to_tell(gain.error, rounds, abs(gain.value), alpha)
+
+
+def _verdict(gain: Interval, wanted: int | None, loss: float) -> tuple[str, str]:
     if gain.high < 0:
         return WORK, "pays for work here"
     if gain.low > 0:
         return SHIRKING, "pays shirkers here"
+    if max(gain.high, -gain.low) < loss / 2:
+        return EVEN, "pays half work about as much as full work here"
     if wanted is None:
         return NOISY, "nothing to say yet: too few rounds in which four agents or more took part"
-    if wanted <= rounds:
-        return EVEN, "pays half work about as much as full work here"
     return NOISY, f"too noisy here: about {wanted:,} rounds to tell half work from full"
 
 
