@@ -37,6 +37,8 @@ AGREEMENT: dict[str, Mechanism] = {
     "balanced": OutputAgreement(COST),
 }
 INFORMATION: dict[str, Mechanism] = {"information": InformationPay(COST)}
+DRAWN = ("half the work", "half, from the first day", "zeros")  # other forged reports earn what zeros earn
+TICKS = (-30, -10, -5, 0, 5, 10, 30)
 COLORS = {"calibrated": GREEN, "balanced": BLUE, "information": RED}
 
 
@@ -220,7 +222,7 @@ def _worst(profits: Any) -> Mean:
 def _draw(outcomes: list[Outcome]) -> Any:
     figure, axes = panels(["honest agents, each a point", "one agent that does otherwise"], width=13.0, height=6.0)
     names = list(dict.fromkeys(found.federation for found in outcomes))
-    rows = [found for found in outcomes if found.behaviour != "honest"]
+    rows = [found for found in outcomes if found.behaviour in DRAWN]
     axes[0].axvspan(-TENTH, TENTH, color=GREY, alpha=0.25, linewidth=0)
     for shift, (rule, color) in zip((-0.2, 0.0, 0.2), COLORS.items(), strict=True):
         for found in outcomes:
@@ -238,7 +240,8 @@ def _draw(outcomes: list[Outcome]) -> Any:
         panel.invert_yaxis()
         panel.set_xlabel("profit per round (pay less cost)")
         panel.set_xscale("symlog", linthresh=10)
-    legend(axes[1], "lower right")
+        panel.set_xticks(TICKS, [f"{tick:+d}" if tick else "0" for tick in TICKS])
+    legend(axes[1], "lower center")
     return figure
 
 
