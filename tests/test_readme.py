@@ -54,7 +54,18 @@ def test_commands_print_what_the_readme_shows(somewhere: Path) -> None:
 
 DOCS = [
     f"docs/{name}.md"
-    for name in ("audit", "dashboard", "flower", "information", "ledger", "mechanism", "pilot", "planner", "simulation")
+    for name in (
+        "audit",
+        "dashboard",
+        "federations",
+        "flower",
+        "information",
+        "ledger",
+        "mechanism",
+        "pilot",
+        "planner",
+        "simulation",
+    )
 ]
 PAGES = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", *DOCS]
 
@@ -75,6 +86,7 @@ def test_pictures_and_links_exist(page: str) -> None:
         ("docs/information.md", 20),
         ("docs/mechanism.md", 10),
         ("docs/audit.md", 9),
+        ("docs/federations.md", 8),
         ("docs/pilot.md", 8),
     ],
 )

@@ -128,42 +128,42 @@ def plan_figure(report: dict[str, Any], title: str) -> "Figure":
 
 
 def audit_figure(
-    rounds: Any, evidence: Any, names: Sequence[str], accused: Sequence[int | None], alpha: float, title: str
+    rounds: Any, evidence: Any, names: Sequence[str], differs: Sequence[int | None], alpha: float, title: str
 ) -> "Figure":
-    """Draw the evidence against each agent over the rounds, as odds, and the line beyond which it is accused.
+    """Draw the evidence against each agent over the rounds, as odds, and the line beyond which it differs.
 
-    `evidence` (rounds, agents) is a logarithm; `accused` holds for each agent the index of a round, or None.
+    `evidence` (rounds, agents) is a logarithm; `differs` holds for each agent the index of a round, or None.
     """
     import numpy as np
     from matplotlib.ticker import MaxNLocator
 
     figure, (axes,) = panels([_no_math(title)], width=7.2, height=4.6)
     powers, threshold = np.asarray(evidence) / np.log(10), -np.log10(alpha)
-    innocent = [index for index, since in enumerate(accused) if since is None]
-    for index in innocent:
-        label = "not accused" if index == innocent[0] else None
+    usual = [index for index, since in enumerate(differs) if since is None]
+    for index in usual:
+        label = "like the others" if index == usual[0] else None
         axes.plot(rounds, powers[:, index], color=BLUE, linewidth=1.0, alpha=0.55, label=label)
-    guilty = [(index, since) for index, since in enumerate(accused) if since is not None]
-    for index, since in guilty:
+    unusual = [(index, since) for index, since in enumerate(differs) if since is not None]
+    for index, since in unusual:
         axes.plot(rounds, powers[:, index], color=RED, linewidth=1.8)
         axes.plot([rounds[since]], [powers[since, index]], "o", color=RED, zorder=5)
-    _name_ends(axes, rounds, powers, [(index, f"{names[index]}, round {rounds[since]}") for index, since in guilty])
-    axes.axhline(threshold, color=GREY, linewidth=1.2, linestyle="--", label=f"accused: {1 / alpha:,.0f} to 1")
-    lowest = float(powers[:, innocent].min(initial=0.0))
+    _name_ends(axes, rounds, powers, [(index, f"{names[index]}, round {rounds[since]}") for index, since in unusual])
+    axes.axhline(threshold, color=GREY, linewidth=1.2, linestyle="--", label=f"differs: {1 / alpha:,.0f} to 1")
+    lowest = float(powers[:, usual].min(initial=0.0))
     axes.set_ylim(min(-1.5, 1.1 * lowest), 1.3 * max(threshold, float(powers.max())))  # room for the legend
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(_as_odds)
-    axes.set(xlabel="round", ylabel="evidence against, as odds")
+    axes.set(xlabel="round", ylabel="evidence of a difference, as odds")
     legend(axes, "upper left")
     return figure
 
 
 def pilot_figure(report: Any) -> "Figure":
     """Draw what each rule would have paid for half the work and for all of it, beside what the work costs."""
-    figure, axes = panels([_no_math(rule.rule) for rule in report.rules], width=3.6 * max(2, len(report.rules)))
+    figure, axes = panels([_no_math(rule.rule) for rule in report.rules] or [""], width=3.6 * max(2, len(report.rules)))
     work, costs = [report.half, report.request], [report.half_cost, report.full_cost]
-    for panel, rule in zip(axes, report.rules, strict=True):
+    for panel, rule in zip(axes, report.rules, strict=False):  # without any round there is no rule to draw
         pay = [rule.half_pay, rule.full_pay]
         reach = [[x.value - x.low if x.error < math.inf else 0.0 for x in pay]] * 2  # intervals are symmetric
         panel.plot(work, costs, color=ORANGE, linestyle="--", label="cost h(s)")

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from guerdon.arrays import Array, is_array, namespace, over_layers
 
 AGENTS = ("weight", "squares", "answer_weight", "answer_squares")  # one number for each
+PRIOR = 4.0  # rounds without a difference, that an agent's answer to a dither starts from
 LARGEST_MODEL = 10**6  # numbers; of a larger one nothing is remembered by default: every agent's record is as long
 
 
@@ -69,7 +70,8 @@ class OwnRecords:
         if not _first(state.answer).shape[1]:
             return base
         parts = state.answer, state.dither, dither
-        answer = over_layers(lambda own, every, u: self._answer(state, own, every, u), *parts)
+        usual = _mean_of_all(state.dither) / _positive(state.dither_weight)
+        answer = over_layers(lambda own, every, u: self._answer(state, usual, own, every, u), *parts)
         answer = self._shrunk(answer, noise * state.answer_squares / _positive(state.answer_weight) ** 2, noise)
         return over_layers(lambda a, b: a + b, base, answer)
 
@@ -110,11 +112,14 @@ class OwnRecords:
             dither_weight=fade * before.dither_weight + known,
         )
 
-    def _answer(self, state: RecordState, own: Array, every: Array, dither: Array) -> Array:
-        """Return δ_k∘u; an agent that missed rounds has seen less of u²."""
+    def _answer(self, state: RecordState, usual: Array, own: Array, every: Array, dither: Array) -> Array:
+        """Return δ_k∘u; an agent that missed rounds has seen less of u².
+
+        Where u was short so far, a number says little: δ is as if some rounds of the usual u² had found no difference.
+        """
         share = state.answer_weight / _positive(state.dither_weight)
-        squares = _positive(share)[:, None] * _positive(every)[None, :]
-        return own / squares * namespace(own).reshape(dither, (1, -1))
+        squares = share[:, None] * every[None, :] + PRIOR * usual
+        return own / _positive(squares) * namespace(own).reshape(dither, (1, -1))
 
     def _shrunk(self, base: Any, by_noise: Array, noise: Array) -> Any:
         """Return rows shrunk by what noise alone would make of their squares, and cut to their reach."""
@@ -156,6 +161,11 @@ def _rows_of_zeros(part: Array, num_agents: int) -> Array:
 
 def _positive(weight: Array) -> Array:
     return namespace(weight).where(weight > 0, weight, 1.0)
+
+
+def _mean_of_all(value: Any) -> Array:
+    layers = [value] if is_array(value) else value
+    return sum(namespace(part).sum(part) for part in layers) / sum(part.shape[0] for part in layers)
 
 
 def _first(value: Any) -> Array:

@@ -42,16 +42,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_table(folder: Path) -> None:
-    shown = run(cwd=folder, code=1)
+    shown = run("--alike", cwd=folder, code=1)
     rows = {name: line for line in shown.splitlines() for name in NAMES if name in line and "│" in line}
     assert all("cleared" in rows[name] for name in NAMES[:4])
     assert all("accused" in rows[name] and "round" in rows[name] for name in NAMES[4:])
     assert "At most one in 1,000 honest agents is ever accused" in shown
-    assert "Basel and Zürich $1$ agree more than independent samples can" in shown
+    assert "Basel and Zürich $1$ agree more than independent samples of the same kind can" in shown
+
+
+def test_without_a_word_on_their_data_nobody_is_accused(folder: Path) -> None:
+    shown = run(cwd=folder)
+    rows = {name: line for line in shown.splitlines() for name in NAMES if name in line and "│" in line}
+    assert all("differs since round" in rows[name] for name in NAMES[4:])
+    assert f"{NAMES[4]} differs from the others in a stable way; that may be its data" in shown
+    assert "Nobody is accused: agents may have different data." in shown
+    assert "accused in" not in shown
+    assert "that may be their data" in shown
 
 
 def test_in_a_process_of_its_own(folder: Path) -> None:
-    result = command_line.start("audit", "--db", str(folder / "guerdon.db"), COLUMNS="80")
+    result = command_line.start("audit", "--alike", "--db", str(folder / "guerdon.db"), COLUMNS="80")
     assert (result.code, result.stderr) == (1, "")
     assert "Audit of run heart" in result.stdout
     assert "│ Basel" in result.stdout  # in 80 columns, too, who is who can be read
@@ -61,16 +71,17 @@ def test_nobody_is_accused(folder: Path) -> None:
     shown = run("good", "--db", "many.db", cwd=folder)
     assert "accused in" not in shown
     assert "No pair of agents agrees" in shown
-    plain = run("plain", "--db", "many.db", "--alpha", "0.01", cwd=folder)
+    plain = run("plain", "--db", "many.db", "--alpha", "0.01", "--alike", cwd=folder)
     assert "not enough evidence" in plain
     assert "Nobody can be cleared" in plain
     assert "At most one in 100 honest agents" in plain
 
 
 def test_json(folder: Path) -> None:
-    report: Any = json.loads(run("--json", cwd=folder, code=1))
+    assert json.loads(run("--json", cwd=folder))["agents"][4]["verdict"] == "differs"
+    report: Any = json.loads(run("--json", "--alike", cwd=folder, code=1))
     assert [row["verdict"] for row in report["agents"]] == ["cleared"] * 4 + ["accused"] * 2
-    assert report["agents"][4]["accused_in"] <= 40
+    assert report["agents"][4]["differs_in"] <= 40
     assert report["agents"][4]["cleared_to"] is None
     assert report["pairs"][0]["agents"] == ["Basel", "Zürich $1$"]
     assert report["moves"] == []
@@ -79,12 +90,12 @@ def test_json(folder: Path) -> None:
 
 def test_looking_changes_nothing_and_settling_does_once(folder: Path) -> None:
     before = (folder / "guerdon.db").read_bytes()
-    run(cwd=folder, code=1)
+    run(cwd=folder)
     assert (folder / "guerdon.db").read_bytes() == before
-    shown = run("--settle", cwd=folder, code=1)
+    shown = run("--settle", cwd=folder)
     assert shown.count("release ") == 4
     assert "forfeit" not in shown
-    assert "Nothing to settle." in run("--settle", cwd=folder, code=1)
+    assert "Nothing to settle." in run("--settle", cwd=folder)
     with Ledger(folder / "guerdon.db", read_only=True) as ledger:
         assert ledger.verify().holds
 
@@ -94,7 +105,7 @@ def test_looking_changes_nothing_and_settling_does_once(folder: Path) -> None:
     ["audit.png", "audit.pdf"],  # .svg: below, with the page
 )
 def test_a_figure_is_drawn(folder: Path, name: str) -> None:
-    run("--out", name, cwd=folder, code=1)
+    run("--out", name, cwd=folder)
     assert (folder / name).stat().st_size > 5000
 
 
@@ -110,6 +121,7 @@ def test_a_figure_is_drawn(folder: Path, name: str) -> None:
         (["--out", "audit.docx"], "`--out` must end in .svg, .png, .pdf"),
         (["--out", "nowhere/audit.svg"], "nowhere"),
         (["--forfeit"], "`--forfeit` needs `--settle`"),
+        (["--forfeit", "--settle"], "and `--alike`: an agent that differs may only have other data"),
     ],
 )
 def test_wrong_input_is_told_plainly(folder: Path, arguments: list[str], complaint: str) -> None:
@@ -126,7 +138,7 @@ def test_help_says_what_the_exit_status_means(folder: Path) -> None:
     assert "guerdon audit heart --settle" in shown
 
 
-def test_the_figure_names_the_accused() -> None:
+def test_the_figure_names_those_that_differ() -> None:
     evidence = np.linspace(0, 1, 30)[:, None] * np.array([-1.0, 20.0, 20.5])
     figure = audit_figure(np.arange(1, 31), evidence, ["a", "b", "c$x$"], [None, 10, 10], 0.001, "Audit")
     texts = [text.get_text() for text in figure.axes[0].texts]
@@ -141,7 +153,7 @@ def test_the_page_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert result.attempted >= 12
     assert result.failed == 0
     commands = re.findall(r"^    guerdon audit(.*?)(?:#.*)?$", PAGE.read_text(), flags=re.MULTILINE)
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
-        run(*shlex.split(command), cwd=tmp_path, code=1)  # Vigo is accused
+        run(*shlex.split(command), cwd=tmp_path, code=int("--alike" in command))  # Vigo is accused only then
     assert (tmp_path / "audit.svg").stat().st_size > 5000

@@ -57,17 +57,20 @@ def test_nothing_is_forfeited_unless_asked(ledger: Ledger) -> None:
     record_training(ledger, RUN, NAMES, 50, {2: works_first})
     held = escrow(ledger)["Porto"]
     assert held > 10_000_000
-    audit = ledger.audit(RUN)
+    assert ledger.audit(RUN).findings[2].verdict == "cleared"  # for the rounds in which it worked; that it differs is
+    audit = ledger.audit(RUN, alike=True)  # an accusation only where all are alike
     assert [finding.verdict for finding in audit.findings][2] == "accused"
     assert audit.held[2] == held
-    assert "Porto" not in {move.agent for move in ledger.settle_escrow(RUN)}
+    with pytest.raises(ValueError, match="`forfeit_accused` needs `alike`: an agent that differs may only have other"):
+        ledger.settle_escrow(RUN, forfeit_accused=True)
+    assert "Porto" not in {move.agent for move in ledger.settle_escrow(RUN, alike=True)}
     assert escrow(ledger)["Porto"] == held
     treasury = ledger.common_balances()["treasury"]
-    (move,) = ledger.settle_escrow(RUN, forfeit_accused=True)
+    (move,) = ledger.settle_escrow(RUN, alike=True, forfeit_accused=True)
     assert (move.agent, move.kind, move.amount) == ("Porto", "forfeit", held)
     assert ledger.common_balances()["treasury"] == treasury + held
     assert "accused in round" in ledger.statement("Porto").lines[-1].why
-    assert ledger.settle_escrow(RUN, forfeit_accused=True) == []
+    assert ledger.settle_escrow(RUN, alike=True, forfeit_accused=True) == []
     assert ledger.verify().holds
     assert total(ledger) == 0
 
@@ -121,8 +124,8 @@ def test_a_settlement_takes_nothing_of_another_run(ledger: Ledger, cheats: Any) 
     assert any(second.values())
     for agent, amount in first.items():
         ledger.move("release", agent, amount, "by hand")
-    assert ledger.settle_escrow("A", forfeit_accused=True) == []
-    assert ledger.settle_escrow("B", forfeit_accused=True) == []
+    assert ledger.settle_escrow("A", alike=True, forfeit_accused=True) == []
+    assert ledger.settle_escrow("B", alike=True, forfeit_accused=True) == []
     assert escrow(ledger) == second
     assert ledger.audit("A").held == [0] * 5
     assert ledger.audit("B").held == [second[name] for name in NAMES]
@@ -166,7 +169,7 @@ def test_runs_are_settled_apart(ledger: Ledger) -> None:
 def test_few_rounds_and_none(ledger: Ledger) -> None:
     record_training(ledger, RUN, NAMES, 0)
     assert ledger.audit(RUN).findings == []
-    assert ledger.settle_escrow(RUN, forfeit_accused=True) == []
+    assert ledger.settle_escrow(RUN, alike=True, forfeit_accused=True) == []
     record_training(ledger, "short", NAMES, 2)
     assert {finding.verdict for finding in ledger.audit("short").findings} == {"not enough evidence"}
     assert ledger.settle_escrow("short") == []

@@ -143,7 +143,7 @@ def test_settling_goes_on_where_it_was(upgraded: str) -> None:
     with Ledger(upgraded) as ledger:
         before = escrow(ledger)
         assert ledger.settle_escrow("long") == []
-        assert ledger.settle_escrow("short", forfeit_accused=True) == []
+        assert ledger.settle_escrow("short", alike=True, forfeit_accused=True) == []
         assert escrow(ledger) == before
         held = ledger.audit("long").held
         moves = ledger.settle_escrow("long", alpha=0.5)

@@ -94,6 +94,16 @@ def test_noise_spread_and_deposit() -> None:
     assert rule_of(made_up(-16, 5, rounds=400)).spread < 1
 
 
+def test_an_agent_that_has_just_joined_says_nothing_of_noise_and_spread() -> None:
+    record = made_up(-16, 5, rounds=400)
+    before = rule_of(record)
+    record.pay["rule"][:-2, 0] = np.nan
+    after = rule_of(record)
+    assert after.noise == pytest.approx(before.noise, rel=0.2)
+    assert math.isfinite(after.deposit)
+    assert not after.agents[0].off
+
+
 def test_a_deposit_covers_what_it_says() -> None:
     rule = rule_of(made_up(-16, 5, rounds=400))
     behind = -np.random.default_rng(0).normal(0, math.sqrt(50), size=(20_000, 50)).sum(axis=1)
@@ -130,7 +140,7 @@ def test_agents_that_an_audit_would_flag_are_counted() -> None:
     assert any("An audit would flag 30% of the agents" in note for note in rule.notes)
 
 
-@pytest.mark.parametrize("rounds", [0, 1, 2])
+@pytest.mark.parametrize("rounds", [0, 1, 2, 5, 9])
 def test_a_pilot_that_has_hardly_begun_says_so(rounds: int) -> None:
     report = assess(made_up(-16, 5, rounds=rounds))
     assert report.recommended is None

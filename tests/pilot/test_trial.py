@@ -5,7 +5,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, FixedRequest, FlatPay, GenieAided, InformationPay, OutputAgreement, Server
+from guerdon import (
+    AffineCost,
+    CalibratedAgreement,
+    FixedRequest,
+    FlatPay,
+    GenieAided,
+    InformationPay,
+    OutputAgreement,
+    Server,
+)
 from guerdon.pilot import PilotDesign, RoundScores, Trial, default_rules
 from guerdon.predictions import RunningMean
 from guerdon.rules import TrueVariance
@@ -68,6 +77,15 @@ def test_rounds_of_too_few_say_nothing() -> None:
     for _, _, _, scores in play(trial, 3, agents=2):
         assert np.isnan(scores.pay["balanced"]).all()
         assert np.isnan(scores.pay["information"]).all()
+
+
+def test_rounds_of_a_calibration_say_nothing() -> None:
+    trial = Trial({"calibrated": CalibratedAgreement(COST, calibration=4)}, PilotDesign(16, seed=1), 0.1)
+    known = np.array([np.isfinite(scores.pay["calibrated"]) for _, _, _, scores in play(trial, 20, agents=6)])
+    assert not known[:4].any()
+    assert known[14:].mean() > 0.8
+    flat = Trial({"flat": FlatPay(COST)}, PilotDesign(16, seed=1), 0.1)
+    assert all(np.isfinite(scores.pay["flat"]).sum() == sent.sum() for _, _, sent, scores in play(flat, 4, agents=6))
 
 
 def test_of_very_large_models_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

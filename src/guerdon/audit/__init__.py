@@ -1,4 +1,4 @@
-"""The audit: which agents and which pairs of agents the evidence accuses, and which agents it clears."""
+"""The audit: which agents and which pairs of agents differ from the others, and which agents are cleared."""
 
 from guerdon.audit.pairs import (
     SuspiciousPair,

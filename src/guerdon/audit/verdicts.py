@@ -1,11 +1,12 @@
-"""The audit of a run: which agents are accused, which are cleared, and by what evidence.
+"""The audit of a run: which agents differ from the others, which are cleared, and by what evidence.
 
 Two bets at fair odds (`guerdon.bets`) are kept for each agent, round by round, from nothing but the recorded evidence:
 
 - *against it*: that its reports tell less than the others', or are shorter or longer. These are the bets that
   information pay keeps in its state. For a run under another rule they are made in the same way, around the point that
-  its evidence was gathered around. When their wealth reaches 1/α the agent is accused; this happens to an honest agent
-  with a probability of at most α.
+  its evidence was gathered around. When their wealth reaches 1/α the agent *differs*. That may be its data. Only
+  where the operator says that all agents are alike, it is *accused*: then this happens to an honest agent with a
+  probability of at most α.
 - *for it*: that its reports tell something that was not public. If the agent knows only what is public, ⟨v_k, w_k⟩
   (with v_k what its report adds to the public prediction, w_k the same of the others' mean) is as likely negative as
   positive, so the bet is on its sign. Each time the wealth reaches 1/α the agent is cleared for the rounds so far, and
@@ -26,7 +27,7 @@ from guerdon.evidence import Evidence
 from guerdon.rules import InformationPay, Mechanism
 from guerdon.rules.mechanism import RESOLUTION, padded
 
-Verdict = Literal["accused", "cleared", "not enough evidence"]
+Verdict = Literal["accused", "cleared", "differs", "not enough evidence"]
 
 
 class PlayedRound(NamedTuple):
@@ -60,7 +61,7 @@ class AuditFinding(NamedTuple):
     against: float  # after the last round
     highest: float  # ever
     because: str  # what says most against it: one of `guerdon.bets.TESTS`
-    accused_in: int | None
+    differs_in: int | None  # the first round in which the evidence sufficed
     informed: float  # since it was last cleared
     cleared_to: int | None
     advantage: float  # mean over the rounds in which it was compared; NaN: in none
@@ -89,12 +90,15 @@ def follow(rounds: Iterable[PlayedRound], alpha: float) -> VerdictTrail:
     return _stacked(rows)
 
 
-def judge(trail: VerdictTrail, alpha: float) -> list[AuditFinding]:
-    """Return what a run's trail amounts to, agent by agent; `alpha` is the one it was followed with."""
+def judge(trail: VerdictTrail, alpha: float, *, alike: bool = False) -> list[AuditFinding]:
+    """Return what a run's trail amounts to, agent by agent; `alpha` is the one it was followed with.
+
+    Only where all agents draw fresh samples of the same kind (`alike`) is a difference an accusation.
+    """
     if not trail.rounds:
         return []
     return [
-        _finding(VerdictTrail(*(part[:, agent] for part in trail)), limit(alpha))
+        _finding(VerdictTrail(*(part[:, agent] for part in trail)), limit(alpha), alike=alike)
         for agent in range(trail.against.shape[1])
     ]
 
@@ -145,15 +149,17 @@ def _stacked(rows: list[tuple[Any, ...]]) -> VerdictTrail:
     )
 
 
-def _finding(own: VerdictTrail, threshold: float) -> AuditFinding:
+def _finding(own: VerdictTrail, threshold: float, *, alike: bool) -> AuditFinding:
     """Return what the columns of one agent amount to."""
     beyond, freed = np.flatnonzero(own.against >= threshold), np.flatnonzero(own.cleared)
-    accused_in = int(beyond[0]) if len(beyond) else None
+    differs_in = int(beyond[0]) if len(beyond) else None
     cleared_to = int(freed[-1]) if len(freed) else None
-    verdict = "accused" if accused_in is not None else "cleared" if cleared_to is not None else "not enough evidence"
+    verdict: Verdict = "not enough evidence" if differs_in is None else "differs"
+    verdict = verdict if cleared_to is None else "cleared"
+    verdict = "accused" if alike and differs_in is not None else verdict
     known: list[float] = [value for value in own.advantage.tolist() if value == value]  # not NaN
     mean = sum(known) / len(known) if known else float("nan")
     standing = 0.0 if own.cleared[-1] else float(own.informed[-1])
     latest, highest = float(own.against[-1]), float(np.max(own.against))
-    because = TESTS[int(own.strongest[-1 if accused_in is None else accused_in])]
-    return AuditFinding(verdict, latest, highest, because, accused_in, standing, cleared_to, mean, len(known))
+    because = TESTS[int(own.strongest[-1 if differs_in is None else differs_in])]
+    return AuditFinding(verdict, latest, highest, because, differs_in, standing, cleared_to, mean, len(known))

@@ -28,35 +28,41 @@ def audit(
     run: Annotated[str | None, typer.Argument(help="Name of the run; may be left out if there is only one.")] = None,
     db: DbOption = DEFAULT,
     alpha: Annotated[
-        float, typer.Option(help="Rate of false accusations: the largest share of honest agents that is ever accused.")
+        float, typer.Option(help="Rate of false verdicts: the largest share of honest agents that ever gets one.")
     ] = 0.001,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Draw the evidence too: .svg, .png or .pdf.")
     ] = None,
+    alike: Annotated[
+        bool, typer.Option("--alike", help="All agents draw fresh samples of the same kind: accuse those that differ.")
+    ] = False,
     settle: Annotated[
         bool, typer.Option("--settle", help="Release what is held for the rounds that agents are cleared for.")
     ] = False,
     forfeit: Annotated[
-        bool, typer.Option("--forfeit", help="With --settle: forfeit what is held for accused agents.")
+        bool, typer.Option("--forfeit", help="With --settle and --alike: forfeit what is held for accused agents.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Test whether each agent's reports tell less than the others', and whether they tell anything.
+    """Test whether each agent's reports differ from the others', and whether they tell anything.
 
-    Exit status 1 if an agent or a pair of agents is accused, 2 if the audit cannot run. Only reads, unless you give
-    --settle.
+    A difference may come from an agent's data. Only with --alike is it an accusation. Exit status 1 if an agent or a
+    pair of agents is accused, 2 if the audit cannot run. Only reads, unless you give --settle.
     """
     limit(alpha)
-    if forfeit and not settle:
-        raise ValueError("`--forfeit` needs `--settle`: without it the audit only reads")
+    if forfeit and not (settle and alike):
+        raise ValueError(
+            "`--forfeit` needs `--settle`, without which the audit only reads, and `--alike`: an agent that differs "
+            "may only have other data"
+        )
     if out is not None:
         if out.suffix not in FORMATS:
             raise ValueError(f"`--out` must end in {', '.join(FORMATS)}, got {out}")
         need("--out", "sim", "matplotlib")
     with open_ledger(db, write=settle) as ledger:
         name = _find(ledger, run)
-        moves = ledger.settle_escrow(name, alpha, forfeit_accused=forfeit) if settle else []
-        found, unit = ledger.audit(name, alpha), ledger.unit
+        moves = ledger.settle_escrow(name, alpha, alike=alike, forfeit_accused=forfeit) if settle else []
+        found, unit = ledger.audit(name, alpha, alike=alike), ledger.unit
         pairs = _pairs(ledger, name, alpha)
     if out is not None and found.trail.rounds:
         _draw(found, out)
@@ -64,7 +70,7 @@ def audit(
         print_json(_report(found, pairs, moves, unit))
     else:
         _print(found, pairs, moves, unit, settle=settle)
-    if pairs or any(finding.verdict == "accused" for finding in found.findings):
+    if (pairs and alike) or any(finding.verdict == "accused" for finding in found.findings):
         raise typer.Exit(1)
 
 
@@ -91,9 +97,9 @@ def _pairs(ledger: "Ledger", run: str, alpha: float) -> list[SuspiciousPair] | N
 def _draw(found: "RunAudit", out: Path) -> None:
     from guerdon.figures import audit_figure, save_figure
 
-    accused = [finding.accused_in for finding in found.findings]
-    title = f"Evidence against the agents of run {found.run}"
-    save_figure(audit_figure(found.rounds, found.trail.against, found.agents, accused, found.alpha, title), out)
+    differs = [finding.differs_in for finding in found.findings]
+    title = f"How the agents of run {found.run} differ"
+    save_figure(audit_figure(found.rounds, found.trail.against, found.agents, differs, found.alpha, title), out)
 
 
 def _report(
@@ -104,8 +110,8 @@ def _report(
 
     agents = [
         {"agent": name, "verdict": finding.verdict, "log10_evidence_against": power(finding.against),
-         "highest_log10_evidence_against": power(finding.highest), "accused_in": found.round_of(finding.accused_in),
-         "because": finding.because if finding.verdict == "accused" else None,
+         "highest_log10_evidence_against": power(finding.highest), "differs_in": found.round_of(finding.differs_in),
+         "because": None if finding.differs_in is None else finding.because,
          "log10_evidence_for": power(finding.informed), "cleared_to": found.round_of(finding.cleared_to),
          "told_more": None if math.isnan(finding.advantage) else finding.advantage,
          "compared_rounds": finding.compared, "held": plain_amount(held)}
@@ -117,8 +123,8 @@ def _report(
     ]  # fmt: skip
     moved = [move._asdict() | {"amount": plain_amount(move.amount)} for move in moves]
     return {
-        "run": found.run, "alpha": found.alpha, "rounds": found.trail.rounds, "unit": unit, "agents": agents,
-        "can_clear": found.can_clear, "pairs": listed, "moves": moved,
+        "run": found.run, "alpha": found.alpha, "alike": found.alike, "rounds": found.trail.rounds, "unit": unit,
+        "agents": agents, "can_clear": found.can_clear, "pairs": listed, "moves": moved,
     }  # fmt: skip
 
 
@@ -144,15 +150,15 @@ def _cells(found: "RunAudit") -> list[list[str]]:
     from guerdon.ledger.escrow import odds
 
     def verdict(finding: Any) -> str:
-        if finding.verdict == "accused":
-            return f"accused in round {found.round_of(finding.accused_in)}"
+        if finding.verdict in ("accused", "differs"):
+            return f"{finding.verdict} {'in' if found.alike else 'since'} round {found.round_of(finding.differs_in)}"
         if finding.verdict == "cleared":
             return f"cleared to round {found.round_of(finding.cleared_to)}"
         return finding.verdict
 
     return [
         [
-            name, verdict(finding), odds(finding.highest if finding.verdict == "accused" else finding.against),
+            name, verdict(finding), odds(finding.against if finding.differs_in is None else finding.highest),
             odds(finding.informed) if found.can_clear else "–",
             "–" if math.isnan(finding.advantage) else f"{finding.advantage:+.2f}", money(held),
         ]
@@ -164,14 +170,18 @@ def _sentences(found: "RunAudit", pairs: list[SuspiciousPair] | None) -> list[st
     from guerdon.ledger.escrow import odds
 
     each = f"{1 / found.alpha:,.0f}"
+    said = "is accused" if found.alike else "differs from the others in a stable way; that may be its data"
     lines = [
-        f"{name} is accused: its reports {SAYS[finding.because]} the others'."
+        f"{name} {said}: its reports {SAYS[finding.because]} the others'."
         for name, finding in zip(found.agents, found.findings, strict=False)
-        if finding.verdict == "accused"
+        if finding.differs_in is not None
     ]
     lines += [
-        f"At most one in {each} honest agents is ever accused, on average, however often you look. This holds if "
-        "honest agents differ only by chance.",
+        f"At most one in {each} honest agents is ever accused, on average, however often you look, if they differ only "
+        "by chance."
+        if found.alike
+        else "Nobody is accused: agents may have different data. If all draw fresh samples of the same kind, give "
+        "--alike.",
         "Told more: how much more than the others on average, in the noise of one report. Honest work has 0, no "
         "information -1 or less.",
     ]
@@ -185,8 +195,8 @@ def _sentences(found: "RunAudit", pairs: list[SuspiciousPair] | None) -> list[st
         lines.append("No pair of agents agrees more than independent samples can.")
     else:
         lines += [
-            f"{found.agents[pair.first]} and {found.agents[pair.second]} agree more than independent samples can: "
-            f"{odds(pair.evidence)}."
+            f"{found.agents[pair.first]} and {found.agents[pair.second]} agree more than independent samples of the "
+            f"same kind can: {odds(pair.evidence)}{'' if found.alike else '; that may be their data'}."
             for pair in pairs
         ]
     return lines

@@ -18,6 +18,7 @@ class RunAudit(NamedTuple):
 
     run: str
     alpha: float
+    alike: bool  # whether the operator says that all agents' data are alike
     agents: list[str]
     rounds: Any  # their numbers
     findings: list[AuditFinding]  # none where there are no rounds; their rounds are indices into `rounds`
@@ -30,8 +31,11 @@ class RunAudit(NamedTuple):
         return None if index is None else int(self.rounds[index])
 
 
-def audit_run(connection: Connection, run: str, alpha: float = 0.001) -> RunAudit:
-    """Return what the evidence of a run's rounds says of its agents, at a rate `alpha` of false accusations."""
+def audit_run(connection: Connection, run: str, alpha: float = 0.001, *, alike: bool = False) -> RunAudit:
+    """Return what the evidence of a run's rounds says of its agents, at a rate `alpha` of false verdicts.
+
+    An agent is accused only where all agents draw fresh samples of the same kind (`alike`); else it differs.
+    """
     found = queries.need_run(connection, run)
     table = tables.rounds
     rows = connection.execute(select(table).where(table.c.run == found.id).order_by(table.c.number)).all()
@@ -39,8 +43,9 @@ def audit_run(connection: Connection, run: str, alpha: float = 0.001) -> RunAudi
     people, held = queries.roster(connection, found.id), holdings.held(connection, run=found.id)
     own = [held[found.id, account] for account in people.accounts["escrow"].tolist()]
     return RunAudit(
-        run, alpha, people.names, np.array([row.number for row in rows], dtype=np.int64), judge(trail, alpha), trail,
-        own, any(restored(row.rule, row.cost).wants_prediction for row in rows),
+        run, alpha, alike, people.names, np.array([row.number for row in rows], dtype=np.int64),
+        judge(trail, alpha, alike=alike), trail, own,
+        any(restored(row.rule, row.cost).wants_prediction for row in rows),
     )  # fmt: skip
 
 

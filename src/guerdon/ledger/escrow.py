@@ -71,9 +71,16 @@ def _parts(connection: Connection, kind: str, agent: str, amount: int, run: str 
     return {number: amount}
 
 
-def settle_escrow(connection: Connection, run: str, alpha: float, *, forfeit_accused: bool) -> list[EscrowMove]:
+def settle_escrow(
+    connection: Connection, run: str, alpha: float, *, alike: bool, forfeit_accused: bool
+) -> list[EscrowMove]:
     """Release what is held for rounds that agents are cleared for, and return the moves that were made."""
-    audit = audit_run(connection, run, alpha)
+    if forfeit_accused and not alike:
+        raise ValueError(
+            "`forfeit_accused` needs `alike`: an agent that differs may only have other data. Say that all agents draw "
+            "fresh samples of the same kind if you know it, and forfeit nothing otherwise"
+        )
+    audit = audit_run(connection, run, alpha, alike=alike)
     number = queries.need_run(connection, run).id
     moves: list[EscrowMove] = []
     for agent in range(len(audit.findings)):
@@ -103,7 +110,7 @@ def _due(audit: RunAudit, agent: int, *, forfeit_accused: bool) -> tuple[str, in
     finding = audit.findings[agent]
     if finding.verdict == "accused":
         last = int(audit.rounds[-1])
-        why = f"accused in round {audit.round_of(finding.accused_in)}, evidence {odds(finding.highest)}"
+        why = f"accused in round {audit.round_of(finding.differs_in)}, evidence {odds(finding.highest)}"
         return ("forfeit", last, f"{why} (alpha {audit.alpha:g})") if forfeit_accused else None
     last = audit.round_of(finding.cleared_to)
     if last is None:

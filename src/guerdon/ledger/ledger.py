@@ -189,13 +189,16 @@ class Ledger:
         with self._database.writing() as connection:
             return Recorded(move(connection, kind, agent, amount, clean(memo), run), new=True)
 
-    def settle_escrow(self, run: str, alpha: float = 0.001, *, forfeit_accused: bool = False) -> list[EscrowMove]:
+    def settle_escrow(
+        self, run: str, alpha: float = 0.001, *, alike: bool = False, forfeit_accused: bool = False
+    ) -> list[EscrowMove]:
         """Release what a run held of its agents for the rounds that the audit has cleared them for; return the moves.
 
-        Nothing is forfeited unless asked: then all that it holds of the accused. Done again, it moves only what is new.
+        Nothing is forfeited unless asked: then all that it holds of the accused. Nobody is, unless you say that all
+        agents draw fresh samples of the same kind (`alike`). Done again, it moves only what is new.
         """
         with self._database.writing() as connection:
-            return settle_escrow(connection, run, alpha, forfeit_accused=forfeit_accused)
+            return settle_escrow(connection, run, alpha, alike=alike, forfeit_accused=forfeit_accused)
 
     def payout(self, minimum: int = 1, memo: str = "") -> int:
         """Freeze all balances of at least `minimum` micro-units into a batch to be paid, and return its number.

@@ -71,10 +71,10 @@ class FadingAgreement(Mechanism):
     remembers = True
     rule_name, formula = "fading-agreement", "E − D"
 
-    def init(self, num_agents: int) -> PastSquares:  # noqa: D102
+    def init(self, num_agents: int) -> PastSquares:
         return PastSquares(np.zeros(num_agents), np.zeros(num_agents))
 
-    def pay(  # noqa: D102
+    def pay(
         self, state: PastSquares, evidence: Evidence, participating: Array, request: Any
     ) -> tuple[Payments, PastSquares]:
         spread = spread_of(evidence, request)
@@ -90,8 +90,8 @@ class FadingAgreement(Mechanism):
         after = (squares, state.squares), (freedom, state.freedom)
         return payments, PastSquares(*(np.where(informative, new, old) for new, old in after))
 
-    def words(self) -> str:  # noqa: D102
+    def words(self) -> str:
         return f"output agreement, balanced variance, decay {self.decay:g}"
 
-    def why(self, distance: float, expected: float) -> str:  # noqa: D102
+    def why(self, distance: float, expected: float) -> str:
         return far_or_near(distance, expected)

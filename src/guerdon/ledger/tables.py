@@ -45,13 +45,13 @@ class Time(sa.TypeDecorator[datetime]):
     impl = sa.DateTime(timezone=True)
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Any) -> Any:  # noqa: D102
+    def load_dialect_impl(self, dialect: Any) -> Any:
         return dialect.type_descriptor(sa.Integer() if dialect.name == "sqlite" else sa.DateTime(timezone=True))
 
-    def process_bind_param(self, value: datetime | None, dialect: Any) -> Any:  # noqa: D102
+    def process_bind_param(self, value: datetime | None, dialect: Any) -> Any:
         return microseconds(value) if dialect.name == "sqlite" and value is not None else value
 
-    def process_result_value(self, value: Any, dialect: Any) -> datetime | None:  # noqa: D102
+    def process_result_value(self, value: Any, dialect: Any) -> datetime | None:
         if value is None:
             return None
         return EPOCH + timedelta(microseconds=value) if dialect.name == "sqlite" else value.astimezone(UTC)

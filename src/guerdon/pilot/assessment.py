@@ -10,6 +10,7 @@ import numpy as np
 from guerdon.bets import limit
 from guerdon.costs import Cost, ExpressionCost
 from guerdon.pilot.estimates import (
+    LEAST_ROUNDS,
     Interval,
     effect_of,
     mean_over_rounds,
@@ -190,7 +191,7 @@ def _verdict(gain: Interval, wanted: int | None, loss: float) -> tuple[str, str]
     if max(gain.high, -gain.low) < loss / 2:
         return EVEN, "pays half work about as much as full work here"
     if wanted is None:
-        return NOISY, "nothing to say yet: too few rounds in which four agents or more took part"
+        return NOISY, f"nothing to say yet: fewer than {LEAST_ROUNDS} rounds in which four agents or more took part"
     return NOISY, f"too noisy here: about {wanted:,} rounds to tell half work from full"
 
 

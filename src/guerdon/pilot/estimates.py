@@ -11,7 +11,8 @@ from guerdon._quantiles import student_quantile
 STRETCHES = 10  # of rounds, whose means are taken for independent
 SWEEPS = 1000
 CONVERGED = 1e-12
-LEAST_ROUNDS = 3  # in which both groups took part, for a difference to have an interval
+LEAST_STRETCHES = 4  # for a mean to have an interval
+LEAST_ROUNDS = 10  # in which both groups took part, for a difference to have one
 
 
 class Interval(NamedTuple):
@@ -54,7 +55,7 @@ def mean_over_rounds(values: Any, alpha: float) -> Interval:
     if not len(known):
         return Interval(math.nan, -math.inf, math.inf, math.inf)
     means = np.array([part.mean() for part in np.array_split(known, min(STRETCHES, len(known)))])
-    error = float(means.std(ddof=1) / math.sqrt(len(means))) if len(means) > 1 else math.inf
+    error = float(means.std(ddof=1) / math.sqrt(len(means))) if len(means) >= LEAST_STRETCHES else math.inf
     return around(float(known.mean()), error, len(means) - 1, alpha)
 
 
@@ -85,7 +86,7 @@ def noise_and_spread(values: Any) -> tuple[float, float]:
     That over rounds is of the long run: √n times the standard error of an agent's mean over n rounds.
     """
     columns = [column[np.isfinite(column)] for column in values.T]
-    found = [(mean_over_rounds(column, 0.5), len(column)) for column in columns if len(column) > 1]
+    found = [(mean_over_rounds(column, 0.5), len(column)) for column in columns if len(column) >= LEAST_STRETCHES]
     if not found:
         return math.nan, math.nan
     noise = float(np.mean([count * mean.error**2 for mean, count in found]))

@@ -129,24 +129,26 @@ class _TriedRule:
         """Return what each agent would be paid, what ghosts would, and the evidence against each agent."""
         state, reports = self._seated(self._state, len(rows)), AgentRows(rows)
         payments, _, after = self.server.pay(state, ask, reports, full)
-        pay = _known(payments)
+        rule = self.server.mechanism
+        pay = _known(payments, rule)
         for seat in np.flatnonzero(half):
             among = full.copy()
             among[seat] = True
-            pay[seat] = _known(self.server.pay(state, ask, reports, among)[0])[seat]
+            pay[seat] = _known(self.server.pay(state, ask, reports, among)[0], rule)[seat]
         self._state = after
         earned = {name: self._haunt(name, ask, [report, *rows], full) for name, report in ghosts.items()}
-        return pay, earned, self.server.mechanism.suspicion(after.rule)
+        return pay, earned, rule.suspicion(after.rule)
 
     def _haunt(self, name: str, ask: Ask, rows: Rows, full: Array) -> float:
         state = self._seated(self._haunted[name], len(rows))
         payments, _, self._haunted[name] = self.server.pay(state, ask, AgentRows(rows), np.append(True, full))
-        return float(_known(payments)[0])
+        return float(_known(payments, self.server.mechanism)[0])
 
     def _seated(self, state: Any, num_agents: int) -> Any:
         return state if int(state.enrolled) == num_agents else self.server.enlarge(state, num_agents)
 
 
-def _known(payments: Payments) -> Any:
-    """Return what is paid; NaN where the round cannot say."""
-    return np.where(np.isin(payments.status, UNKNOWN), np.nan, payments.reward)
+def _known(payments: Payments, rule: Mechanism) -> Any:
+    """Return what is paid; NaN where the round cannot say, as where a rule that learns first is still on flat pay."""
+    flat = (payments.status == Status.PAID.value) & np.isnan(payments.distance) & rule.remembers
+    return np.where(np.isin(payments.status, UNKNOWN) | flat, np.nan, payments.reward)
