@@ -86,6 +86,13 @@ def test_a_pilot_that_is_killed_keeps_its_rounds(tmp_path: Path) -> None:
         make(tmp_path)
 
 
+def test_a_file_that_cannot_be_written_costs_no_round(tmp_path: Path) -> None:
+    grid = grid_of([Learner(i) for i in range(5)])
+    with pytest.raises(FileNotFoundError):
+        make(tmp_path, out=tmp_path / "nowhere" / "pilot.json").start(grid, START, num_rounds=2)
+    assert not grid.sent
+
+
 def test_nodes_that_come_late_decline_or_send_nonsense(tmp_path: Path) -> None:
     people: list[Any] = [Learner(i) for i in range(6)]
     people[0].absent = {2}

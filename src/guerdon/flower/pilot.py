@@ -70,6 +70,7 @@ class Pilot(AskedRounds):
         self.strategy.summary()
 
     def _begin(self, arrays: ArrayRecord, *, resume: bool) -> ArrayRecord:
+        self.record.save(self.out)  # a file that cannot be written must not cost a round
         arrays = super()._begin(arrays, resume=resume)
         self._trial.begin(self._server.layers(arrays))
         return arrays
