@@ -17,7 +17,7 @@ from guerdon.flower.book import Book, PaidRound
 from guerdon.flower.fedsgd import FedSGD
 from guerdon.flower.messages import GRADIENTS, MODELS, PAY, REQUEST, Request, with_records
 from guerdon.flower.nodes import Member, MembersGrid
-from guerdon.flower.paying import PaidServer
+from guerdon.flower.paying import PaidServer, Witness
 from guerdon.flower.payload import Template, is_finite, read_arrays
 from guerdon.flower.replies import Form, Report, Rules, agree, sort_evaluations, sort_replies
 from guerdon.flower.results import numbers, release_memory, renumbered
@@ -56,6 +56,9 @@ class Rewarded(Strategy):
     Nodes may have different data: the strategy gets every reply that can be used. `alike` says that all draw fresh
     samples of the same kind; then replies that are not trusted are left out (see `guerdon.Server`). `one_step` says
     that nodes take one step on all requested samples: only then may they send models under `OutputAgreement`.
+
+    `witness` is for `WitnessedPay`: a function of the model that was sent, which returns the gradients of several
+    minibatches of the server's own data, as many samples in all as the rule says.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Rewarded(Strategy):
         escrow: bool = False,
         alike: bool = False,
         one_step: bool = False,
+        witness: Witness | None = None,
     ) -> None:
         if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"`strategy` must be one of flwr.serverapp.strategy, got {type(strategy).__name__}")
@@ -84,7 +88,9 @@ class Rewarded(Strategy):
         self._steps: FedSGD | None = next((layer for layer in layers if isinstance(layer, FedSGD)), None)
         sends = MODELS if self._steps is None else GRADIENTS
         self.server = _check(Server(mechanism, requests, prediction, dither, sends, alike), one_step=one_step)
-        self._server = PaidServer(self.server)
+        if (witness is None) == mechanism.wants_witness:
+            raise ValueError("`witness` must be given with `WitnessedPay`, and with no other rule")
+        self._server = PaidServer(self.server, witness)
         self.strategy, self.run = strategy, run
         self.allow_anonymous, self.require_signatures = allow_anonymous, require_signatures
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
