@@ -25,8 +25,9 @@ def load() -> tuple[Any, Any]:
     """Return pixels with an intercept, and the digit, in random order."""
     from sklearn.datasets import load_digits  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
 
-    found: Any = load_digits(return_X_y=True)
-    pixels, digits = np.asarray(found[0]), np.asarray(found[1])
+    found: Any = load_digits()
+    pixels: Any = found.data
+    digits: Any = found.target
     order = np.random.default_rng(0).permutation(len(digits))
     features = np.hstack([np.ones((len(order), 1)), pixels / 16])[order]
     return features.astype(np.float32), digits[order].astype(np.int32)
