@@ -7,6 +7,7 @@ accelerator is used if JAX finds one; on two cores 40 repetitions take about hal
 """
 
 import sys
+from importlib import import_module
 from typing import Any
 
 import jax
@@ -23,14 +24,10 @@ TRAINING = 1440  # rows; the rest measure accuracy
 
 def load() -> tuple[Any, Any]:
     """Return pixels with an intercept, and the digit, in random order."""
-    from sklearn.datasets import load_digits  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
-
-    found: Any = load_digits()
-    pixels: Any = found.data
-    digits: Any = found.target
+    found: Any = import_module("sklearn.datasets").load_digits()
+    pixels, digits = np.asarray(found.data, dtype=np.float32), np.asarray(found.target, dtype=np.int32)
     order = np.random.default_rng(0).permutation(len(digits))
-    features = np.hstack([np.ones((len(order), 1)), pixels / 16])[order]
-    return features.astype(np.float32), digits[order].astype(np.int32)
+    return np.hstack([np.ones((len(order), 1), np.float32), pixels / 16])[order], digits[order]
 
 
 def softmax_regression(features: Any, digits: Any, max_batch: int) -> Problem:
