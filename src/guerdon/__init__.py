@@ -17,6 +17,7 @@ from guerdon.rules import (
     OutputAgreement,
     Payments,
     Status,
+    WitnessedPay,
     explain,
 )
 from guerdon.server import Server
@@ -49,6 +50,7 @@ __all__ = [
     "ScheduledRequest",
     "Server",
     "Status",
+    "WitnessedPay",
     "check_cost",
     "estimate_noise",
     "explain",

@@ -20,6 +20,11 @@ def check_parts(mechanism: Any, requests: Any, dither: Any, sends: str) -> None:
             "`requests` that learn need gradients, and choose the step: let agents send gradients (on Flower: wrap "
             "`FedSGD`), or ask for a fixed or scheduled number of samples"
         )
+    if sends == "models" and mechanism.wants_witness:
+        raise ValueError(
+            f"`mechanism` must not be {type(mechanism).__name__} where agents send models: the witness has gradients "
+            "(on Flower: wrap `FedSGD`)"
+        )
     if sends == "models" and dither is not None:
         raise ValueError(
             "`dither` must be None unless agents send gradients: only those at θ + u and θ − u cancel in a step of θ, "

@@ -1,8 +1,11 @@
 """What the server asks for, how a round's reports compare, and what the round came to."""
 
+# No type covers both an array and a list of layers.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
 from typing import Any, NamedTuple
 
-from guerdon.arrays import Array
+from guerdon.arrays import Array, is_array, namespace, over_layers
 from guerdon.evidence import Evidence
 from guerdon.rules import Payments
 from guerdon.rules.information import PredictionError
@@ -77,3 +80,14 @@ def _note(counted: float, copy: float, factor: float, trusted: float, used: floa
     doubt = "" if trusted else NOT_TRUSTED if used else NOT_USED
     words = [SHORTENED.format(factor) if factor < 1 else "", doubt]
     return "; ".join(filter(None, words)) if counted else ""
+
+
+def dither_of(ask: Ask) -> Any:
+    """Return how far off the model a round's gradients are taken."""
+    return over_layers(lambda model, origin: model - origin, ask.model, ask.origin)
+
+
+def as_step(step: Any, ask: Ask) -> Any:
+    """Return a step that leaves the model its type: a number, or an array of the model's own."""
+    layer = ask.origin if is_array(ask.origin) else ask.origin[0]
+    return namespace(layer).asarray(step, dtype=layer.dtype) if is_array(step) else step

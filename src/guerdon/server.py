@@ -34,7 +34,7 @@ from typing import Any, Literal
 import numpy as np
 
 from guerdon._checks import check_model, check_parts, check_reports
-from guerdon._round import Ask, Comparison, ServerState, Settlement
+from guerdon._round import Ask, Comparison, ServerState, Settlement, as_step, dither_of
 from guerdon.arrays import (
     Array,
     check_choice,
@@ -66,6 +66,7 @@ from guerdon.requests import FixedRequest, Outcome, Requests
 from guerdon.rules import Mechanism, Payments, as_request
 from guerdon.rules.information import prediction_error
 from guerdon.rules.mechanism import padded
+from guerdon.rules.witnessed import WitnessSample, evidence_around_witness
 from guerdon.states import NoState, choose_state, map_state
 
 Sends = Literal["gradients", "models"]
@@ -135,8 +136,8 @@ class Server:
 
     @property
     def recorder(self) -> OwnRecords | None:
-        """What remembers how agents differ; None where they are alike."""
-        return None if self.alike else self.records
+        """What remembers how agents differ; None where they are alike, or compared with a witness."""
+        return None if self.alike or self.mechanism.wants_witness else self.records
 
     def _first_records(self, model: Any, num_agents: int) -> Any:
         recorder = self.recorder
@@ -192,9 +193,13 @@ class Server:
         prediction = self.predictor.predict(state.prediction, model)
         return Ask(model, self.request(state), origin, prediction), state
 
-    def compare(self, state: ServerState, ask: Ask, reports: Layers, sent: Array) -> Comparison:
+    def compare(
+        self, state: ServerState, ask: Ask, reports: Layers, sent: Array, witness: WitnessSample | None = None
+    ) -> Comparison:
         """Return how the reports of those who `sent` anything compare."""
-        offsets = None if self.recorder is None else self.recorder.offsets(state.records, _dither(ask))
+        if self.mechanism.wants_witness:
+            return self._compare_with_witness(ask, reports, sent, witness)
+        offsets = None if self.recorder is None else self.recorder.offsets(state.records, dither_of(ask))
         if self.mechanism.compares_pairs:
             return self._compare_pairs(state, ask, reports, sent, offsets)
         rule = self.mechanism
@@ -210,37 +215,45 @@ class Server:
         return Comparison(found, plain, trusted, used, nobody, whole, whole, None, offsets, nobody, error)
 
     def pay(
-        self, state: ServerState, ask: Ask, reports: Layers, sent: Array
+        self, state: ServerState, ask: Ask, reports: Layers, sent: Array, witness: WitnessSample | None = None
     ) -> tuple[Payments, Comparison, ServerState]:
         """Return what each agent is paid, how the reports compare, and the state with its rule and pairs changed."""
         check_reports(ask.origin, reports, sent, state.enrolled)
-        payments, found, _, state = self._pay(state, ask, reports, sent, mean=False)
+        payments, found, _, state = self._pay(state, ask, reports, sent, witness, mean=False)
         return payments, found, state
 
     def _pay(
-        self, state: ServerState, ask: Ask, reports: Layers, sent: Array, *, mean: bool
+        self, state: ServerState, ask: Ask, reports: Layers, sent: Array, witness: WitnessSample | None, *, mean: bool
     ) -> tuple[Payments, Comparison, Any, ServerState]:
         """Return also the mean: zeros unless it is wanted, or records are kept."""
-        found = self.compare(state, ask, reports, sent)
+        found = self.compare(state, ask, reports, sent, witness)
         payments, rule = self.mechanism.pay(state.rule, found.evidence, sent, ask.request)
         average = self._mean(found, ask, reports) if mean or self.recorder else zeros_like(ask.origin)
         records = self._record(state, ask, reports, found, average)
         return payments, found, average, state._replace(rule=rule, pairs=self._watch(state, found), records=records)
 
     def settle(
-        self, state: ServerState, ask: Ask, reports: Layers, sent: Array, *, mean: bool = True
+        self,
+        state: ServerState,
+        ask: Ask,
+        reports: Layers,
+        sent: Array,
+        *,
+        witness: WitnessSample | None = None,
+        mean: bool = True,
     ) -> tuple[Settlement, ServerState]:
         """Return what the round came to, and the next state. Reports of agents who did not send are not looked at.
 
+        `witness` is what the server's own data say at `ask.model`, for a rule that wants it (`WitnessedPay`).
         `mean=False` leaves the mean out (zeros) where nothing learns from it: for a model that is made elsewhere.
         """
         check_reports(ask.origin, reports, sent, state.enrolled)
-        payments, found, average, state = self._pay(state, ask, reports, sent, mean=mean or self.needs_mean)
+        payments, found, average, state = self._pay(state, ask, reports, sent, witness, mean=mean or self.needs_mean)
         xp = namespace(payments.reward)
         outcome = Outcome(ask.request, found.plain, average, xp.sum(payments.reward))
         step, requests = self.requests.observe(state.requests, outcome)
         nothing = 0 * found.error.signal
-        step = _as_step(step, ask)
+        step = as_step(step, ask)
         done = Settlement(payments, found.evidence, average, step, found, found.error, xp.inf + nothing, nothing)
         return self._learn(state._replace(round=state.round + 1, requests=requests), ask, done)
 
@@ -249,6 +262,21 @@ class Server:
         if self.sends == "gradients":
             return ask.prediction
         return over_layers(lambda model, move: model + move, ask.model, ask.prediction)
+
+    def _compare_with_witness(
+        self, ask: Ask, reports: Layers, sent: Array, witness: WitnessSample | None
+    ) -> Comparison:
+        """Return how the reports compare with the gradient of the server's own data."""
+        if witness is None:
+            raise ValueError(
+                f"`witness` must be given with {type(self.mechanism).__name__}: what the server's own data say in this "
+                "round, see `guerdon.rules.witness_sample`"
+            )
+        found, plain = evidence_around_witness(reports, sent, witness), gather(reports, sent)
+        xp, counted = namespace(found.length), found.counted
+        whole, nobody = xp.ones_like(found.length), xp.zeros_like(counted)
+        error = prediction_error(gather(reports, sent, self.centre(ask)), counted, ask.request)
+        return Comparison(found, plain, counted, counted, nobody, whole, whole, None, None, nobody, error)
 
     def _compare_pairs(self, state: ServerState, ask: Ask, reports: Layers, sent: Array, offsets: Any) -> Comparison:
         """Return how the reports compare, copies left out and long reports shortened: all from their products."""
@@ -303,7 +331,7 @@ class Server:
             mean = over_layers(lambda move, start: move + start, mean, ask.model)
         count = xp.sum(xp.astype(counted, part.dtype))
         noise = xp.sum(found.evidence.deviation) / xp.where(count > 1, count - 1, 1.0)
-        return recorder.learn(state.records, rows, mean, _dither(ask), counted & (count > 1), noise)
+        return recorder.learn(state.records, rows, mean, dither_of(ask), counted & (count > 1), noise)
 
     def _watch(self, state: ServerState, found: Comparison) -> Array:
         """Return the wealth of the bets against pairs after the round."""
@@ -363,13 +391,3 @@ def pay_once(mechanism: Mechanism, request: int, gradients: Any, prediction: Any
     with np.errstate(over="ignore", invalid="ignore"):
         done, _ = server.settle(state, ask, matrix, np.ones(len(matrix), dtype=bool))
     return done.payments, done.notes
-
-
-def _dither(ask: Ask) -> Any:
-    return over_layers(lambda model, origin: model - origin, ask.model, ask.origin)
-
-
-def _as_step(step: Any, ask: Ask) -> Any:
-    """Return a step that leaves the model its type: a number, or an array of the model's own."""
-    layer = ask.origin if is_array(ask.origin) else ask.origin[0]
-    return namespace(layer).asarray(step, dtype=layer.dtype) if is_array(step) else step

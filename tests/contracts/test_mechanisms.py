@@ -20,6 +20,7 @@ from guerdon import (
     OutputAgreement,
     PowerCost,
     Status,
+    WitnessedPay,
     gather,
 )
 from guerdon.evidence import Evidence
@@ -36,6 +37,7 @@ MECHANISMS: dict[str, Any] = {
     "balanced": OutputAgreement(COST),
     "balanced-enrolled": OutputAgreement(COST, BalancedVariance(), crowd="enrolled"),
     "calibrated": CalibratedAgreement(COST, calibration=2),
+    "witnessed": WitnessedPay(COST, 64),
     "genie": GenieAided(COST, KnownVariance(24.0)),
     "information": InformationPay(COST, decay=0.9, least=0.2, doubt=1.1),  # which doubts some from the second round on
 }
@@ -174,7 +176,8 @@ def test_a_common_vector_changes_nothing(name: str) -> None:
     assert_same(play(MECHANISMS[name], shifted), play(MECHANISMS[name], rounds()), 1e-11)
 
 
-@every_name
+# Not where the evidence is without a unit already.
+@pytest.mark.parametrize("name", [name for name, rule in MECHANISMS.items() if not rule.wants_witness])
 def test_the_unit_of_gradients_does_not_matter(name: str) -> None:
     mechanism: Any = MECHANISMS[name]
     known = isinstance(getattr(mechanism, "variance", None), KnownVariance)

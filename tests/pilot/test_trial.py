@@ -17,7 +17,7 @@ from guerdon import (
 )
 from guerdon.pilot import PilotDesign, RoundScores, Trial, default_rules
 from guerdon.predictions import RunningMean
-from guerdon.rules import TrueVariance
+from guerdon.rules import TrueVariance, WitnessedPay
 
 COST, DIM = AffineCost(1, 1), 12
 RULES = {"balanced": OutputAgreement(COST), "information": InformationPay(COST)}
@@ -100,3 +100,5 @@ def test_rules_that_cannot_be_tried_are_refused() -> None:
         Trial({}, PilotDesign(16), 0.1)
     with pytest.raises(ValueError, match="`rules` must do without the truth, but 'genie' needs it"):
         Trial({"genie": GenieAided(COST, TrueVariance())}, PilotDesign(16), 0.1)
+    with pytest.raises(ValueError, match="`rules` must do without a witness, but 'witnessed' needs it"):
+        Trial({"witnessed": WitnessedPay(COST)}, PilotDesign(16), 0.1)

@@ -4,9 +4,9 @@ Only arrays of floating-point numbers count, in the order of their names: no app
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message
@@ -17,7 +17,7 @@ from guerdon.flower.messages import Request
 from guerdon.flower.payload import TOO_LARGE, Template, read_arrays
 from guerdon.flower.replies import Report
 from guerdon.records import LARGEST_MODEL
-from guerdon.rules import noise_scale_bound
+from guerdon.rules import WitnessSample, noise_scale_bound, stack_minibatches, witness_sample
 from guerdon.server import Ask, Server
 from guerdon.states import flatten_state, restore_state
 
@@ -35,17 +35,21 @@ TOO_LARGE_TO_REMEMBER = (
     "paid less than their cost for it. Give `alike=True` if they do not differ"
 )
 
+# Of a model that was sent: the gradients of minibatches of the server's own data, in arrays named like the model's.
+Witness: TypeAlias = Callable[[ArrayRecord], Sequence[ArrayRecord]]
+
 log = logging.getLogger("flwr.guerdon")
 
 
 class PaidServer:
     """A server with its state, for models and replies as Flower has them."""
 
-    def __init__(self, server: Server) -> None:
-        self.server = server
+    def __init__(self, server: Server, witness: Witness | None = None) -> None:
+        self.server, self._witness = server, witness
         self._names: list[str] = []  # of the arrays that are compared
         self._state: Any = None  # a `ServerState`
         self._ask: Any = None  # an `Ask`, with the model that Flower sends
+        self._seen: WitnessSample | None = None  # what the server's own data say of it
         self._after: Any = None  # the state that the last settlement leads to
         self._fresh = True  # nobody was asked yet
         self._verdict = ""  # on the noise scale, as it was last logged
@@ -107,12 +111,14 @@ class PaidServer:
         # Nodes see the model in its own precision, so that is where reports are compared from.
         model = self.layers(sent) if self.server.dither is not None else self._ask.model
         self._ask = self._ask._replace(request=asked, model=model)
+        self._seen = self._look(sent) if asked > 0 else None
         return asked
 
     def settle(self, request: Request, seats: Seats) -> PaidRound:
         """Return what the round pays; a report that cannot be used, or keeps the others from being paid, is refused."""
         before = self.server.enlarge(self._state, len(seats.accounts))
-        done, after = self.server.settle(before, self._ask, AgentRows(self.rows(seats)), seats.sent, mean=False)
+        rows = AgentRows(self.rows(seats))
+        done, after = self.server.settle(before, self._ask, rows, seats.sent, witness=self._seen, mean=False)
         paid = PaidRound(request, seats, done)
         if not paid.is_payable:
             furthest = seats.reports[int(np.argmax(np.where(done.evidence.counted, done.evidence.deviation, -1.0)))]
@@ -169,6 +175,19 @@ class PaidServer:
         if verdict and verdict != self._verdict:
             self._verdict = verdict
             log.info("The noise scale is %.3g, its bound %.3g is %s: %s", found, bound, verdict, MEANING[verdict])
+
+    def _look(self, sent: ArrayRecord) -> WitnessSample | None:
+        """Return what the server's own data say of the model that was sent."""
+        if self._witness is None:
+            return None
+        minibatches = [self.layers(found) for found in self._witness(sent)]
+        samples: int = self.server.mechanism.settings()["samples"]
+        if len(minibatches) < 2 or samples % len(minibatches):
+            raise ValueError(
+                "`witness` must return the gradients of at least two minibatches of equal size, "
+                f"{samples} samples in all, got {len(minibatches)}"
+            )
+        return witness_sample(stack_minibatches(minibatches), samples // len(minibatches))
 
     def layers(self, model: ArrayRecord) -> list[np.ndarray]:
         """Return the arrays that are compared, in double precision where anything is learned from them."""

@@ -15,6 +15,7 @@ from guerdon.costs import Cost, formula_of
 from guerdon.flower.book import PaidRound, RunBook, Seats
 from guerdon.flower.messages import GRADIENTS, MODELS, Pay, Request
 from guerdon.flower.nodes import Member, MembersGrid
+from guerdon.flower.paying import PaidServer
 from guerdon.flower.replies import Report
 from guerdon.flower.strategy import AskedRounds, find_steps
 from guerdon.pilot import PilotDesign, PilotRecord, Trial, assess, default_rules
@@ -60,7 +61,7 @@ class Pilot(AskedRounds):
             sends=MODELS if steps is None else GRADIENTS, prediction=prediction, dither=dither, alike=alike,
         )  # fmt: skip
         self.record = PilotRecord(request, formula_of(cost), self._trial.trainer.sends)
-        super().__init__(strategy, self._trial.trainer, _PilotBook(), self.out.stem)
+        super().__init__(strategy, PaidServer(self._trial.trainer), _PilotBook(), self.out.stem)
         self._requests: dict[str, int] = {}  # of the round, by account
 
     def summary(self) -> None:

@@ -17,7 +17,7 @@ from guerdon.flower.book import Book, PaidRound, RunBook
 from guerdon.flower.fedsgd import FedSGD
 from guerdon.flower.messages import GRADIENTS, MODELS, PAY, REQUEST, Request, with_records
 from guerdon.flower.nodes import Member, MembersGrid
-from guerdon.flower.paying import PaidServer
+from guerdon.flower.paying import PaidServer, Witness
 from guerdon.flower.payload import Template, is_finite, read_arrays
 from guerdon.flower.replies import Form, Report, Rules, agree, sort_evaluations, sort_replies
 from guerdon.flower.results import numbers, release_memory, renumbered
@@ -41,10 +41,10 @@ class AskedRounds(Strategy):
     `Rewarded` pays what is settled, `guerdon.flower.Pilot` measures what rules would pay.
     """
 
-    def __init__(self, strategy: Strategy, server: Server, book: RunBook, run: str) -> None:
-        self.strategy, self.server, self.run = strategy, server, run
+    def __init__(self, strategy: Strategy, server: PaidServer, book: RunBook, run: str) -> None:
+        self.strategy, self.server, self.run = strategy, server.server, run
         self.allow_anonymous, self.require_signatures = True, False
-        self._server, self._book = PaidServer(server), book
+        self._server, self._book = server, book
         layers = list(recovery.unwrap(strategy))
         self._steps = find_steps(strategy)
         self._weight: str | None = next((w for w in (getattr(x, "weighted_by_key", None) for x in layers) if w), None)
@@ -296,6 +296,9 @@ class Rewarded(AskedRounds):
     Nodes may have different data: the strategy gets every reply that can be used. `alike` says that all draw fresh
     samples of the same kind; then replies that are not trusted are left out (see `guerdon.Server`). `one_step` says
     that nodes take one step on all requested samples: only then may they send models under `OutputAgreement`.
+
+    `witness` is for `WitnessedPay`: a function of the model that was sent, which returns the gradients of several
+    minibatches of the server's own data, as many samples in all as the rule says.
     """
 
     def __init__(
@@ -314,15 +317,19 @@ class Rewarded(AskedRounds):
         escrow: bool = False,
         alike: bool = False,
         one_step: bool = False,
+        witness: Witness | None = None,
     ) -> None:
         sends = MODELS if find_steps(strategy) is None else GRADIENTS
         check_name("a run's name", run)
         check_choice("liability", liability, LIABILITIES)
         describe(mechanism)
         server = _check(Server(mechanism, requests, prediction, dither, sends, alike), one_step=one_step)
+        if (witness is None) == mechanism.wants_witness:
+            raise ValueError("`witness` must be given with `WitnessedPay`, and with no other rule")
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self._owns_ledger = self.ledger is not ledger
-        super().__init__(strategy, server, Book(self.ledger, run, mechanism, liability, escrow), run)
+        book = Book(self.ledger, run, mechanism, liability, escrow)
+        super().__init__(strategy, PaidServer(server, witness), book, run)
         self.allow_anonymous, self.require_signatures = allow_anonymous, require_signatures
 
     def summary(self) -> None:

@@ -73,8 +73,9 @@ class Trial:
         if not rules:
             raise ValueError("`rules` must hold at least one payment rule by name, got none")
         for name, rule in rules.items():
-            if rule.needs_truth:
-                raise ValueError(f"`rules` must do without the truth, but {name!r} needs it; leave it out")
+            if rule.needs_truth or rule.wants_witness:
+                what = "the truth" if rule.needs_truth else "a witness"
+                raise ValueError(f"`rules` must do without {what}, but {name!r} needs it; leave it out")
         self.cost = next(iter(rules.values())).cost
         self.design = design
         options: dict[str, Any] = {"prediction": prediction or RunningMean(), "dither": dither, "sends": sends}

@@ -14,6 +14,7 @@ from guerdon.rules.explanations import explain
 from guerdon.rules.information import InformationPay, noise_scale_bound
 from guerdon.rules.mechanism import Mechanism, Payments, Status, Truth, as_request, check_round, statuses
 from guerdon.rules.registry import choices, choose, choose_payable, describe, register, restore
+from guerdon.rules.witnessed import WitnessedPay, WitnessSample, stack_minibatches, witness_sample
 
 __all__ = [
     "BalancedVariance",
@@ -30,6 +31,8 @@ __all__ = [
     "TrueVariance",
     "Truth",
     "VarianceRule",
+    "WitnessSample",
+    "WitnessedPay",
     "as_request",
     "check_round",
     "choices",
@@ -40,5 +43,7 @@ __all__ = [
     "noise_scale_bound",
     "register",
     "restore",
+    "stack_minibatches",
     "statuses",
+    "witness_sample",
 ]

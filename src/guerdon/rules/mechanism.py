@@ -87,6 +87,7 @@ class Mechanism(Protocol):
     rule_name: ClassVar[str] = ""  # under which it is written down
     wants_prediction: ClassVar[bool] = False  # evidence is gathered around a public prediction
     wants_truth: ClassVar[bool] = False  # evidence is gathered around the true gradient: in a simulation only
+    wants_witness: ClassVar[bool] = False  # evidence is gathered around a gradient of the server's own data
     compares_pairs: ClassVar[bool] = False  # copies are left out, and reports longer than `limit` allows shortened
     remembers: ClassVar[bool] = False  # the pay of a round depends on earlier rounds
     keeps_bets: ClassVar[bool] = False  # its state has the `wealth` of the bets against agents (`guerdon.bets`)

@@ -28,7 +28,7 @@ from guerdon.predictions import Prediction, RunningMean
 from guerdon.problems import Problem
 from guerdon.problems.federation import draw_gradient
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
-from guerdon.rules import Mechanism
+from guerdon.rules import Mechanism, WitnessSample, witness_sample
 from guerdon.server import Ask, Server, ServerState, Settlement
 from guerdon.simulation.chunks import run_in_chunks
 from guerdon.simulation.history import History, Rounds, pad_rounds
@@ -57,6 +57,7 @@ class _Setting(NamedTuple):
     prediction: Prediction | None
     dither: Dither | None
     alike: bool
+    witness: int  # minibatches that the server draws itself; 0: none
 
     def servers(self, requests: Requests) -> tuple[Server, ...]:
         """Return a server for each rule; the first is the one that trains."""
@@ -104,6 +105,7 @@ def simulate(
     stop: Stop | None = None,
     joins: Sequence[int] | None = None,
     alike: bool | None = None,
+    witness: int = 0,
     chunk: int | None = None,
     progress: bool = False,
 ) -> History:
@@ -114,8 +116,12 @@ def simulate(
     the first mechanism believes). `prediction` is the server's public one of each gradient, which information pay
     measures improvements on (default: `RunningMean()` where a rule wants one), and `dither` makes the server broadcast
     next to the model, stepping once every two rounds. After `stop` is reached a run does and pays nothing more. `joins`
-    gives the round (0 for the first) in which each agent joins, as one that nothing is known of. `chunk` repetitions
-    run at once; by default as many as fit in half a gigabyte. An interrupt (Ctrl-C) keeps the chunks that are finished.
+    gives the round (0 for the first) in which each agent joins, as one that nothing is known of. `alike` says that all
+    agents draw fresh samples of the same kind (default: unless the problem gives each its own). `witness` is how many
+    minibatches of `problem.max_batch` samples the server itself draws in a round, for `WitnessedPay`.
+
+    `chunk` repetitions run at once; by default as many as fit in half a gigabyte. An interrupt (Ctrl-C) keeps the
+    chunks that are finished.
     """
     rules: dict[str, Any] = dict(mechanism) if isinstance(mechanism, Mapping) else {"reward": mechanism}
     _check(problem, agents, rules, requests, stop, {"rounds": rounds, "repetitions": repetitions})
@@ -126,7 +132,8 @@ def simulate(
     informed = any(rule.wants_prediction and not rule.wants_truth for rule in rules.values())
     prediction = prediction or (RunningMean() if informed else None)
     alike = not hasattr(problem, "local_gradient") if alike is None else alike
-    setting = _Setting(tuple(rules.values()), stop, positions, prediction, dither, alike)
+    _check_witness(rules, witness)
+    setting = _Setting(tuple(rules.values()), stop, positions, prediction, dither, alike, witness)
     seats = None if joins is None else _check_joins(joins, len(agents))
     fitting = max(1, MEMORY // _bytes_per_repetition(problem, len(agents), len(rules), rounds))
     size = min(fitting if chunk is None else chunk, repetitions)
@@ -231,7 +238,8 @@ def _play_round(
     reports = report(players, view, carry.memories, sizes, gradients, report_keys)
 
     truth = AtModel(problem, ask.model)
-    done, rewards, after = _settle(servers, (first, *states[1:]), ask, reports, participating, truth)
+    witness = _witness(setting, problem, ask.model, key, round)
+    done, rewards, after = _settle(servers, (first, *states[1:]), ask, reports, participating, truth, witness)
     after = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), carry.servers, after)
     memories = learn(players, view, carry.memories, sizes, rewards[0])
     stepped = jnp.asarray(True) if setting.dither is None else done.step != 0
@@ -261,14 +269,15 @@ def _settle(
     reports: Array,
     participating: Array,
     truth: AtModel,
+    witness: WitnessSample | None,
 ) -> tuple[Settlement, tuple[Array, ...], tuple[ServerState, ...]]:
     """Return what the round came to under the first rule, and the rewards and states of all."""
     knowing = [replace(server, mechanism=server.mechanism.knowing(truth)) for server in servers]
     asks = [ask._replace(prediction=truth.gradient) if server.mechanism.wants_truth else ask for server in servers]
-    done, first = knowing[0].settle(states[0], asks[0], reports, participating)
+    done, first = knowing[0].settle(states[0], asks[0], reports, participating, witness=witness)
     rewards, following = [done.payments.reward], [first]
     for server, state, asked in zip(knowing[1:], states[1:], asks[1:], strict=True):
-        payments, _, after = server.pay(state, asked, reports, participating)
+        payments, _, after = server.pay(state, asked, reports, participating, witness)
         rewards.append(payments.reward)
         following.append(after)
     return done, tuple(rewards), tuple(following)
@@ -284,6 +293,21 @@ def _normals(setting: _Setting, key: Array, model: Array, round: Array) -> Array
         return None
     fresh = jax.random.fold_in(jax.random.fold_in(key, 2**31 - 2), round)
     return jax.random.normal(fresh, model.shape, model.dtype)
+
+
+def _witness(
+    setting: _Setting,
+    problem: Problem,
+    model: Array,
+    key: Array,
+    round: Array,  # noqa: A002
+) -> WitnessSample | None:
+    """Return what the server's own samples say, if it has any: minibatches of the largest size, of all data."""
+    if not setting.witness:
+        return None
+    keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 2**31 - 3), round), setting.witness)
+    drawn = jax.vmap(lambda one: problem.gradient(model, jnp.asarray(problem.max_batch), one))(keys)
+    return witness_sample(drawn, problem.max_batch)
 
 
 def _accusations(setting: _Setting, states: tuple[ServerState, ...]) -> Array:
@@ -310,6 +334,15 @@ def _bytes_per_repetition(problem: Problem, num_agents: int, num_rules: int, rou
     """Return roughly what a repetition needs: what is recorded, and a few copies of the agents' gradients."""
     dim = jax.eval_shape(problem.init, jax.random.key(0)).shape[0]
     return 4 * num_agents * (rounds * (2 + num_rules) + 6 * dim)
+
+
+def _check_witness(rules: Mapping[str, Any], witness: int) -> None:
+    wanted = [rule for rule in rules.values() if rule.wants_witness]
+    if wanted and witness < 2:
+        raise ValueError(
+            f"`witness` must be at least 2 minibatches that the server draws itself, for {type(wanted[0]).__name__}, "
+            f"got {witness}"
+        )
 
 
 def _check_rounds(dither: Dither | None, rounds: int) -> None:

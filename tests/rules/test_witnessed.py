@@ -1,0 +1,72 @@
+"""Witnessed pay: Theorem 1 without the others. Nobody can move the reference, and coordinated shirking loses."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from guerdon import AffineCost, FixedRequest, OutputAgreement, Server, WitnessedPay
+from guerdon.agents import Cooperative, Portion, sign_flip
+from guerdon.problems import linear_regression
+from guerdon.rules import stack_minibatches, witness_sample
+from guerdon.simulation import simulate
+
+COST, NU, SAMPLES = AffineCost(1, 1), 8, 16 * 10
+RULES: dict[str, Any] = {"witnessed": WitnessedPay(COST, SAMPLES), "balanced": OutputAgreement(COST)}
+
+
+def profits(agents: Any) -> Any:
+    """Return every agent's profit a round by rule, (repetitions, agents)."""
+    problem = linear_regression(20, 4.0, max_batch=16)
+    history = simulate(problem, agents, RULES, FixedRequest(NU, 0.1), rounds=30, repetitions=60, seed=1, witness=10)
+    return {rule: utility.mean(axis=1) for rule, utility in history.utilities.items()}
+
+
+def mean_and_error(sample: Any) -> tuple[float, float]:
+    return float(np.mean(sample)), float(np.std(sample, ddof=1) / len(sample) ** 0.5)
+
+
+def test_honest_pay_is_the_cost_and_half_the_work_loses() -> None:
+    found = profits([Portion(0.5), *[Cooperative()] * 5])["witnessed"]
+    honest, error = mean_and_error(found[:, 1:].mean(axis=1))
+    assert abs(honest) < 3 * error + 0.02 * COST(NU)  # 1/σ̂² of ten minibatches is a little too large on average
+    half, error = mean_and_error(found[:, 0])
+    assert half == pytest.approx(-4.0, abs=3 * error + 0.2)  # h'ν²(1/ν − 2/ν) + 4
+
+
+def test_everybody_at_half_loses_here_and_gains_under_agreement() -> None:
+    found = profits([Portion(0.5)] * 6)
+    assert found["witnessed"].mean() < -3.5
+    assert found["balanced"].mean() > 3.5
+
+
+def test_a_majority_cannot_outvote_the_truth() -> None:
+    found = profits([*[Cooperative()] * 2, *[sign_flip()] * 4])
+    assert abs(found["witnessed"][:, :2].mean()) < 1.0
+    assert found["witnessed"][:, 2:].mean() < -10
+    assert found["balanced"][:, :2].mean() < found["balanced"][:, 2:].mean()
+
+
+def test_the_witness_is_the_same_in_layers_and_compiled() -> None:
+    drawn = np.random.default_rng(0).normal(size=(6, 12))
+    whole = witness_sample(drawn, 4)
+    assert float(whole.variance) == pytest.approx(4 * drawn.var(axis=0, ddof=1).sum())
+    layers = witness_sample(stack_minibatches([[row[:8].reshape(2, 4), row[8:]] for row in drawn]), 4)
+    assert float(layers.variance) == pytest.approx(float(whole.variance))
+    np.testing.assert_allclose(np.concatenate([part.reshape(-1) for part in layers.gradient]), whole.gradient)
+    compiled = jax.jit(lambda x: witness_sample(x, 4))(drawn)
+    np.testing.assert_allclose(compiled.gradient, whole.gradient, rtol=1e-5)
+    with pytest.raises(ValueError, match="`minibatches` must be at least two"):
+        witness_sample(drawn[:1], 4)
+
+
+def test_it_needs_a_witness_and_gradients() -> None:
+    server, model = Server(RULES["witnessed"], FixedRequest(NU, 0.1)), np.zeros(3)
+    ask, state = server.ask(server.init(model, 2), model)
+    with pytest.raises(ValueError, match="`witness` must be given with WitnessedPay"):
+        server.settle(state, ask, np.ones((2, 3)), np.ones(2, dtype=bool))
+    with pytest.raises(ValueError, match="`mechanism` must not be WitnessedPay where agents send models"):
+        Server(RULES["witnessed"], FixedRequest(NU, 0.1), sends="models")
+    with pytest.raises(ValueError, match="`witness` must be at least 2 minibatches that the server draws itself"):
+        simulate(linear_regression(3), [Cooperative()] * 3, RULES["witnessed"], FixedRequest(2, 0.1), 2, 2)
