@@ -113,3 +113,22 @@ def test_garbage_cannot_walk_away_from_the_others() -> None:
         done, state = server.settle(state, ask, reports, EVERYBODY)
         assert np.linalg.norm(done.mean) < 3.0 * DIM**0.5 / AGENTS + 3.0
         assert np.linalg.norm(done.comparison.offsets[0]) < 3.5 * DIM**0.5
+
+
+def test_an_agent_that_sends_zeros_is_not_credited_with_the_answer_of_the_others() -> None:
+    """Its record is made from its own reports; one whose gradient answers more strongly is forgiven that."""
+    rng, model, curvature = np.random.default_rng(6), np.zeros(DIM), np.linspace(0.5, 2.0, DIM)
+    server = Server(InformationPay(COST), FixedRequest(8, 0.0), ZeroPrediction(), Dither(5.0))
+    state, recorder = server.init(model, AGENTS), server.recorder
+    assert recorder is not None
+    for _ in range(200):
+        ask, state = server.ask(state, model, rng.normal(size=DIM))
+        reports = curvature * ask.model + 0.3 * rng.normal(size=(AGENTS, DIM))
+        reports[0], reports[1] = 0.0, 2 * reports[1]
+        _, state = server.settle(state, ask, reports, EVERYBODY)
+    dither = rng.normal(size=DIM)
+    plus, minus = (recorder.offsets(state.records, sign * dither) for sign in (1, -1))
+    answers = (plus - minus) / (2 * curvature * dither)
+    assert np.abs(answers[0]).max() < 0.02
+    assert answers[1].mean() == pytest.approx(2.0, abs=0.2)
+    assert answers[2].mean() == pytest.approx(1.0, abs=0.1)

@@ -25,11 +25,6 @@ def check_parts(mechanism: Any, requests: Any, dither: Any, sends: str) -> None:
             f"`mechanism` must not be {type(mechanism).__name__} where agents send models: the witness has gradients "
             "(on Flower: wrap `FedSGD`)"
         )
-    if sends == "models" and dither is not None:
-        raise ValueError(
-            "`dither` must be None unless agents send gradients: only those at θ + u and θ − u cancel in a step of θ, "
-            "while models trained from there would carry u into the mean (on Flower: wrap `FedSGD`)"
-        )
     if dither is not None and requests.learns:
         raise ValueError(
             "`requests` must be fixed or scheduled under a dither, which steps once in two rounds: those that learn "

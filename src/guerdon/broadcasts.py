@@ -6,6 +6,10 @@ per pair of rounds along the mean of both. To first order the answers H·u and �
 while ‖m − p‖² is at least ‖H·u‖², which no public record ever shows. An agent that knows H can still compute
 it: a server that must expect this predicts it too (`guerdon.predictions.Extrapolation`), and what is left counts.
 
+Agents that send models train from θ ± u. Their moves are compared as gradients are, and the model steps in every round:
+over a pair the answers to u cancel to first order. Nobody but the server may then see θ before the pair has ended, or
+the answer to θ + u gives the one to θ − u away.
+
 How long u must be: information pay turns public knowledge into a loss once the noise scale B = σ²/‖m − p‖² is below
 `noise_scale_bound`. Half the difference of what a pair's mean gradients differ by from their predictions is H·u and
 noise, so the server sees B as it would be if all but the dither were predicted. A longer u lowers it, but where

@@ -5,12 +5,14 @@ under a dither by how strongly each one's gradient answers to it. Both are estim
 taken off before reports are compared:
 
     X_k − s_k·b_k − r_k·δ_k∘u         b_k   decayed mean of X_k − X̄ over its past rounds
-                                      δ_k   decayed regression, number by number, of what b_k leaves on the dither u
+                                      δ_k   decayed regression, number by number, of X_k − p − b_k on the dither u
                                       s, r  1 − (what noise alone would make of ‖b‖², ‖δ∘u‖²)/‖·‖², at least 0
 
 An agent chooses its report freely, so it chooses what is left of it freely, whatever is taken off: this gives a cheat
-nothing that it did not have. The model is made from reports as they came. Only past rounds count, so honest pay keeps
-its mean. Noisier data are not cured: they look like less work.
+nothing that it did not have. For that δ_k must come from the agent's own reports. Were it a regression of X_k − X̄, an
+agent that sends zeros would be credited with the others' answer to the dither, which is what it is to be paid for.
+The model is made from reports as they came. Only past rounds count, so honest pay keeps its mean. Noisier data are not
+cured: they look like less work.
 """
 
 # No type covers both an array and a list of layers.
@@ -76,12 +78,19 @@ class OwnRecords:
         return over_layers(lambda a, b: a + b, base, answer)
 
     def learn(
-        self, state: RecordState, reports: Any, mean: Any, dither: Any, heard: Array, noise: Array
+        self, state: RecordState, reports: Any, mean: Any, centre: Any, dither: Any, heard: Array, noise: Array
     ) -> RecordState:
-        """Return the state after a round: `reports` are matrices, `mean` what they differ from, of those `heard`."""
+        """Return the state after a round: `reports` are matrices, `mean` what they differ from, of those `heard`.
+
+        `centre` is what was predicted of them: an agent's answer to the dither is what it adds to that.
+        """
         xp = namespace(state.weight)
         rows, seen = heard[:, None], xp.astype(heard, state.weight.dtype)
-        apart = over_layers(lambda own, middle: xp.where(rows, own - xp.reshape(middle, (1, -1)), 0.0), reports, mean)
+
+        def beside(own: Array, middle: Array) -> Array:
+            return xp.where(rows, own - xp.reshape(middle, (1, -1)), 0.0)
+
+        apart = over_layers(beside, reports, mean)
         fade, known = 1 - (1 - self.decay) * seen, xp.any(heard)
         after = state._replace(
             total=over_layers(lambda old, new: fade[:, None] * old + new, state.total, apart),
@@ -90,10 +99,12 @@ class OwnRecords:
             noise=xp.where(known, self.decay * state.noise + noise, state.noise),
             rounds=xp.where(known, self.decay * state.rounds + 1, state.rounds),
         )
-        return self._learn_answers(state, after, apart, dither, seen) if _first(state.answer).shape[1] else after
+        if not _first(state.answer).shape[1]:
+            return after
+        return self._learn_answers(state, after, over_layers(beside, reports, centre), dither, seen)
 
     def _learn_answers(
-        self, before: RecordState, after: RecordState, apart: Any, dither: Any, seen: Array
+        self, before: RecordState, after: RecordState, added: Any, dither: Any, seen: Array
     ) -> RecordState:
         xp = namespace(seen)
         slow, weight = 1 - (1 - self.answer_decay) * seen, _positive(before.weight)
@@ -105,7 +116,7 @@ class OwnRecords:
             return slow[:, None] * old + left * xp.reshape(u, (1, -1))
 
         return after._replace(
-            answer=over_layers(answer, before.answer, apart, before.total, dither),
+            answer=over_layers(answer, before.answer, added, before.total, dither),
             answer_weight=slow * before.answer_weight + seen,
             answer_squares=slow**2 * before.answer_squares + seen,
             dither=over_layers(lambda old, u: fade * old + known * xp.reshape(u, (-1,)) ** 2, before.dither, dither),

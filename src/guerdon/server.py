@@ -80,7 +80,8 @@ class Server:
 
     `prediction` is the public one of each mean gradient (default: `RunningMean` where the rule wants any).
     `dither` takes gradients to either side of the model in turn (see `guerdon.broadcasts`). `sends` says what agents
-    send: gradients, or models that they trained from the one broadcast. Then `mean` is the mean move.
+    send: gradients, or models that they trained from the one broadcast. Then `mean` is the mean move, and a step is
+    taken in every round, also under a dither.
 
     Honest agents may have different data. So the model is made from every report that can be used, only reports that
     are identical count as copies, and what is stable in how an agent differs is taken off before reports are compared
@@ -331,7 +332,8 @@ class Server:
             mean = over_layers(lambda move, start: move + start, mean, ask.model)
         count = xp.sum(xp.astype(counted, part.dtype))
         noise = xp.sum(found.evidence.deviation) / xp.where(count > 1, count - 1, 1.0)
-        return recorder.learn(state.records, rows, mean, dither_of(ask), counted & (count > 1), noise)
+        heard = counted & (count > 1)
+        return recorder.learn(state.records, rows, mean, self.centre(ask), dither_of(ask), heard, noise)
 
     def _watch(self, state: ServerState, found: Comparison) -> Array:
         """Return the wealth of the bets against pairs after the round."""
@@ -347,8 +349,11 @@ class Server:
         heard = namespace(done.error.signal).any(done.comparison.used)
         seen = StepObservation(ask.origin, done.mean)
         learned = choose_state(heard, lambda: self.predictor.learn(state.prediction, seen), state.prediction)
-        done = done._replace(step=0 * done.step - 1) if self.sends == "models" else done
-        return done, state._replace(prediction=learned)
+        return self._as_move(done), state._replace(prediction=learned)
+
+    def _as_move(self, done: Settlement) -> Settlement:
+        """Return the settlement with the step that models take: all of the mean move."""
+        return done._replace(step=0 * done.step - 1) if self.sends == "models" else done
 
     def _learn_from_half(
         self, dither: Dither, state: ServerState, ask: Ask, done: Settlement
@@ -363,13 +368,13 @@ class Server:
         seen, after = dither.observe(state.dither, ask.origin, done.mean, ask.prediction, noise)
         ends = heard & xp.asarray(state.dither.second == 1)
         adapted = choose_state(ends, lambda: dither.adapt(after, ask.request), after)
-        settled = done._replace(
-            step=choose_state(ends, lambda: done.step, 0 * done.step),
-            mean=choose_state(ends, lambda: seen.mean, done.mean),
-            noise_scale=after.noise_scale,
-            offset=state.dither.length,
-        )
-        return settled, state._replace(
+        settled = done._replace(noise_scale=after.noise_scale, offset=state.dither.length)
+        if self.sends == "gradients":
+            settled = settled._replace(
+                step=choose_state(ends, lambda: done.step, 0 * done.step),
+                mean=choose_state(ends, lambda: seen.mean, done.mean),
+            )
+        return self._as_move(settled), state._replace(
             prediction=choose_state(ends, lambda: self.predictor.learn(state.prediction, seen), state.prediction),
             dither=choose_state(heard, lambda: adapted, state.dither),
         )

@@ -186,7 +186,10 @@ def test_hostile_questions(served: Served, text: str) -> None:
         ("request=64&max_batch=8", "`request` must be at most `max_batch` (8), got 64"),
         ("others=64&max_batch=32", "`others` must be at most `max_batch` (32), got 64"),
         ("agents=100000", "`agents`: input should be less than or equal to 200, got '100000'"),
-        ("rule=fair", "the rule must be one of balanced, known, estimated, information, flat, genie, got 'fair'"),
+        (
+            "rule=fair",
+            "the rule must be one of balanced, known, estimated, calibrated, information, witnessed, flat, genie, got 'fair'",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(served: Served, query: str, complaint: str) -> None:

@@ -79,7 +79,7 @@ def test_claims_can_fail() -> None:
 
 
 def test_wrong_names_and_numbers_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"an experiment must be one of fig2, .*, exploits, got 'fig9'"):
+    with pytest.raises(ValueError, match=r"an experiment must be one of fig2, .*, federations, got 'fig9'"):
         reproduce(["fig9"], 10, tmp_path)
     with pytest.raises(ValueError, match="`repetitions` must be at least 2"):
         reproduce(["fig2"], 1, tmp_path)

@@ -116,10 +116,10 @@ def by_hand(
         payments, state = rule.pay(state, evidence, everybody, request)
         paid.append(payments.reward)
         aggregate = compared[trusted].mean(axis=0) - (model if moves else 0.0)
-        if dither is not None and number % 2 == 0:
-            first = aggregate
-            continue
-        along = (first + aggregate) / 2 if dither is not None else aggregate
-        known = prediction.learn(known, StepObservation(model, along))
-        taken.append(along)
+        halves = dither is not None and not moves
+        taken += [aggregate] if not halves else [(first + aggregate) / 2] if number % 2 else []
+        if dither is None or number % 2:
+            along = aggregate if dither is None else (first + aggregate) / 2
+            known = prediction.learn(known, StepObservation(model, along))
+        first = aggregate
     return np.array(paid), np.array(taken)

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message, MetricRecord
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import FedAdam, FedAvg
 
 from guerdon import AffineCost, FixedRequest, InformationPay, NoiseScaleRequest, OutputAgreement
 from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD
 from guerdon.ledger import Ledger
+from guerdon.ledger.errors import RefusedError
 from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
 from guerdon.states import flatten_state, restore_state
 from tests.flower.conftest import MODEL, Make
@@ -114,14 +115,51 @@ def test_the_offset_is_told_to_nobody(
 @pytest.mark.parametrize(
     ("inner", "options", "message"),
     [
-        (FedAvg, {"mechanism": RULE}, "`dither` must be None unless agents send gradients"),
-        (FedAvg, {"mechanism": OutputAgreement(COST)}, "`dither` must be None unless agents send gradients"),
         (FedSGD, {"requests": NoiseScaleRequest(COST)}, "`requests` must be fixed or scheduled under a dither"),
     ],
 )
 def test_a_dither_that_cannot_work_is_refused(inner: Any, options: Any, message: str, rewarded: Make) -> None:
     with pytest.raises(ValueError, match=message):
         rewarded(inner(), dither=Dither(1.0), **options)
+
+
+class Watching(FedAdam):
+    """Keeps what it is given."""
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        given = list(replies)
+        self.given = [vector(next(iter(reply.content.array_records.values()))) for reply in given]
+        return super().aggregate_train(server_round, given)
+
+
+def test_a_strategy_of_models_never_meets_the_dither(rewarded: Make, ledger: Ledger) -> None:
+    """It is given what nodes would have sent from the model itself, if they moved as they did from beside it."""
+    people = [Learner(i) for i in range(5)]
+    grid, inner, options = MemoryGrid(enrolled(ledger, people)), Watching(), {"mechanism": RULE, "dither": Dither(2.0)}
+    before = rewarded(inner, **options).start(grid, arrays(np.zeros(DIM)), num_rounds=1).arrays
+    offset = people[0].models[0]
+    assert np.linalg.norm(offset) == pytest.approx(2.0, rel=1e-5)
+    assert np.array(inner.given) == pytest.approx(np.array([person.sent[0] - offset for person in people]), abs=1e-6)
+    assert inner.current_arrays is not None
+    assert not any(part.any() for part in inner.current_arrays.values())
+    rewarded(Watching(), **options).start(grid, arrays(np.zeros(DIM)), num_rounds=2)
+    assert people[0].models[1] == pytest.approx(vector(before) - offset, abs=1e-6)  # then from its other side
+    assert {message.metadata.message_type for message in grid.sent} == {"train"}  # nobody is sent the model itself
+    assert ledger.verify().holds
+
+
+class Secretive(FedAvg):
+    """Sends something else than the model."""
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: Any, grid: Any) -> Any:
+        return super().configure_train(server_round, ArrayRecord({"other": arrays["w"]}), config, grid)
+
+
+def test_a_strategy_that_does_not_send_the_model_cannot_be_dithered(rewarded: Make, ledger: Ledger) -> None:
+    strategy = rewarded(Secretive(), mechanism=RULE, dither=Dither(1.0))
+    grid = MemoryGrid(enrolled(ledger, [Learner(i) for i in range(3)]))
+    with pytest.raises(RefusedError, match="does not send the model as it is, so a dither cannot be added to it"):
+        strategy.start(grid, arrays(np.zeros(DIM)), num_rounds=1)
 
 
 def same_each_time(layers: Iterable[np.ndarray]) -> list[np.ndarray]:

@@ -76,11 +76,14 @@ def test_rewards_are_those_of_the_simulator(prediction: Any, dither: Any, reward
     assert ledger.verify().holds
 
 
-def test_models_are_compared_around_the_predicted_move(rewarded: Make, ledger: Ledger) -> None:
+@pytest.mark.parametrize("dither", [None, Dither(1.5)])
+def test_models_are_compared_around_the_predicted_move(dither: Any, rewarded: Make, ledger: Ledger) -> None:
+    """Trained from beside the model or not, the model moves by their mean move."""
     people = [Learner(i) for i in range(5)] + [Learner(5, garbage(1e3))]
-    result = start(rewarded, FedAvg(fraction_evaluate=0.0), enrolled(ledger, people), 12, alike=True)
+    options = {"alike": True, "dither": dither}
+    result = start(rewarded, FedAvg(fraction_evaluate=0.0), enrolled(ledger, people), 12, **options)
     models, reports = np.array(people[0].models), np.array([person.sent for person in people]).transpose(1, 0, 2)
-    expected, along = by_hand(RULE, RunningMean(), models, reports, request=NU, moves=True)
+    expected, along = by_hand(RULE, RunningMean(), models, reports, request=NU, dither=dither, moves=True)
     assert pay_of(result) == pytest.approx(expected, rel=2e-3, abs=2e-2)
     assert vector(result.arrays) == pytest.approx(along.sum(axis=0), abs=1e-4)
     assert ledger.verify().holds

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flwr.app import Context, Message
+from flwr.serverapp.strategy import FedAvg
 
 from guerdon import (
     AffineCost,
@@ -118,7 +119,11 @@ class Actor:
         if not self.present[request.round - 1]:
             return decline(message, "absent")
         line = self.lines[request.round - 1]
-        return reply(message, record(a=line[:8].reshape(2, 4), b=line[8:]))
+        parts = {"a": line[:8].reshape(2, 4), "b": line[8:]}
+        if request.sends == "models":
+            model = message.content.array_records["arrays"]
+            parts = {name: model[name].numpy() - STEP * part for name, part in parts.items()}
+        return reply(message, record(**parts))
 
 
 def simulated(rule: Any, sent: np.ndarray, present: np.ndarray, **options: Any) -> Any:
@@ -132,8 +137,9 @@ def paid_on_flower(make: Make, ledger: Ledger, rule: Any, sent: np.ndarray, pres
     nodes = [Node(100 + k, Actor(sent[:, k], present[:, k])) for k in range(AGENTS)]
     ledger.enrol({f"n{k}": node.der for k, node in enumerate(nodes)})
     rewards, arrays = np.zeros((ROUNDS, AGENTS)), record()
+    kind = FedAvg if options.pop("sends", "gradients") == "models" else FedSGD
     for rounds in sorted({*JOINS[JOINS > 0].tolist(), ROUNDS}):
-        inner = FedSGD(min_train_nodes=1, fraction_evaluate=0.0)
+        inner = kind(min_train_nodes=1, fraction_evaluate=0.0)
         strategy = make(inner, mechanism=rule, requests=REQUESTS, **options)
         grid = MemoryGrid([node for node, join in zip(nodes, JOINS, strict=True) if join < rounds], wire=False)
         result = strategy.start(grid, record(a=np.zeros((2, 4)), b=np.zeros(4)), num_rounds=rounds)
@@ -176,6 +182,8 @@ CASES: list[Any] = [
     pytest.param(RULE, {"dither": Dither(0.3), "prediction": RunningMean(), "alike": False}, marks=slow),
     pytest.param(RULE, {"prediction": ZeroPrediction(), "alike": True}, marks=slow),
     pytest.param(TRUSTING, {"alike": True}, marks=slow),
+    pytest.param(RULE, {"sends": "models", "alike": True}, marks=slow),
+    pytest.param(RULE, {"sends": "models", "dither": Dither(0.3, COST), "alike": False}, marks=slow),
     pytest.param(PLAIN["balanced"], {"dither": Dither(0.3, COST), "alike": False}, marks=slow),
 ]
 

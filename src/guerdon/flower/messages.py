@@ -4,10 +4,12 @@ Flower stores and fetches every record separately, and many small ones cost more
 pay share one `ConfigRecord`, and the answer is among the reply's metrics; the server takes it out again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
-from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+
+from guerdon.ledger.errors import RefusedError
 
 REQUEST, PAY, ANSWER = "guerdon-request", "guerdon-pay", "guerdon-answer"
 CHOSEN = "batch-size"  # what the node decided to use; written by its mod, read by its app
@@ -123,9 +125,17 @@ def without_answer(content: RecordDict) -> RecordDict:
     return RecordDict(kept)
 
 
-def with_records(message: Message, records: dict[str, ConfigRecord]) -> None:
+def with_records(message: Message, records: Mapping[str, ConfigRecord | ArrayRecord]) -> None:
     """Add records to one message only: strategies let all messages share one content."""
     message.content = RecordDict({**message.content, **records})
+
+
+def with_model(message: Message, model: ArrayRecord) -> None:
+    """Send a model in place of the strategy's own, which has arrays of the same names."""
+    found = [name for name, own in message.content.array_records.items() if own.keys() == model.keys()]
+    if not found:
+        raise RefusedError("the strategy does not send the model as it is, so a dither cannot be added to it")
+    with_records(message, dict.fromkeys(found, model))
 
 
 def _whole(name: str, value: object) -> int:

@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, Message
 
 from guerdon.evidence import AgentRows
 from guerdon.flower.book import PaidRound, Seats
-from guerdon.flower.messages import Request
+from guerdon.flower.messages import MODELS, Request
 from guerdon.flower.payload import TOO_LARGE, Template, read_arrays
 from guerdon.flower.replies import Report
 from guerdon.records import LARGEST_MODEL
@@ -53,6 +53,11 @@ class PaidServer:
         self._after: Any = None  # the state that the last settlement leads to
         self._fresh = True  # nobody was asked yet
         self._verdict = ""  # on the noise scale, as it was last logged
+
+    @property
+    def shifts(self) -> bool:
+        """Whether nodes send models that they trained from beside the model: then these are moved back."""
+        return self.server.dither is not None and self.server.sends == MODELS
 
     def begin(self, template: Template, model: ArrayRecord) -> None:
         """Begin with nothing known."""
@@ -143,13 +148,15 @@ class PaidServer:
         self._state = self._after
 
     def kept(self, paid: PaidRound) -> list[Message]:
-        """Return the replies that the model is made from, those that are too long shortened."""
+        """Return the replies that the model is made from: those that are too long shortened, models less the dither."""
         found = paid.done.comparison
-        kept = [(r, f) for r, f, ok in zip(paid.seats.reports, found.parts, found.used, strict=True) if ok and r]
-        long = [(report, float(factor)) for report, factor in kept if factor < 1]
-        centre = dict(zip(self._names, self.server.centre(self._ask), strict=True)) if long else {}
-        for report, factor in long:
-            report.replace(self._shortened(report, factor, centre))
+        kept = [(r, float(f)) for r, f, ok in zip(paid.seats.reports, found.parts, found.used, strict=True) if ok and r]
+        changed = [(report, factor) for report, factor in kept if factor < 1 or self.shifts]
+        if changed:
+            centre, model, origin = self.server.centre(self._ask), self._ask.model, self._ask.origin
+            places = dict(zip(self._names, zip(centre, model, origin, strict=True), strict=True))
+            for report, factor in changed:
+                report.replace({**report.arrays, **self._as_used(report, factor, places)})
         return [report.reply for report, _ in kept if report.reply is not None]
 
     def along(self, paid: PaidRound) -> dict[str, np.ndarray] | None:
@@ -200,7 +207,13 @@ class PaidServer:
         names = self._names
         return [[x.arrays[name] for name in names] if x is not None and x.usable else None for x in seats.reports]
 
-    def _shortened(self, report: Report, factor: float, centre: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Return p + factor·(X − p) in the types of X; p is the centre."""
-        moved = {name: centre[name] + factor * (report.arrays[name] - centre[name]) for name in self._names}
-        return {**report.arrays, **{name: part.astype(report.arrays[name].dtype) for name, part in moved.items()}}
+    def _as_used(
+        self, report: Report, factor: float, places: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
+    ) -> Mapping[str, np.ndarray]:
+        """Return p + factor·(X − p), less u where models are sent, in the types of X; p is the centre."""
+        used: dict[str, np.ndarray] = {}
+        for name, (centre, model, origin) in places.items():
+            sent = report.arrays[name]
+            part = centre + factor * (sent - centre) if factor < 1 else sent
+            used[name] = (part - (model - origin) if self.shifts else part).astype(sent.dtype)
+        return used

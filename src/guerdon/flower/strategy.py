@@ -15,7 +15,7 @@ from guerdon.broadcasts import Dither
 from guerdon.flower import recovery
 from guerdon.flower.book import Book, PaidRound, RunBook
 from guerdon.flower.fedsgd import FedSGD
-from guerdon.flower.messages import GRADIENTS, MODELS, PAY, REQUEST, Request, with_records
+from guerdon.flower.messages import GRADIENTS, MODELS, PAY, REQUEST, Request, with_model, with_records
 from guerdon.flower.nodes import Member, MembersGrid
 from guerdon.flower.paying import PaidServer, Witness
 from guerdon.flower.payload import Template, is_finite, read_arrays
@@ -91,7 +91,7 @@ class AskedRounds(Strategy):
         if self._ended:
             return []
         sent = self._server.place(arrays)
-        messages = list(self.strategy.configure_train(server_round + self._offset, sent, config, members))
+        messages = list(self.strategy.configure_train(server_round + self._offset, arrays, config, members))
         if not messages:
             return []
         request = self._server.request(sent, len(messages))
@@ -102,6 +102,8 @@ class AskedRounds(Strategy):
         self._request = Request(self.run, number, request, self.server.sends)
         log.info("Round %d asks %d nodes for %d samples each", number, len(messages), request)
         self._address(messages, members, self._request)
+        for message in messages if sent is not arrays else ():
+            with_model(message, sent)
         return messages
 
     def aggregate_train(
@@ -132,9 +134,13 @@ class AskedRounds(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Send the model to be evaluated, and with it word of the round's pay."""
+        """Send the model to be evaluated, and with it word of the round's pay.
+
+        Where nodes send models under a dither, they never see the model itself: with it, an agent could compute from
+        the answer to θ + u what the answer to θ − u will be.
+        """
         self._asked = []
-        if self._ended:
+        if self._ended or self._server.shifts:
             return []
         members = self._members(grid)
         messages = list(self.strategy.configure_evaluate(server_round + self._offset, arrays, config, members))
@@ -289,8 +295,9 @@ class Rewarded(AskedRounds):
     `require_signatures` refuses replies that are not signed with the enrolled key (see `guerdon.flower.paid_work`).
 
     Under `InformationPay` reports are compared around a public `prediction` (default: `RunningMean()`), and one that is
-    too long is shortened before the strategy sees it. `dither`, with `FedSGD` only, broadcasts θ + u and θ − u by
-    turns, and steps once per pair (see `guerdon.broadcasts`). `escrow` holds back the fixed part of the cost of what
+    too long is shortened before the strategy sees it. `dither` broadcasts θ + u and θ − u by turns (see
+    `guerdon.broadcasts`). `FedSGD` then steps once per pair; any other strategy gets the nodes' models moved back by u,
+    steps in every round, and nodes are not asked to evaluate. `escrow` holds back the fixed part of the cost of what
     each earns.
 
     Nodes may have different data: the strategy gets every reply that can be used. `alike` says that all draw fresh
@@ -340,6 +347,8 @@ class Rewarded(AskedRounds):
         log.info("\t│\t├── Rule: %s, cost %s", rule, cost)
         if server.mechanism.wants_prediction or server.dither is not None:
             log.info("\t│\t├── Prediction: %s, dither: %s", server.predictor, server.dither)
+        if self._server.shifts:
+            log.info("\t│\t├── Nodes are not asked to evaluate: the model itself would give the dither away")
         log.info("\t│\t└── Nodes: %s", "anonymous ones too" if self.allow_anonymous else "with enrolled keys only")
         self.strategy.summary()
 

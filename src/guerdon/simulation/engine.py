@@ -29,11 +29,11 @@ from guerdon.problems import Problem
 from guerdon.problems.federation import draw_gradient
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
 from guerdon.rules import Mechanism, WitnessSample, witness_sample
-from guerdon.server import Ask, Server, ServerState, Settlement
+from guerdon.server import Ask, Sends, Server, ServerState, Settlement
 from guerdon.simulation.chunks import run_in_chunks
 from guerdon.simulation.history import History, Rounds, pad_rounds
 from guerdon.simulation.players import Players, by_kind, choose, learn, report, sort_by_kind
-from guerdon.simulation.terms import AtModel, Stop
+from guerdon.simulation.terms import AtModel, Stop, check_rounds, check_witness
 
 SEGMENT = 32  # rounds compiled as one scan where a stopping rule may end a run early
 MEMORY = 2**29  # bytes that a chunk of repetitions may take
@@ -58,10 +58,16 @@ class _Setting(NamedTuple):
     dither: Dither | None
     alike: bool
     witness: int  # minibatches that the server draws itself; 0: none
+    sends: Sends
 
     def servers(self, requests: Requests) -> tuple[Server, ...]:
         """Return a server for each rule; the first is the one that trains."""
-        return tuple(Server(rule, requests, self.prediction, self.dither, alike=self.alike) for rule in self.mechanisms)
+        given = requests, self.prediction, self.dither, self.sends, self.alike
+        return tuple(Server(rule, *given) for rule in self.mechanisms)
+
+    def scale(self, requests: Any) -> Any:
+        """Return what a report is multiplied by when it is sent: a model is the broadcast one, and a step beside it."""
+        return -requests.step if self.sends == "models" else 1.0
 
 
 class _Data(NamedTuple):
@@ -106,6 +112,7 @@ def simulate(
     joins: Sequence[int] | None = None,
     alike: bool | None = None,
     witness: int = 0,
+    sends: Sends = "gradients",
     chunk: int | None = None,
     progress: bool = False,
 ) -> History:
@@ -118,22 +125,24 @@ def simulate(
     next to the model, stepping once every two rounds. After `stop` is reached a run does and pays nothing more. `joins`
     gives the round (0 for the first) in which each agent joins, as one that nothing is known of. `alike` says that all
     agents draw fresh samples of the same kind (default: unless the problem gives each its own). `witness` is how many
-    minibatches of `problem.max_batch` samples the server itself draws in a round, for `WitnessedPay`.
+    minibatches of `problem.max_batch` samples the server itself draws in a round, for `WitnessedPay`. With
+    `sends="models"` agents send the broadcast model less `requests.step` times their report: where the problem is a
+    `guerdon.problems.federation.local_training` of the same rate, that is FedAvg, and there is a step in every round.
 
     `chunk` repetitions run at once; by default as many as fit in half a gigabyte. An interrupt (Ctrl-C) keeps the
     chunks that are finished.
     """
     rules: dict[str, Any] = dict(mechanism) if isinstance(mechanism, Mapping) else {"reward": mechanism}
     _check(problem, agents, rules, requests, stop, {"rounds": rounds, "repetitions": repetitions})
-    Server(next(iter(rules.values())), requests, prediction, dither)  # raises where they do not fit each other
-    _check_rounds(dither, rounds)
+    Server(next(iter(rules.values())), requests, prediction, dither, sends)  # raises where they do not fit each other
+    check_rounds(dither, rounds, requests, sends)
     true_costs = _costs_per_agent(costs, rules, len(agents))
     positions, kinds = sort_by_kind(agents)
     informed = any(rule.wants_prediction and not rule.wants_truth for rule in rules.values())
     prediction = prediction or (RunningMean() if informed else None)
     alike = not hasattr(problem, "local_gradient") if alike is None else alike
-    _check_witness(rules, witness)
-    setting = _Setting(tuple(rules.values()), stop, positions, prediction, dither, alike, witness)
+    check_witness(rules, witness)
+    setting = _Setting(tuple(rules.values()), stop, positions, prediction, dither, alike, witness, sends)
     seats = None if joins is None else _check_joins(joins, len(agents))
     fitting = max(1, MEMORY // _bytes_per_repetition(problem, len(agents), len(rules), rounds))
     size = min(fitting if chunk is None else chunk, repetitions)
@@ -227,7 +236,9 @@ def _play_round(
     asked = jnp.asarray(ask.request, jnp.int32)
     over = carry.stopped | (asked < 1)  # a request of 0 ends the training
     ask = ask._replace(request=jnp.maximum(asked, 1))
-    view = View(round, ask.request, ask.model, carry.aggregate, carry.origin, ask.prediction, carry.variance, ())
+    scale = setting.scale(data.requests)
+    public = carry.aggregate / scale, carry.origin, ask.prediction / scale, carry.variance / scale**2
+    view = View(round, ask.request, ask.model, *public, ())
     sizes, fabricates, leaders = choose(players, view, carry.memories, choose_keys)
     sizes = jnp.clip(sizes, 0, problem.max_batch)
     participating = ((sizes > 0) | fabricates) & ~(over | carry.diverged)
@@ -236,6 +247,8 @@ def _play_round(
     draw = partial(draw_gradient, problem, ask.model)
     gradients = jax.vmap(draw)(leaders, jnp.maximum(sizes, 1), draw_keys[leaders])
     reports = report(players, view, carry.memories, sizes, gradients, report_keys)
+    if setting.sends == "models":
+        reports = ask.model + scale * reports
 
     truth = AtModel(problem, ask.model)
     witness = _witness(setting, problem, ask.model, key, round)
@@ -334,20 +347,6 @@ def _bytes_per_repetition(problem: Problem, num_agents: int, num_rules: int, rou
     """Return roughly what a repetition needs: what is recorded, and a few copies of the agents' gradients."""
     dim = jax.eval_shape(problem.init, jax.random.key(0)).shape[0]
     return 4 * num_agents * (rounds * (2 + num_rules) + 6 * dim)
-
-
-def _check_witness(rules: Mapping[str, Any], witness: int) -> None:
-    wanted = [rule for rule in rules.values() if rule.wants_witness]
-    if wanted and witness < 2:
-        raise ValueError(
-            f"`witness` must be at least 2 minibatches that the server draws itself, for {type(wanted[0]).__name__}, "
-            f"got {witness}"
-        )
-
-
-def _check_rounds(dither: Dither | None, rounds: int) -> None:
-    if dither is not None and rounds % 2:
-        raise ValueError(f"`rounds` must be even under a dither, which steps once in two rounds, got {rounds}")
 
 
 def _check_joins(joins: Sequence[int], num_agents: int) -> Array:

@@ -1,11 +1,14 @@
-"""What only a simulation knows: the truth at a model, and when the goal is reached."""
+"""What only a simulation knows: the truth at a model, when the goal is reached, and what it can be asked for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from guerdon.arrays import Array
+from guerdon.broadcasts import Dither
 from guerdon.problems import Problem
+from guerdon.requests import FixedRequest, Requests
+from guerdon.server import Sends
 
 
 class AtModel(NamedTuple):
@@ -41,3 +44,23 @@ class Stop:
         """Tell whether the goal is reached."""
         value = metrics[self.metric]
         return value <= self.at_most if self.at_least is None else value >= self.at_least
+
+
+def check_witness(rules: Mapping[str, Any], witness: int) -> None:
+    """Raise where a rule wants a witness and there is none."""
+    wanted = [rule for rule in rules.values() if rule.wants_witness]
+    if wanted and witness < 2:
+        raise ValueError(
+            f"`witness` must be at least 2 minibatches that the server draws itself, for {type(wanted[0]).__name__}, "
+            f"got {witness}"
+        )
+
+
+def check_rounds(dither: Dither | None, rounds: int, requests: Requests, sends: Sends) -> None:
+    """Raise where models cannot be made of reports, or a pair of rounds is left unfinished."""
+    if sends == "models" and not (isinstance(requests, FixedRequest) and requests.step > 0):
+        raise ValueError(
+            f"`requests` must be a FixedRequest with a step above 0 where agents send models, got {requests!r}"
+        )
+    if sends == "gradients" and dither is not None and rounds % 2:
+        raise ValueError(f"`rounds` must be even under a dither, which steps once in two rounds, got {rounds}")
