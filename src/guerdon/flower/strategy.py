@@ -377,7 +377,7 @@ def _check(server: Server, *, one_step: bool) -> Server:
             f"`mechanism` must not be {rule} where nodes send models that they trained in several steps: fewer samples "
             "are fewer steps, a shorter move, and closer to the others', so a node that shirks is paid more than one "
             "that works. Wrap `FedSGD`, with nodes that send the gradient of all requested samples (the recommended "
-            "way); or pay by `InformationPay`; or, where every node takes exactly one step on all requested samples, "
-            "say so with `one_step=True`"
+            "way); or pay by `InformationPay` with a `dither`; or, where every node takes exactly one step on all "
+            "requested samples, say so with `one_step=True`"
         )
     return server
