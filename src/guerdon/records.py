@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from guerdon.arrays import Array, is_array, namespace, over_layers
+from guerdon.evidence import median_of
 
 AGENTS = ("weight", "squares", "answer_weight", "answer_squares")  # one number for each
 PRIOR = 4.0  # rounds without a difference, that an agent's answer to a dither starts from
@@ -39,7 +40,7 @@ class RecordState(NamedTuple):
     answer_squares: Array  # (agents,) and of the rounds' weights squared
     dither: Any  # decayed sum of u², per number of the model
     dither_weight: Array
-    noise: Array  # decayed sum of Σ‖X_k − X̄‖²/(n − 1), of what was compared
+    noise: Array  # decayed sum of n/(n − 1) times the median ‖X_k − X̄‖², of what was compared
     rounds: Array  # and of rounds
 
 
@@ -77,9 +78,7 @@ class OwnRecords:
         answer = self._shrunk(answer, noise * state.answer_squares / _positive(state.answer_weight) ** 2, noise)
         return over_layers(lambda a, b: a + b, base, answer)
 
-    def learn(
-        self, state: RecordState, reports: Any, mean: Any, centre: Any, dither: Any, heard: Array, noise: Array
-    ) -> RecordState:
+    def learn(self, state: RecordState, reports: Any, mean: Any, centre: Any, dither: Any, heard: Array) -> RecordState:
         """Return the state after a round: `reports` are matrices, `mean` what they differ from, of those `heard`.
 
         `centre` is what was predicted of them: an agent's answer to the dither is what it adds to that.
@@ -91,6 +90,7 @@ class OwnRecords:
             return xp.where(rows, own - xp.reshape(middle, (1, -1)), 0.0)
 
         apart = over_layers(beside, reports, mean)
+        noise = _usual_deviation(reports, self.offsets(state, dither), heard)
         fade, known = 1 - (1 - self.decay) * seen, xp.any(heard)
         after = state._replace(
             total=over_layers(lambda old, new: fade[:, None] * old + new, state.total, apart),
@@ -172,6 +172,19 @@ def _rows_of_zeros(part: Array, num_agents: int) -> Array:
 
 def _positive(weight: Array) -> Array:
     return namespace(weight).where(weight > 0, weight, 1.0)
+
+
+def _usual_deviation(reports: Any, offsets: Any, heard: Array) -> Array:
+    """Return n/(n − 1) times the median squared distance to the mean, of what is compared: no loud agent moves it."""
+    xp = namespace(heard)
+    layers = [(reports, offsets)] if is_array(reports) else list(zip(reports, offsets, strict=True))
+    own = xp.astype(heard, layers[0][0].dtype)
+    count, square = xp.sum(own), 0 * own
+    for rows, off in layers:
+        left = xp.where(heard[:, None], rows - off, 0.0)
+        middle = xp.sum(left, axis=0) / _positive(count)
+        square = square + xp.sum((left - middle[None, :]) ** 2, axis=1)
+    return median_of(square, heard) * count / xp.where(count > 1, count - 1, 1.0)
 
 
 def _mean_of_all(value: Any) -> Array:

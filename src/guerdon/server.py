@@ -46,7 +46,7 @@ from guerdon.arrays import (
     over_layers,
     zeros_like,
 )
-from guerdon.audit import copying, first_pairs, identical, watch_pairs, widened
+from guerdon.audit import copying, first_pairs, identical, watch_pairs, widened, without_credit
 from guerdon.broadcasts import Dither, MeanNoise, secret_normals
 from guerdon.evidence import (
     AgentRows,
@@ -70,6 +70,7 @@ from guerdon.rules.witnessed import WitnessSample, evidence_around_witness
 from guerdon.states import NoState, choose_state, map_state
 
 Sends = Literal["gradients", "models"]
+LONGEST = 3.0  # times the median length of the others' reports: longer ones are shortened before the model is made
 
 __all__ = ["Ask", "Comparison", "Sends", "Server", "ServerState", "Settlement", "pay_once"]
 
@@ -204,7 +205,9 @@ class Server:
         if self.mechanism.compares_pairs:
             return self._compare_pairs(state, ask, reports, sent, offsets)
         rule = self.mechanism
-        found = plain = gather(reports, sent, ask.model if self.sends == "models" else None, offsets=offsets)
+        start = ask.model if self.sends == "models" else None
+        plain = gather(reports, sent, start)
+        found = plain if offsets is None else gather(reports, sent, start, offsets=offsets)
         if rule.wants_prediction:
             found = gather(reports, sent, self.centre(ask), rule.reference(state.rule, plain.counted), offsets)
         xp, counted = namespace(found.length), found.counted
@@ -213,7 +216,8 @@ class Server:
         used = trusted if self.alike else counted
         error = prediction_error(found, trusted, ask.request)
         whole = xp.ones_like(found.length)
-        return Comparison(found, plain, trusted, used, nobody, whole, whole, None, offsets, nobody, error)
+        parts = whole if self.alike else shortening(plain.length, counted, LONGEST)
+        return Comparison(found, plain, trusted, used, nobody, whole, parts, None, offsets, nobody, error)
 
     def pay(
         self, state: ServerState, ask: Ask, reports: Layers, sent: Array, witness: WitnessSample | None = None
@@ -277,7 +281,8 @@ class Server:
         xp, counted = namespace(found.length), found.counted
         whole, nobody = xp.ones_like(found.length), xp.zeros_like(counted)
         error = prediction_error(gather(reports, sent, self.centre(ask)), counted, ask.request)
-        return Comparison(found, plain, counted, counted, nobody, whole, whole, None, None, nobody, error)
+        parts = whole if self.alike else shortening(plain.length, counted, LONGEST)
+        return Comparison(found, plain, counted, counted, nobody, whole, parts, None, None, nobody, error)
 
     def _compare_pairs(self, state: ServerState, ask: Ask, reports: Layers, sent: Array, offsets: Any) -> Comparison:
         """Return how the reports compare, copies left out and long reports shortened: all from their products."""
@@ -285,9 +290,11 @@ class Server:
         counted = products.counted
         plain = evidence_around_zero(products, counted)
         copies = identical(products.plain, plain.length, counted)
+        watched, pairs = products.inner, namespace(products.inner).asarray(state.pairs, dtype=products.inner.dtype)
         if self.alike:
-            pairs = namespace(products.inner).asarray(state.pairs, dtype=products.inner.dtype)
             copies = copying(copies, counted, pairs, state.enrolled)
+        else:
+            products = products._replace(inner=without_credit(watched, counted, pairs, state.enrolled))
         kept = counted & ~copies
         factors, parts = (shortening(square, kept, self.mechanism.limit) for square in lengths_of(products))
         trusted = self.mechanism.reference(state.rule, kept)
@@ -295,9 +302,7 @@ class Server:
         plain, used = evidence_around_zero(products, kept), trusted if self.alike else kept
         # Of the agents that the mean is made from: noise of those that are not trusted is in it too.
         error = prediction_error(evidence_around_prediction(products, factors, kept, used), used, ask.request)
-        return Comparison(
-            evidence, plain, trusted, used, copies, factors, parts, products.inner, offsets, counted, error
-        )
+        return Comparison(evidence, plain, trusted, used, copies, factors, parts, watched, offsets, counted, error)
 
     def _mean(self, found: Comparison, ask: Ask, reports: Layers) -> Any:
         """Return the mean of the reports that are used, shortened where they are too long; zero if there are none."""
@@ -330,10 +335,8 @@ class Server:
         rows = over_layers(shortened, as_matrices(reports), self.centre(ask))
         if self.sends == "models":
             mean = over_layers(lambda move, start: move + start, mean, ask.model)
-        count = xp.sum(xp.astype(counted, part.dtype))
-        noise = xp.sum(found.evidence.deviation) / xp.where(count > 1, count - 1, 1.0)
-        heard = counted & (count > 1)
-        return recorder.learn(state.records, rows, mean, self.centre(ask), dither_of(ask), heard, noise)
+        heard = counted & (xp.sum(xp.astype(counted, xp.int32)) > 1)
+        return recorder.learn(state.records, rows, mean, self.centre(ask), dither_of(ask), heard)
 
     def _watch(self, state: ServerState, found: Comparison) -> Array:
         """Return the wealth of the bets against pairs after the round."""

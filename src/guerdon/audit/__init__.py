@@ -9,6 +9,7 @@ from guerdon.audit.pairs import (
     pair_scores,
     suspicious_pairs,
     watch_pairs,
+    without_credit,
 )
 from guerdon.audit.verdicts import AuditFinding, PlayedRound, Verdict, VerdictTrail, follow, held_back, judge
 from guerdon.bets import BETS, TESTS, against_agents, evidence_against, limit, widened
@@ -35,4 +36,5 @@ __all__ = [
     "suspicious_pairs",
     "watch_pairs",
     "widened",
+    "without_credit",
 ]

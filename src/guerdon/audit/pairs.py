@@ -58,6 +58,25 @@ def copying(copies: Array, counted: Array, wealth: Array, num_agents: Any = None
     return found & xp.any(counted & ~found)
 
 
+def without_credit(
+    products: Array, counted: Array, wealth: Array, num_agents: Any = None, alpha: float = 0.001
+) -> Array:
+    """Return the products, with those of pairs that agreed too well in earlier rounds as each has them with the others.
+
+    Nobody is refused or accused for it: two honest agents with similar data agree with the others as they do with each
+    other, on average, while two that share made-up noise agree with each other alone.
+    """
+    xp = namespace(products)
+    both = counted[:, None] & counted[None, :] & ~xp.eye(counted.shape[0], dtype=xp.bool)
+    limit = pair_limit(alpha, counted.shape[0] if num_agents is None else num_agents)
+    suspected = both & (evidence_against(wealth) > limit)
+    usual = xp.astype(both & ~suspected, products.dtype)
+    count = xp.sum(usual, axis=1)
+    mean = xp.sum(usual * products, axis=1) / at_least_one(count)
+    known = (count > 0)[:, None] & (count > 0)[None, :]
+    return xp.where(suspected & known, (mean[:, None] + mean[None, :]) / 2, products)
+
+
 def pair_scores(products: Array, counted: Array, reference: Array | None = None) -> Ranks:
     """Return how often two agents' deviations agree more than those of other pairs, less how often less, as a share.
 

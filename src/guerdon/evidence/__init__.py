@@ -7,6 +7,8 @@ from guerdon.evidence.products import (
     evidence_around_prediction,
     evidence_around_zero,
     lengths_of,
+    median_of,
+    median_of_others,
     multiply,
     shortening,
 )
@@ -22,6 +24,8 @@ __all__ = [
     "evidence_around_zero",
     "gather",
     "lengths_of",
+    "median_of",
+    "median_of_others",
     "multiply",
     "shortening",
 ]

@@ -68,15 +68,36 @@ def shortening(length: Array, counted: Array, limit: float) -> Array:
     array([1.e+00, 1.e+00, 2.e-06])
     """
     xp = namespace(length)
-    count = length.shape[0]
+    median, some = median_of_others(length, counted)
+    with np.errstate(invalid="ignore"):  # no limit of nothing is no limit
+        long = counted & some & (length > limit**2 * median)
+        return xp.where(long, limit * xp.sqrt(median / xp.where(long, length, 1.0)), 1.0)
+
+
+def median_of_others(values: Array, counted: Array) -> tuple[Array, Array]:
+    """Return, per agent, the lower median of the other counted agents' values (0 without any), and whether any are.
+
+    >>> median_of_others(np.array([1.0, 4.0, 9.0]), np.array([True, True, True]))[0]
+    array([4., 1., 1.])
+    """
+    xp, count = namespace(values), values.shape[0]
     others = counted[None, :] & ~xp.eye(count, dtype=xp.bool)
-    ordered = xp.sort(xp.where(others, length[None, :], xp.inf), axis=1)
+    ordered = xp.sort(xp.where(others, values[None, :], xp.inf), axis=1)
     middle = (xp.sum(xp.astype(others, xp.int32), axis=1) - 1) // 2
     chosen = xp.arange(count)[None, :] == middle[:, None]
-    median = xp.sum(xp.where(chosen, ordered, 0.0), axis=1)
-    with np.errstate(invalid="ignore"):  # no limit of nothing is no limit
-        long = counted & (middle >= 0) & (length > limit**2 * median)
-        return xp.where(long, limit * xp.sqrt(median / xp.where(long, length, 1.0)), 1.0)
+    return xp.sum(xp.where(chosen, ordered, 0.0), axis=1), middle >= 0
+
+
+def median_of(values: Array, counted: Array) -> Array:
+    """Return the lower median of the counted agents' values; 0 without any.
+
+    >>> float(median_of(np.array([1.0, 4.0, 9.0, 16.0]), np.array([True, True, True, True])))
+    4.0
+    """
+    xp = namespace(values)
+    ordered = xp.sort(xp.where(counted, values, xp.inf))
+    place = (xp.sum(xp.astype(counted, xp.int32)) - 1) // 2
+    return xp.sum(xp.where(xp.arange(values.shape[0]) == place, ordered, 0.0))
 
 
 def lengths_of(products: Products) -> tuple[Array, Array]:

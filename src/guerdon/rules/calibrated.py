@@ -9,12 +9,14 @@ level, which stays as it is:
                                                   E_k = D_k as expected of noise r_k among the present r_i
                                                   V_k so that the slope in its own batch size is h'(ν) at S = ν
 
-r_k = σ_k²/σ² is an agent's noise relative to the others'. With q = n·‖X_k − m̄‖²/Σ‖X_i − m̄‖², whose mean is
-((n − 2)·r_k + 1)/(n − 1), every round of the calibration estimates it. What is used is drawn towards 1 (partial
-pooling): r_k = 1 + w·(r̂_k − 1), w = τ²/(τ² + its variance), and no further than 2τ. τ² is how much the *others* differ,
-noise taken out. So where all are alike, an agent that does less than the others from the first day does not look like
-one with noisier data; where they differ much, it does. Reports cannot tell these two apart: a calibration must be
-looked after by other means. An agent that does less after its calibration loses, as under output agreement.
+r_k = σ_k²/σ² is an agent's noise relative to the others'. With q = ‖X_k − m̄‖²/(the median of the others'), whose mean
+is about ((n − 2)·r_k + 1)/(n − 1), every round of the calibration estimates it, up to a common factor. No round counts
+for more than q = 4, so that one loud agent does not move the others' levels. What is used is drawn towards 1 (partial
+pooling): r_k = 1 + w·(r̂_k − 1), w = τ²/(τ² + its variance), and no further than 2τ. τ is how much the *others* differ,
+by the median distance to their median, noise taken out. So where all are alike, an agent that does less than the others
+from the first day does not look like one with noisier data; where they differ much, it does. Reports cannot tell these
+two apart: a calibration must be looked after by other means. For the same reason a single honest agent that stands out
+is not believed. An agent that does less after its calibration loses, as under output agreement.
 
 Where all are alike, this is output agreement with balanced variance, and pays n·h(ν) in all.
 """
@@ -27,12 +29,14 @@ import numpy as np
 
 from guerdon.arrays import Array, at_least_one, check_positive_integer, namespace
 from guerdon.costs import Cost
-from guerdon.evidence import Evidence
+from guerdon.evidence import Evidence, median_of, median_of_others
 from guerdon.rules.agreement import far_or_near
 from guerdon.rules.mechanism import Mechanism, Payments, Status, as_request, check_round, statuses
 
 UNSETTLED = 0.1  # of a calibration, at its start, that does not count: what agents differ by is not yet known
 LEAST_LEVEL = 0.2  # an agent is never taken to be quieter than this, relative to the others
+LOUDEST = 4.0  # times the median deviation of the others: further out a round does not count for more
+USUAL = 1.4826  # a standard deviation in median distances, of normal values
 FEWEST = 3  # agents, of which a level can be told, and others, of which their spread can
 
 
@@ -102,10 +106,13 @@ class CalibratedAgreement(Mechanism):
         xp = namespace(state.count)
         known = state.count > 1
         count = at_least_one(state.count)
-        mean = xp.where(known, state.total / count, 1.0)
-        within = xp.where(known, state.squares - count * mean**2, 0.0)
+        raw = xp.where(known, state.total / count, 0.0)
+        within = xp.where(known, state.squares - count * raw**2, 0.0)
         freedom = xp.sum(xp.where(known, state.count - 1, 0.0))
-        error = xp.sum(within) / at_least_one(freedom) / count  # variance of each mean
+        middle = median_of(raw, known)
+        unit = xp.where(middle > 0, middle, 1.0)
+        mean = xp.where(known, raw / unit, 1.0)
+        error = xp.sum(within) / at_least_one(freedom) / count / unit**2  # variance of each mean
         spread = _spread_of_others(mean, error, known)
         level = 1 + spread / xp.where(spread + error > 0, spread + error, 1.0) * (mean - 1)
         furthest = 2 * xp.sqrt(spread)
@@ -127,8 +134,9 @@ class CalibratedAgreement(Mechanism):
         informative = evidence.counted & (number >= FEWEST) & (squares > 0)
         seen = informative & (state.rounds < self.calibration)
         counts = seen & (state.rounds >= np.floor(UNSETTLED * self.calibration))
-        share = number * evidence.deviation / xp.where(squares > 0, squares, 1.0)
-        level = ((number - 1) * share - 1) / at_least_one(number - 2)
+        usual, _ = median_of_others(evidence.deviation, evidence.counted)
+        ratio = evidence.deviation / xp.where(usual > 0, usual, 1.0)
+        level = ((number - 1) * xp.where(ratio < LOUDEST, ratio, LOUDEST) - 1) / at_least_one(number - 2)
         one = xp.astype(counts, level.dtype)
         return CalibrationState(
             state.rounds + xp.astype(seen, level.dtype),
@@ -141,11 +149,15 @@ class CalibratedAgreement(Mechanism):
 def _spread_of_others(mean: Array, error: Array, known: Array) -> Array:
     """Return, per agent, the variance of the others' levels, noise taken out; 0 where fewer than three are known."""
     xp = namespace(mean)
-    others = xp.astype(known[None, :] & ~xp.eye(mean.shape[0], dtype=xp.bool), mean.dtype)
-    count = xp.sum(others, axis=1)
-    middle = xp.sum(others * mean[None, :], axis=1) / at_least_one(count)
-    square = xp.sum(others * (mean[None, :] - middle[:, None]) ** 2, axis=1) / at_least_one(count - 1)
-    noise = xp.sum(others * error[None, :], axis=1) / at_least_one(count)
+    others = known[None, :] & ~xp.eye(mean.shape[0], dtype=xp.bool)
+    weight = xp.astype(others, mean.dtype)
+    count = xp.sum(weight, axis=1)
+    middle, _ = median_of_others(mean, known)
+    apart = xp.sort(xp.where(others, xp.abs(mean[None, :] - middle[:, None]), xp.inf), axis=1)
+    place = (xp.sum(xp.astype(others, xp.int32), axis=1) - 1) // 2
+    half = xp.sum(xp.where(xp.arange(mean.shape[0])[None, :] == place[:, None], apart, 0.0), axis=1)
+    square = (USUAL * half) ** 2
+    noise = xp.sum(weight * error[None, :], axis=1) / at_least_one(count)
     return xp.where((count >= FEWEST) & (square > noise), square - noise, 0.0)
 
 
