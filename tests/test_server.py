@@ -364,3 +364,34 @@ def test_pairs_are_compared_with_pairs_of_trusted_agents() -> None:
     np.testing.assert_allclose(after.pairs, trusted, atol=1e-9)
     assert np.abs(after.pairs - everybody).max() > 0.01
     assert after.pairs[:, 5, :5].any()
+
+
+@pytest.mark.parametrize("rule", [OutputAgreement(COST), RULE])
+def test_no_report_moves_the_model_by_more_than_three_of_the_others(rule: Any) -> None:
+    """Under every rule, unless all are said to be alike: there output agreement takes reports as they come."""
+    reports = 1 + 0.1 * np.random.default_rng(8).normal(size=(AGENTS, DIM))
+    reports[0] *= -1e6
+    server, model = Server(rule, FixedRequest(8, 0.1)), np.zeros(DIM)
+    ask, state = server.ask(server.init(model, AGENTS), model)
+    done, _ = server.settle(state, ask, reports, EVERYBODY)
+    middle = np.sort(np.linalg.norm(reports, axis=1))[(AGENTS - 2) // 2]
+    assert np.linalg.norm(AGENTS * done.mean - reports[1:].sum(axis=0)) == pytest.approx(3 * middle, rel=1e-6)
+
+
+@pytest.mark.parametrize("credited", [False, True])
+def test_two_that_share_made_up_noise_earn_nothing_by_it(credited: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the pair is seen. If their agreement were credited, they would earn much more than honest work."""
+    if credited:
+        monkeypatch.setattr("guerdon.server.without_credit", lambda products, *_: products)
+    rng, model, paid = np.random.default_rng(9), np.zeros(40), list[Any]()
+    server = Server(RULE, FixedRequest(8, 0.0))
+    state = server.init(model, 8)
+    for _ in range(120):
+        ask, state = server.ask(state, model)
+        reports = 0.1 * rng.normal(size=40) + rng.normal(size=(8, 40)) / 8**0.5
+        reports[:2] = ask.prediction + rng.normal(size=40) / 8**0.5 + 0.01 * rng.normal(size=(2, 40))
+        done, state = server.settle(state, ask, reports, np.ones(8, dtype=bool))
+        paid.append(done.payments.reward)
+    late = np.mean(paid[30:], axis=0)
+    assert late[:2].min() > 1.5 * COST(8) if credited else late[:2].max() < 0
+    assert late[2:].mean() < 0.5 * COST(8) if credited else late[2:].mean() > 0.9 * COST(8)

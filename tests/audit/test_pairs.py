@@ -19,6 +19,7 @@ from guerdon.audit import (
     suspicious_pairs,
     watch_pairs,
     widened,
+    without_credit,
 )
 from tests.support.libraries import Library, without_jax
 
@@ -226,3 +227,15 @@ def test_limits_are_for_all_pairs_together() -> None:
 def test_alpha_is_a_probability(alpha: float) -> None:
     with pytest.raises(ValueError, match="`alpha` must be a"):
         limit(alpha)
+
+
+def test_a_suspicious_pair_is_not_credited_for_agreeing_with_itself() -> None:
+    """Its product becomes the mean of what both have with the others; all else stays."""
+    reports, wealth, counted = np.random.default_rng(7).normal(size=(6, 40)), first_pairs(6), np.arange(6) != 5
+    gram = reports @ reports.T
+    np.testing.assert_array_equal(without_credit(gram, counted, wealth), gram)
+    wealth[:, 1, 4] = wealth[:, 4, 1] = pair_limit(0.001, 6) + 1e-6
+    found = without_credit(gram, counted, wealth)
+    assert found[1, 4] == found[4, 1] == pytest.approx((gram[1, [0, 2, 3]].mean() + gram[4, [0, 2, 3]].mean()) / 2)
+    found[1, 4] = found[4, 1] = gram[1, 4]
+    np.testing.assert_array_equal(found, gram)

@@ -104,3 +104,18 @@ def test_too_few_are_paid_flat_in_their_calibration_and_nothing_after_it() -> No
     assert not state.rounds.any()  # such a round teaches nothing, and does not count
     done = state._replace(rounds=np.full(3, 60.0))
     assert RULE.pay(done, found, everybody, NU)[0].status.tolist() == [Status.TOO_FEW] * 2 + [Status.DECLINED]
+
+
+@pytest.mark.parametrize("loud", [1, 2])
+def test_loud_agents_in_the_calibration_do_not_move_the_levels_of_others(loud: int) -> None:
+    """Ten times the noise; levels stay within 0.15 of those without, and half the work afterwards loses."""
+    noisy = np.where(np.arange(8) < loud, 100.0, 1.0)
+    quiet, after = RULE.levels(calibrated(ALIKE, seed=4)), RULE.levels(calibrated(noisy, seed=4))
+    assert np.abs(after - quiet)[loud:].max() < 0.15
+    assert after[0] < 1.3  # it is not believed
+    state = calibrated(noisy, seed=4)
+    rng, paid = np.random.default_rng(6), list[Any]()
+    for _ in range(200):
+        payments, state = RULE.pay(state, evidence(rng, ALIKE, first(0.5)), np.ones(8, dtype=bool), NU)
+        paid.append(payments.reward[0] - COST(NU / 2))
+    assert np.mean(paid) + 3 * np.std(paid) / 200**0.5 < 0
