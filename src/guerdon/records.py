@@ -11,8 +11,9 @@ taken off before reports are compared:
 An agent chooses its report freely, so it chooses what is left of it freely, whatever is taken off: this gives a cheat
 nothing that it did not have. For that δ_k must come from the agent's own reports. Were it a regression of X_k − X̄, an
 agent that sends zeros would be credited with the others' answer to the dither, which is what it is to be paid for.
-The model is made from reports as they came. Only past rounds count, so honest pay keeps its mean. Noisier data are not
-cured: they look like less work.
+What is remembered is a report as the model has it, shortened where it is too long, and the usual noise is a median: so
+a loud agent moves the records of others by little. The model is made from reports as they came. Only past rounds count,
+so honest pay keeps its mean. Noisier data are not cured: they look like less work.
 """
 
 # No type covers both an array and a list of layers.
