@@ -56,6 +56,7 @@ from guerdon.evidence import (
     evidence_around_prediction,
     evidence_around_zero,
     gather,
+    lengths_around,
     lengths_of,
     multiply,
     shortening,
@@ -142,8 +143,8 @@ class Server:
         return None if self.alike or self.mechanism.wants_witness else self.records
 
     def _first_records(self, model: Any, num_agents: int) -> Any:
-        recorder = self.recorder
-        return NoState() if recorder is None else recorder.init(model, num_agents, dithered=self.dither is not None)
+        dithered = self.dither is not None
+        return NoState() if self.recorder is None else self.recorder.init(model, num_agents, dithered=dithered)
 
     def enlarge(self, state: ServerState, num_agents: int) -> ServerState:
         """Return the state for more agents: newcomers come last, and nothing is known of them."""
@@ -216,7 +217,7 @@ class Server:
         used = trusted if self.alike else counted
         error = prediction_error(found, trusted, ask.request)
         whole = xp.ones_like(found.length)
-        parts = whole if self.alike else shortening(plain.length, counted, LONGEST)
+        parts = whole if self.alike else shortening(lengths_around(reports, sent, start), counted, LONGEST)
         return Comparison(found, plain, trusted, used, nobody, whole, parts, None, offsets, nobody, error)
 
     def pay(
@@ -281,7 +282,7 @@ class Server:
         xp, counted = namespace(found.length), found.counted
         whole, nobody = xp.ones_like(found.length), xp.zeros_like(counted)
         error = prediction_error(gather(reports, sent, self.centre(ask)), counted, ask.request)
-        parts = whole if self.alike else shortening(plain.length, counted, LONGEST)
+        parts = whole if self.alike else shortening(lengths_around(reports, sent, None), counted, LONGEST)
         return Comparison(found, plain, counted, counted, nobody, whole, parts, None, None, nobody, error)
 
     def _compare_pairs(self, state: ServerState, ask: Ask, reports: Layers, sent: Array, offsets: Any) -> Comparison:
@@ -364,10 +365,8 @@ class Server:
         """Return both under a dither: a step is taken, and something learned, where a pair of rounds ends."""
         xp = namespace(done.error.signal)
         heard = xp.any(done.comparison.used)
-        samples = xp.sum(xp.astype(done.comparison.used, done.error.signal.dtype)) * as_request(
-            done.evidence, ask.request
-        )
-        noise = MeanNoise(done.error.variance, samples)
+        used = xp.sum(xp.astype(done.comparison.used, done.error.signal.dtype))
+        noise = MeanNoise(done.error.variance, used * as_request(done.evidence, ask.request))
         seen, after = dither.observe(state.dither, ask.origin, done.mean, ask.prediction, noise)
         ends = heard & xp.asarray(state.dither.second == 1)
         adapted = choose_state(ends, lambda: dither.adapt(after, ask.request), after)

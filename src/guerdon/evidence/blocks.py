@@ -130,6 +130,24 @@ def read_blocks(
             yield Block(layer[:, cut], guess[cut], mask, compared, own)
 
 
+def lengths_around(reports: Layers, participating: Array, prediction: Layers | None) -> Array:
+    """Return ‖X_k − p‖² of every agent by itself: one enormous report does no harm to the digits of the others.
+
+    Numbers that cannot be computed with show as such, and absent agents may have any.
+    """
+    if isinstance(reports, AgentRows):
+        if not len(reports.seats):
+            return np.zeros(reports.agents)
+        return reports.seated(lengths_around(list(reports), reports.of_seats(participating), prediction))
+    total: Any = 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for block in read_blocks(reports, participating, prediction):
+            xp = namespace(block.columns)
+            apart = xp.astype(block.columns, widest_float(xp)) - block.guess
+            total = total + xp.sum(apart * apart, axis=1)
+    return total
+
+
 def find_usable(blocks: Iterator[Block]) -> Array:
     """Tell, per agent, whether all components lie within `LARGEST` of the prediction; NaN does not."""
     usable: Any = True
