@@ -24,6 +24,7 @@ def main(grid: Grid, context: Context) -> None:
         mechanism=InformationPay(cost) if config["information"] else OutputAgreement(cost),
         dither=Dither(length) if length else None,
         one_step=True,
+        alike=True,
         escrow=bool(config["information"]),
         requests=FixedRequest(int(config["samples"]), step=0.1),
         ledger=str(config["guerdon-db"]),
