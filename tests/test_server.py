@@ -15,9 +15,9 @@ from guerdon._round import COPY
 from guerdon.audit import pair_scores
 from guerdon.bets import bet
 from guerdon.broadcasts import Dither
+from guerdon.cli.once import pay_once
 from guerdon.evidence import AgentRows
 from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
-from guerdon.server import pay_once
 from guerdon.states import flatten_state, restore_state
 from tests.support.libraries import Library, without_jax
 

@@ -79,10 +79,13 @@ class OwnRecords:
         answer = self._shrunk(answer, noise * state.answer_squares / _positive(state.answer_weight) ** 2, noise)
         return over_layers(lambda a, b: a + b, base, answer)
 
-    def learn(self, state: RecordState, reports: Any, mean: Any, centre: Any, dither: Any, heard: Array) -> RecordState:
+    def learn(
+        self, state: RecordState, reports: Any, offsets: Any, mean: Any, centre: Any, dither: Any, heard: Array
+    ) -> RecordState:
         """Return the state after a round: `reports` are matrices, `mean` what they differ from, of those `heard`.
 
-        `centre` is what was predicted of them: an agent's answer to the dither is what it adds to that.
+        `offsets` were taken off the reports. `centre` is what was predicted of them: an agent's answer to the dither is
+        what it adds to that.
         """
         xp = namespace(state.weight)
         rows, seen = heard[:, None], xp.astype(heard, state.weight.dtype)
@@ -91,7 +94,7 @@ class OwnRecords:
             return xp.where(rows, own - xp.reshape(middle, (1, -1)), 0.0)
 
         apart = over_layers(beside, reports, mean)
-        noise = _usual_deviation(reports, self.offsets(state, dither), heard)
+        noise = _usual_deviation(reports, offsets, heard)
         fade, known = 1 - (1 - self.decay) * seen, xp.any(heard)
         after = state._replace(
             total=over_layers(lambda old, new: fade[:, None] * old + new, state.total, apart),

@@ -28,7 +28,8 @@ A round in which no trusted agent sends anything usable teaches nothing; under a
 # No type covers both an array and a list of layers.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -62,8 +63,8 @@ from guerdon.evidence import (
     shortening,
 )
 from guerdon.predictions import Prediction, RunningMean, StepObservation, ZeroPrediction
-from guerdon.records import OwnRecords, forget, widen
-from guerdon.requests import FixedRequest, Outcome, Requests
+from guerdon.records import LARGEST_MODEL, OwnRecords, forget, widen
+from guerdon.requests import Outcome, Requests
 from guerdon.rules import Mechanism, Payments, as_request
 from guerdon.rules.information import prediction_error
 from guerdon.rules.mechanism import padded
@@ -73,7 +74,7 @@ from guerdon.states import NoState, choose_state, map_state
 Sends = Literal["gradients", "models"]
 LONGEST = 3.0  # times the median length of the others' reports: longer ones are shortened before the model is made
 
-__all__ = ["Ask", "Comparison", "Sends", "Server", "ServerState", "Settlement", "pay_once"]
+__all__ = ["Ask", "Comparison", "Sends", "Server", "ServerState", "Settlement"]
 
 
 @dataclass(frozen=True)
@@ -139,12 +140,17 @@ class Server:
 
     @property
     def recorder(self) -> OwnRecords | None:
-        """What remembers how agents differ; None where they are alike, or compared with a witness."""
-        return None if self.alike or self.mechanism.wants_witness else self.records
+        """What remembers how agents differ; None where they are alike, or not compared with each other."""
+        return None if self.alike or not self.mechanism.compares_agents else self.records
 
     def _first_records(self, model: Any, num_agents: int) -> Any:
         dithered = self.dither is not None
         return NoState() if self.recorder is None else self.recorder.init(model, num_agents, dithered=dithered)
+
+    def for_model(self, model: Any) -> "Server":
+        """Return the server for a model: of how agents differ, nothing is remembered where it is very large."""
+        large = sum(math.prod(part.shape) for part in ([model] if is_array(model) else model)) > LARGEST_MODEL
+        return replace(self, records=None) if large and self.recorder is not None else self
 
     def enlarge(self, state: ServerState, num_agents: int) -> ServerState:
         """Return the state for more agents: newcomers come last, and nothing is known of them."""
@@ -273,10 +279,11 @@ class Server:
         self, ask: Ask, reports: Layers, sent: Array, witness: WitnessSample | None
     ) -> Comparison:
         """Return how the reports compare with the gradient of the server's own data."""
-        if witness is None:
+        rule = self.mechanism
+        if witness is None or witness.samples != rule.samples:
             raise ValueError(
-                f"`witness` must be given with {type(self.mechanism).__name__}: what the server's own data say in this "
-                "round, see `guerdon.rules.witness_sample`"
+                f"`witness` must be what {rule.samples} samples of the server's own say in this round, for "
+                f"{type(rule).__name__} (see `guerdon.rules.witness_sample`), got {witness and witness.samples}"
             )
         found, plain = evidence_around_witness(reports, sent, witness), gather(reports, sent)
         xp, counted = namespace(found.length), found.counted
@@ -333,11 +340,12 @@ class Server:
             centre = namespace(own).reshape(centre, (1, -1))
             return namespace(own).where(part < 1, centre + part * (own - centre), own)
 
-        rows = over_layers(shortened, as_matrices(reports), self.centre(ask))
+        centre = self.centre(ask)
+        rows = over_layers(shortened, as_matrices(reports), centre)
         if self.sends == "models":
             mean = over_layers(lambda move, start: move + start, mean, ask.model)
         heard = counted & (xp.sum(xp.astype(counted, xp.int32)) > 1)
-        return recorder.learn(state.records, rows, mean, self.centre(ask), dither_of(ask), heard)
+        return recorder.learn(state.records, rows, found.offsets, mean, centre, dither_of(ask), heard)
 
     def _watch(self, state: ServerState, found: Comparison) -> Array:
         """Return the wealth of the bets against pairs after the round."""
@@ -380,21 +388,3 @@ class Server:
             prediction=choose_state(ends, lambda: self.predictor.learn(state.prediction, seen), state.prediction),
             dither=choose_state(heard, lambda: adapted, state.dither),
         )
-
-
-def pay_once(mechanism: Mechanism, request: int, gradients: Any, prediction: Any = None) -> tuple[Payments, list[str]]:
-    """Return what a single round pays, and what was done with each report: without a past, around a prediction.
-
-    `gradients` are (agents, …), in NumPy. The prediction is zero where none is given.
-    """
-    check_positive_integer("request", request)
-    matrix = np.reshape(gradients, (len(gradients), -1))
-    if prediction is not None and prediction.shape != matrix.shape[1:]:
-        raise ValueError(f"`prediction` must have {matrix.shape[1]} numbers, as a gradient has, got {prediction.size}")
-    model = np.zeros(matrix.shape[1])
-    server = Server(mechanism, FixedRequest(request, 0.0), ZeroPrediction())
-    ask, state = server.ask(server.init(model, len(matrix)), model)
-    ask = ask if prediction is None else ask._replace(prediction=prediction)
-    with np.errstate(over="ignore", invalid="ignore"):
-        done, _ = server.settle(state, ask, matrix, np.ones(len(matrix), dtype=bool))
-    return done.payments, done.notes

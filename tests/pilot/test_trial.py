@@ -89,7 +89,7 @@ def test_rounds_of_a_calibration_say_nothing() -> None:
 
 
 def test_of_very_large_models_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("guerdon.pilot.trial.LARGEST_MODEL", DIM - 1)
+    monkeypatch.setattr("guerdon.server.LARGEST_MODEL", DIM - 1)
     trial = Trial(RULES, PilotDesign(16, seed=1), 0.1)
     play(trial, 3, agents=6)
     assert all(rule.server.recorder is None for rule in trial.tried.values())

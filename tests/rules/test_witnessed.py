@@ -64,9 +64,12 @@ def test_the_witness_is_the_same_in_layers_and_compiled() -> None:
 def test_it_needs_a_witness_and_gradients() -> None:
     server, model = Server(RULES["witnessed"], FixedRequest(NU, 0.1)), np.zeros(3)
     ask, state = server.ask(server.init(model, 2), model)
-    with pytest.raises(ValueError, match="`witness` must be given with WitnessedPay"):
+    with pytest.raises(ValueError, match="`witness` must be what 160 samples of the server's own say"):
         server.settle(state, ask, np.ones((2, 3)), np.ones(2, dtype=bool))
+    other = witness_sample(np.random.default_rng(1).normal(size=(4, 3)), 8)  # of 32 samples
+    with pytest.raises(ValueError, match="160 samples of the server's own say in this round, for WitnessedPay"):
+        server.settle(state, ask, np.ones((2, 3)), np.ones(2, dtype=bool), witness=other)
     with pytest.raises(ValueError, match="`mechanism` must not be WitnessedPay where agents send models"):
         Server(RULES["witnessed"], FixedRequest(NU, 0.1), sends="models")
-    with pytest.raises(ValueError, match="`witness` must be at least 2 minibatches that the server draws itself"):
+    with pytest.raises(ValueError, match=r"minibatches of 64 samples .* 160 samples in all"):
         simulate(linear_regression(3), [Cooperative()] * 3, RULES["witnessed"], FixedRequest(2, 0.1), 2, 2)

@@ -12,6 +12,7 @@ from rich.markup import escape
 import guerdon
 from guerdon.cli import audit, dashboard, flower, ledger, pilot
 from guerdon.cli.files import read_array, read_gradients
+from guerdon.cli.once import pay_once
 from guerdon.cli.options import (
     SIMULATOR,
     AgentsOption,
@@ -38,7 +39,6 @@ from guerdon.cli.tables import print_json
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.game import RULES, MinibatchGame, Rule, equilibrium_report
 from guerdon.rules import choices, choose, choose_payable, explain
-from guerdon.server import pay_once
 
 if TYPE_CHECKING:
     from guerdon.requests import FixedRequest

@@ -5,7 +5,6 @@ Only arrays of floating-point numbers count, in the order of their names: no app
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +15,6 @@ from guerdon.flower.book import PaidRound, Seats
 from guerdon.flower.messages import MODELS, Request
 from guerdon.flower.payload import TOO_LARGE, Template, read_arrays
 from guerdon.flower.replies import Report
-from guerdon.records import LARGEST_MODEL
 from guerdon.rules import WitnessSample, noise_scale_bound, stack_minibatches, witness_sample
 from guerdon.server import Ask, Server
 from guerdon.states import flatten_state, restore_state
@@ -62,11 +60,10 @@ class PaidServer:
     def begin(self, template: Template, model: ArrayRecord) -> None:
         """Begin with nothing known."""
         self._names, self._fresh = sorted(template.compared), True
-        layers = self.layers(model)
-        numbers = sum(layer.size for layer in layers)
-        if self.server.recorder is not None and numbers > LARGEST_MODEL:
-            log.warning(TOO_LARGE_TO_REMEMBER, numbers)
-            self.server = replace(self.server, records=None)
+        layers, given = self.layers(model), self.server
+        self.server = given.for_model(layers)
+        if self.server is not given:
+            log.warning(TOO_LARGE_TO_REMEMBER, sum(layer.size for layer in layers))
         self._state = self.server.init(layers, num_agents=1)
 
     def resume(self, done: int, rule: Any, saved: Mapping[str, Any]) -> None:
@@ -188,7 +185,7 @@ class PaidServer:
         if self._witness is None:
             return None
         minibatches = [self.layers(found) for found in self._witness(sent)]
-        samples: int = self.server.mechanism.settings()["samples"]
+        samples = self.server.mechanism.samples
         if len(minibatches) < 2 or samples % len(minibatches):
             raise ValueError(
                 "`witness` must return the gradients of at least two minibatches of equal size, "

@@ -14,7 +14,6 @@ A *ghost* is one more agent that does nothing, round after round, and keeps its 
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +25,6 @@ from guerdon.evidence import AgentRows, gather
 from guerdon.noise_scale import estimate_noise
 from guerdon.pilot.design import PilotDesign
 from guerdon.predictions import Prediction, RunningMean
-from guerdon.records import LARGEST_MODEL
 from guerdon.requests import FixedRequest
 from guerdon.rules import FlatPay, InformationPay, Mechanism, OutputAgreement, Payments, Status
 from guerdon.server import Ask, Sends, Server
@@ -55,7 +53,7 @@ class RoundScores(NamedTuple):
 class Trial:
     """The rules of a pilot, each with a server of its own, and the server that trains on flat pay (`trainer`).
 
-    `rules` are by name. `prediction` (default: `RunningMean()`), `dither`, `sends`, `alike` and `records` are those of
+    `rules` are by name. `prediction` (default: `RunningMean()`), `dither`, `sends` and `alike` are those of
     `guerdon.Server`. A model is a list of layers, the report of an agent too.
     """
 
@@ -80,14 +78,13 @@ class Trial:
         self.design = design
         options: dict[str, Any] = {"prediction": prediction or RunningMean(), "dither": dither, "sends": sends}
         requests = FixedRequest(design.request, step)
-        self.trainer = Server(FlatPay(self.cost), requests, **options, alike=alike, records=None)
+        self.trainer = Server(FlatPay(self.cost), requests, **options, alike=alike)
         self.tried = {name: _TriedRule(Server(rule, requests, **options, alike=alike)) for name, rule in rules.items()}
 
     def begin(self, model: Any) -> None:
-        """Begin with nothing known. Of how agents differ nothing is remembered where the model is very large."""
-        large = sum(layer.size for layer in model) > LARGEST_MODEL
+        """Begin with nothing known."""
         for rule in self.tried.values():
-            rule.begin(model, large=large)
+            rule.begin(model)
 
     def score(self, ask: Ask, rows: Rows, asked: Array, sent: Array) -> RoundScores:
         """Return what the round shows, and go on from it: what each agent was `asked` for, and who `sent` anything."""
@@ -118,9 +115,8 @@ class _TriedRule:
         self._state: Any = None
         self._haunted: dict[str, Any] = {}
 
-    def begin(self, model: Any, *, large: bool) -> None:
-        if large:
-            self.server = replace(self.server, records=None)
+    def begin(self, model: Any) -> None:
+        self.server = self.server.for_model(model)
         self._state = self.server.init(model, num_agents=1)
         self._haunted = dict.fromkeys(GHOSTS, self._state)
 

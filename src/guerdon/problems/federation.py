@@ -20,9 +20,31 @@ from guerdon._trees import register
 from guerdon.arrays import Array, check_number, check_positive_integer
 
 
+class _OfProblem:
+    """What a federation has of its problem as it is."""
+
+    problem: Any
+
+    def init(self, key: Array) -> Array:
+        """Return the model before training."""
+        return self.problem.init(key)
+
+    def population_gradient(self, model: Array) -> Array:
+        """Return the gradient over all rows."""
+        return self.problem.population_gradient(model)
+
+    def variance(self, model: Array) -> Array:
+        """Return σ² over all rows."""
+        return self.problem.variance(model)
+
+    def metrics(self, model: Array) -> dict[str, Array]:
+        """Return the metrics of the problem."""
+        return self.problem.metrics(model)
+
+
 @register
 @dataclass(frozen=True)
-class Federation:
+class Federation(_OfProblem):
     """A problem with rows (`logistic_regression`, `from_loss`) whose agents draw from rows of their own.
 
     `rows` is (agents, most rows), of which agent k has the first `counts[k]`; `federation` makes it.
@@ -42,10 +64,6 @@ class Federation:
         """How many agents have data."""
         return self.rows.shape[0]
 
-    def init(self, key: Array) -> Array:
-        """Return the model before training."""
-        return self.problem.init(key)
-
     def local_gradient(self, model: Array, agent: Array, batch_size: Array, key: Array) -> Array:
         """Return the mean gradient over `batch_size` of an agent's own rows, drawn with replacement."""
         drawn = jax.random.bits(key, (self.max_batch,)) % self.counts[agent].astype(jnp.uint32)
@@ -54,18 +72,6 @@ class Federation:
     def gradient(self, model: Array, batch_size: Array, key: Array) -> Array:
         """Return the mean gradient over rows of all."""
         return self.problem.gradient(model, batch_size, key)
-
-    def population_gradient(self, model: Array) -> Array:
-        """Return the gradient over all rows."""
-        return self.problem.population_gradient(model)
-
-    def variance(self, model: Array) -> Array:
-        """Return σ² over all rows."""
-        return self.problem.variance(model)
-
-    def metrics(self, model: Array) -> dict[str, Array]:
-        """Return the metrics of the problem."""
-        return self.problem.metrics(model)
 
 
 def federation(problem: Any, rows: Sequence[Any]) -> Federation:
@@ -97,7 +103,7 @@ def federation(problem: Any, rows: Sequence[Any]) -> Federation:
 
 @register
 @dataclass(frozen=True)
-class LocalTraining:
+class LocalTraining(_OfProblem):
     """Agents that train as under FedAvg: a step of `rate` for every `problem.max_batch` samples that they use.
 
     What they send is how far they moved, divided by the rate: the sum of the gradients on their way. A server that
@@ -107,10 +113,6 @@ class LocalTraining:
     problem: Any  # whose max_batch is the size of a minibatch
     rate: float
     max_batch: int = field(metadata={"static": True})
-
-    def init(self, key: Array) -> Array:
-        """Return the model before training."""
-        return self.problem.init(key)
 
     def local_gradient(self, model: Array, agent: Array, batch_size: Array, key: Array) -> Array:
         """Return the sum of the gradients on an agent's way, as many as its samples allow."""
@@ -128,18 +130,6 @@ class LocalTraining:
         """Return the move of the first agent."""
         return self.local_gradient(model, jnp.asarray(0), batch_size, key)
 
-    def population_gradient(self, model: Array) -> Array:
-        """Return the gradient over all rows, of one step."""
-        return self.problem.population_gradient(model)
-
-    def variance(self, model: Array) -> Array:
-        """Return σ² of one step."""
-        return self.problem.variance(model)
-
-    def metrics(self, model: Array) -> dict[str, Array]:
-        """Return the metrics of the problem."""
-        return self.problem.metrics(model)
-
 
 def local_training(problem: Any, rate: float, max_batch: int = 64) -> LocalTraining:
     """Return the problem with agents that take a step of `rate` per minibatch of `problem.max_batch` samples."""
@@ -150,6 +140,11 @@ def local_training(problem: Any, rate: float, max_batch: int = 64) -> LocalTrain
 
 def draw_gradient(problem: Any, model: Array, agent: Array, batch_size: Array, key: Array) -> Array:
     """Return what an agent computes of `batch_size` samples: of its own, where the problem has such."""
-    if hasattr(problem, "local_gradient"):
-        return problem.local_gradient(model, agent, batch_size, key)
-    return problem.gradient(model, batch_size, key)
+    if draws_alike(problem):
+        return problem.gradient(model, batch_size, key)
+    return problem.local_gradient(model, agent, batch_size, key)
+
+
+def draws_alike(problem: Any) -> bool:
+    """Tell whether all agents draw fresh samples of the same kind: the problem gives them no data of their own."""
+    return not hasattr(problem, "local_gradient")

@@ -87,13 +87,14 @@ class Mechanism(Protocol):
     rule_name: ClassVar[str] = ""  # under which it is written down
     wants_prediction: ClassVar[bool] = False  # evidence is gathered around a public prediction
     wants_truth: ClassVar[bool] = False  # evidence is gathered around the true gradient: in a simulation only
-    wants_witness: ClassVar[bool] = False  # evidence is gathered around a gradient of the server's own data
+    compares_agents: ClassVar[bool] = True  # with each other: what is stable in how they differ is taken off
     compares_pairs: ClassVar[bool] = False  # copies are left out, and reports longer than `limit` allows shortened
     remembers: ClassVar[bool] = False  # the pay of a round depends on earlier rounds
     keeps_bets: ClassVar[bool] = False  # its state has the `wealth` of the bets against agents (`guerdon.bets`)
     pays_short_moves: ClassVar[bool] = False  # of models: fewer local steps, so less work, are paid more
     formula: ClassVar[str] = ""  # what is in the brackets of R = h(ν) + h'(ν)·ν²/V·(…), in letters
     limit: float = math.inf  # times the median length of the others
+    samples: int = 0  # of the server's own data, whose gradient evidence is gathered around; 0: it needs none
 
     def init(self, num_agents: int) -> Any:
         """Return the state before the first round."""
@@ -113,6 +114,11 @@ class Mechanism(Protocol):
         """Return the logarithm of the evidence against each agent; None for a rule that keeps none."""
         del state
         return None
+
+    @property
+    def wants_witness(self) -> bool:
+        """Whether evidence is gathered around a gradient of the server's own data."""
+        return self.samples > 0
 
     @property
     def needs_truth(self) -> bool:

@@ -30,19 +30,20 @@ from guerdon.states import NoState
 
 
 class WitnessSample(NamedTuple):
-    """What the server's own data say in a round: their mean gradient, and the variance σ² of a single sample's."""
+    """What so many samples of the server's own say in a round: their mean gradient, and the variance σ² of one."""
 
     gradient: Any
     variance: Array
+    samples: int
 
 
 def witness_sample(minibatches: Any, size: int) -> WitnessSample:
     """Return what independent minibatches of `size` samples each say: an array (minibatches, …), or one per layer.
 
     >>> import numpy as np
-    >>> gradient, variance = witness_sample(np.array([[1.0, 0.0], [3.0, 0.0], [2.0, 3.0]]), size=8)
-    >>> gradient.tolist(), float(variance)
-    ([2.0, 1.0], 32.0)
+    >>> found = witness_sample(np.array([[1.0, 0.0], [3.0, 0.0], [2.0, 3.0]]), size=8)
+    >>> found.gradient.tolist(), float(found.variance), found.samples
+    ([2.0, 1.0], 32.0, 24)
     """
     check_positive_integer("size", size)
     count = (minibatches if is_array(minibatches) else minibatches[0]).shape[0]
@@ -51,7 +52,7 @@ def witness_sample(minibatches: Any, size: int) -> WitnessSample:
     mean = over_layers(lambda part: namespace(part).mean(part, axis=0), minibatches)
     square = over_layers(lambda part, middle: namespace(part).sum((part - middle) ** 2), minibatches, mean)
     total: Any = square if is_array(square) else sum(square)
-    return WitnessSample(mean, size * total / (count - 1))
+    return WitnessSample(mean, size * total / (count - 1), count * size)
 
 
 def stack_minibatches(minibatches: Sequence[Any]) -> Any:
@@ -76,7 +77,7 @@ class WitnessedPay(Mechanism):
     >>> import numpy as np
     >>> from guerdon import AffineCost, gather
     >>> rule, everybody = WitnessedPay(AffineCost(1, 1), samples=64), np.array([True, True])
-    >>> witness = WitnessSample(np.array([0.0, 0.0]), np.array(16.0))
+    >>> witness = WitnessSample(np.array([0.0, 0.0]), np.array(16.0), samples=64)
     >>> evidence = evidence_around_witness(np.array([[1.0, 1.0], [2.0, 2.0]]), everybody, witness)
     >>> rule.pay(rule.init(2), evidence, everybody, request=8)[0].reward
     array([ 10., -14.])
@@ -85,7 +86,7 @@ class WitnessedPay(Mechanism):
     cost: Cost
     samples: int = 256
 
-    wants_witness = pays_short_moves = True
+    compares_agents, pays_short_moves = False, True
     rule_name, formula = "witnessed", "E − D"
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ from guerdon.costs import Cost
 from guerdon.noise_scale import estimate_noise
 from guerdon.predictions import Prediction, RunningMean
 from guerdon.problems import Problem
-from guerdon.problems.federation import draw_gradient
+from guerdon.problems.federation import draw_gradient, draws_alike
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
 from guerdon.rules import Mechanism, WitnessSample, witness_sample
 from guerdon.server import Ask, Sends, Server, ServerState, Settlement
@@ -140,11 +140,11 @@ def simulate(
     positions, kinds = sort_by_kind(agents)
     informed = any(rule.wants_prediction and not rule.wants_truth for rule in rules.values())
     prediction = prediction or (RunningMean() if informed else None)
-    alike = not hasattr(problem, "local_gradient") if alike is None else alike
-    check_witness(rules, witness)
+    alike = draws_alike(problem) if alike is None else alike
+    check_witness(rules, witness, problem.max_batch)
     setting = _Setting(tuple(rules.values()), stop, positions, prediction, dither, alike, witness, sends)
     seats = None if joins is None else _check_joins(joins, len(agents))
-    fitting = max(1, MEMORY // _bytes_per_repetition(problem, len(agents), len(rules), rounds))
+    fitting = max(1, MEMORY // _bytes_per_repetition(problem, len(agents), len(rules), rounds, alike=alike))
     size = min(fitting if chunk is None else chunk, repetitions)
     run = partial(_run, setting, _Data(problem, kinds, requests, seats), rounds, seed, size)
     finished, interrupted = run_in_chunks(run, repetitions, size, progress)
@@ -343,10 +343,11 @@ def _type_of(value: Any, model: Array) -> Any:
     return jnp.int32 if jnp.issubdtype(jnp.asarray(value).dtype, jnp.integer) else model.dtype
 
 
-def _bytes_per_repetition(problem: Problem, num_agents: int, num_rules: int, rounds: int) -> int:
-    """Return roughly what a repetition needs: what is recorded, and a few copies of the agents' gradients."""
+def _bytes_per_repetition(problem: Problem, num_agents: int, num_rules: int, rounds: int, *, alike: bool) -> int:
+    """Return roughly what a repetition needs: what is recorded, and copies of the agents' gradients and records."""
     dim = jax.eval_shape(problem.init, jax.random.key(0)).shape[0]
-    return 4 * num_agents * (rounds * (2 + num_rules) + 6 * dim)
+    copies = 6 if alike else 6 + 4 * num_rules
+    return 4 * num_agents * (rounds * (2 + num_rules) + copies * dim)
 
 
 def _check_joins(joins: Sequence[int], num_agents: int) -> Array:

@@ -20,7 +20,7 @@ from guerdon.costs import Cost, formula_of
 from guerdon.pilot import PilotDesign, PilotRecord, Trial
 from guerdon.predictions import Prediction
 from guerdon.problems import Problem
-from guerdon.problems.federation import draw_gradient
+from guerdon.problems.federation import draw_gradient, draws_alike
 from guerdon.rules import Mechanism
 from guerdon.server import Ask, Settlement
 from guerdon.simulation.engine import repetition_key, round_keys
@@ -88,7 +88,7 @@ def run_pilot(
         check_positive_integer(name, number)
     if request > problem.max_batch:
         raise ValueError(f"`request` must be at most the problem's `max_batch` ({problem.max_batch}), got {request}")
-    alike = not hasattr(problem, "local_gradient") if alike is None else alike
+    alike = draws_alike(problem) if alike is None else alike
     design = PilotDesign(request, share, seed)
     trial = Trial(rules, design, step, prediction=prediction, dither=dither, alike=alike)
     asked = np.stack([design.requests(number, len(agents)) for number in range(rounds)])

@@ -46,14 +46,14 @@ class Stop:
         return value <= self.at_most if self.at_least is None else value >= self.at_least
 
 
-def check_witness(rules: Mapping[str, Any], witness: int) -> None:
-    """Raise where a rule wants a witness and there is none."""
-    wanted = [rule for rule in rules.values() if rule.wants_witness]
-    if wanted and witness < 2:
-        raise ValueError(
-            f"`witness` must be at least 2 minibatches that the server draws itself, for {type(wanted[0]).__name__}, "
-            f"got {witness}"
-        )
+def check_witness(rules: Mapping[str, Any], witness: int, max_batch: int) -> None:
+    """Raise where a rule wants another witness than there is."""
+    for rule in rules.values():
+        if rule.wants_witness and (witness < 2 or witness * max_batch != rule.samples):
+            raise ValueError(
+                f"`witness` must be at least 2 minibatches of {max_batch} samples that the server draws itself, "
+                f"{rule.samples} samples in all, for {type(rule).__name__}, got {witness}"
+            )
 
 
 def check_rounds(dither: Dither | None, rounds: int, requests: Requests, sends: Sends) -> None:

@@ -1,0 +1,29 @@
+"""A single round, paid without a past: what `guerdon pay` shows."""
+
+from typing import Any
+
+import numpy as np
+
+from guerdon.arrays import check_positive_integer
+from guerdon.predictions import ZeroPrediction
+from guerdon.requests import FixedRequest
+from guerdon.rules import Mechanism, Payments
+from guerdon.server import Server
+
+
+def pay_once(mechanism: Mechanism, request: int, gradients: Any, prediction: Any = None) -> tuple[Payments, list[str]]:
+    """Return what a single round pays, and what was done with each report: without a past, around a prediction.
+
+    `gradients` are (agents, …), in NumPy. The prediction is zero where none is given.
+    """
+    check_positive_integer("request", request)
+    matrix = np.reshape(gradients, (len(gradients), -1))
+    if prediction is not None and prediction.shape != matrix.shape[1:]:
+        raise ValueError(f"`prediction` must have {matrix.shape[1]} numbers, as a gradient has, got {prediction.size}")
+    model = np.zeros(matrix.shape[1])
+    server = Server(mechanism, FixedRequest(request, 0.0), ZeroPrediction())
+    ask, state = server.ask(server.init(model, len(matrix)), model)
+    ask = ask if prediction is None else ask._replace(prediction=prediction)
+    with np.errstate(over="ignore", invalid="ignore"):
+        done, _ = server.settle(state, ask, matrix, np.ones(len(matrix), dtype=bool))
+    return done.payments, done.notes
