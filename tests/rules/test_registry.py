@@ -162,3 +162,11 @@ def test_every_choice_can_be_written_down_and_read_again(name: str) -> None:
     assert type(again) is type(rule)
     assert again.settings() == rule.settings()
     assert again.words()
+
+
+@pytest.mark.parametrize(("text", "field"), [("calibrated:50", "calibration"), ("witnessed:64", "samples")])
+def test_a_whole_number_can_be_chosen_by_text(text: str, field: str) -> None:
+    assert repr(getattr(registry.choose(text, COST), field)) == text.partition(":")[2]
+    for wrong in ("0", "2.5"):
+        with pytest.raises(ValueError, match=f"`{field}` must be a positive integer, got"):
+            registry.choose(f"{text.partition(':')[0]}:{wrong}", COST)

@@ -31,7 +31,7 @@ from guerdon.arrays import Array, at_least_one, check_positive_integer, namespac
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, median_of, median_of_others
 from guerdon.rules.agreement import far_or_near
-from guerdon.rules.mechanism import Mechanism, Payments, Status, as_request, check_round, statuses
+from guerdon.rules.mechanism import Mechanism, Payments, Status, as_request, check_round, check_whole, statuses
 
 UNSETTLED = 0.1  # of a calibration, at its start, that does not count: what agents differ by is not yet known
 LEAST_LEVEL = 0.2  # an agent is never taken to be quieter than this, relative to the others
@@ -71,7 +71,7 @@ class CalibratedAgreement(Mechanism):
     rule_name, formula = "calibrated", "E − D"
 
     def __post_init__(self) -> None:
-        check_positive_integer("calibration", self.calibration)
+        check_whole(self, "calibration")
 
     def init(self, num_agents: int) -> CalibrationState:
         check_positive_integer("num_agents", num_agents)

@@ -172,6 +172,14 @@ class Mechanism(Protocol):
         return xp.abs(payments.expected_distance) + xp.abs(payments.distance)
 
 
+def check_whole(rule: Mechanism, name: str) -> None:
+    """Raise unless a rule's field is a whole number of at least 1; one that a command line gave as 50.0 becomes 50."""
+    value = getattr(rule, name)
+    if isinstance(value, float) and value.is_integer():
+        object.__setattr__(rule, name, int(value))
+    check_positive_integer(name, getattr(rule, name))
+
+
 def padded(empty: Any, state: Any) -> Any:
     """Return a mechanism's state for the agents of `empty`; the first of them have the given state.
 

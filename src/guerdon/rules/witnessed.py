@@ -25,7 +25,7 @@ from guerdon.arrays import Array, check_positive_integer, is_array, namespace, o
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, gather
 from guerdon.rules.agreement import far_or_near
-from guerdon.rules.mechanism import Mechanism, Payments, Status, as_request, check_round, statuses
+from guerdon.rules.mechanism import Mechanism, Payments, Status, as_request, check_round, check_whole, statuses
 from guerdon.states import NoState
 
 
@@ -90,8 +90,7 @@ class WitnessedPay(Mechanism):
     rule_name, formula = "witnessed", "E − D"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "samples", int(self.samples))  # a command line gives 256.0
-        check_positive_integer("samples", self.samples)
+        check_whole(self, "samples")
 
     def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
         state, mask = check_round(state, evidence, participating, request)
