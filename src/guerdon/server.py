@@ -200,7 +200,8 @@ class Server:
             model, placed = self.dither.place(state.dither, origin, normals)
             state = state._replace(dither=placed)
         prediction = self.predictor.predict(state.prediction, model)
-        return Ask(model, self.request(state), origin, prediction), state
+        request = self.request(state)
+        return Ask(model, request, origin, prediction, self.mechanism.own_requests(state.rule, request)), state
 
     def compare(
         self, state: ServerState, ask: Ask, reports: Layers, sent: Array, witness: WitnessSample | None = None

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from guerdon.costs import ExpressionCost
-from guerdon.ledger.money import format_amount
+from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
 
@@ -35,8 +35,9 @@ def formula(payment: AnyRow) -> Formula | None:
         return None
     cost, nu = ExpressionCost(payment.cost), payment.request
     total = format_amount(payment.amount)
-    if payment.variance is None:
-        return Formula("R = h(ν)", f"h({nu}) = {total}")
+    if payment.variance is None:  # of what all were asked for, unless the note says otherwise
+        same = abs(payment.amount - cost(nu) * MICRO) < 1
+        return Formula("R = h(ν)", f"h({nu}) = {total}" if same else total)
     rule = restored(payment.rule, payment.cost)
     bracket = rule.bracket(payment.distance, payment.expected_distance)
     paid, slope, variance, first, second = map(_number, (cost(nu), cost.slope(nu), payment.variance, *bracket))

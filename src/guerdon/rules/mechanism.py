@@ -94,6 +94,7 @@ class Mechanism(Protocol):
     pays_short_moves: ClassVar[bool] = False  # of models: fewer local steps, so less work, are paid more
     formula: ClassVar[str] = ""  # what is in the brackets of R = h(ν) + h'(ν)·ν²/V·(…), in letters
     limit: float = math.inf  # times the median length of the others
+    vary: float = 0.0  # agents are asked for up to this share more or less than the request (`own_requests`)
     samples: int = 0  # of the server's own data, whose gradient evidence is gathered around; 0: it needs none
 
     def init(self, num_agents: int) -> Any:
@@ -102,8 +103,18 @@ class Mechanism(Protocol):
         return NoState()
 
     def pay(self, state: Any, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, Any]:
-        """Return the payments of a round in which everybody was asked for `request` samples, and the next state."""
+        """Return the payments of a round, and the next state; `own_requests`, or `request` of all, were asked for."""
         ...
+
+    def own_requests(self, state: Any, request: Any) -> Array | None:
+        """Return how many samples each agent is asked for in a round of `request`; None: that many of all."""
+        del state, request
+        return None
+
+    def warning(self, state: Any) -> str:
+        """Return what an operator must know of how the rule does here; mostly nothing."""
+        del state
+        return ""
 
     def reference(self, state: Any, counted: Array) -> Array:
         """Tell which of the counted agents the others are compared with."""
