@@ -106,6 +106,22 @@ def test_too_few_are_paid_flat_in_their_calibration_and_nothing_after_it() -> No
     assert RULE.pay(done, found, everybody, NU)[0].status.tolist() == [Status.TOO_FEW] * 2 + [Status.DECLINED]
 
 
+def test_an_agent_that_is_loud_now_and_then_does_not_hide_how_the_others_differ() -> None:
+    """Five times the noise in every third round: the levels of the others stay what they are without that."""
+
+    def levels(loud: float) -> Any:
+        rng, state = np.random.default_rng(7), RULE.init(8)
+        for number in range(RULE.calibration):
+            share = np.where((np.arange(8) == 3) & (number % 3 == 0), loud**-2, 1.0)
+            _, state = RULE.pay(state, evidence(rng, DIFFERENT, share), np.ones(8, dtype=bool), NU)
+        return RULE.levels(state)
+
+    others = np.arange(8) != 3
+    without, found = levels(1.0)[others], levels(5.0)[others]
+    assert np.abs(found - without).max() < 0.12
+    assert np.ptp(found) > 0.5
+
+
 @pytest.mark.parametrize("loud", [1, 2])
 def test_loud_agents_in_the_calibration_do_not_move_the_levels_of_others(loud: int) -> None:
     """Ten times the noise; levels stay within 0.15 of those without, and half the work afterwards loses."""
