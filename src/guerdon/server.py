@@ -144,7 +144,7 @@ class Server:
         return None if self.alike or not self.mechanism.compares_agents else self.records
 
     def _first_records(self, model: Any, num_agents: int) -> Any:
-        dithered = self.dither is not None
+        dithered = self.dither is not None and self.mechanism.takes_off_answers
         return NoState() if self.recorder is None else self.recorder.init(model, num_agents, dithered=dithered)
 
     def for_model(self, model: Any) -> "Server":

@@ -20,6 +20,7 @@ from guerdon import (
     OutputAgreement,
     PowerCost,
     Status,
+    SteadyPay,
     WitnessedPay,
     gather,
 )
@@ -40,6 +41,7 @@ MECHANISMS: dict[str, Any] = {
     "calibrated, varied requests": CalibratedAgreement(COST, calibration=2, vary=0.25),
     "witnessed": WitnessedPay(COST, 64),
     "genie": GenieAided(COST, KnownVariance(24.0)),
+    "steady": SteadyPay(COST, period=2, doubt=1.1),
     "information": InformationPay(COST, decay=0.9, least=0.2, doubt=1.1),  # which doubts some from the second round on
 }
 every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)

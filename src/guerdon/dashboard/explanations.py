@@ -7,6 +7,7 @@ from guerdon.costs import ExpressionCost
 from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
+from guerdon.rules import price
 
 QUIET = 120.0  # seconds without a round after which a run may count as quiet
 GAPS = 3.0  # or this many times the usual time between rounds, if that is longer
@@ -42,8 +43,11 @@ def formula(payment: AnyRow) -> Formula | None:
     bracket = rule.bracket(payment.distance, payment.expected_distance)
     paid, slope, variance, first, second = map(_number, (cost(nu), cost.slope(nu), payment.variance, *bracket))
     second = second if bracket[1] >= 0 else f"({second})"
+    if rule.holds:
+        total = _number(price(rule, nu, payment.distance, payment.expected_distance, payment.variance))
     filled = f"{paid} + {slope} · {nu}² ÷ {variance} · ({first} − {second}) = {total}"
-    return Formula(f"R = h(ν) + h′(ν) · ν² ÷ V · ({rule.formula})", filled)
+    name = "earned" if rule.holds else "R"
+    return Formula(f"{name} = h(ν) + h′(ν) · ν² ÷ V · ({rule.formula})", filled)
 
 
 def _number(value: float) -> str:

@@ -88,9 +88,11 @@ class Mechanism(Protocol):
     wants_prediction: ClassVar[bool] = False  # evidence is gathered around a public prediction
     wants_truth: ClassVar[bool] = False  # evidence is gathered around the true gradient: in a simulation only
     compares_agents: ClassVar[bool] = True  # with each other: what is stable in how they differ is taken off
+    takes_off_answers: ClassVar[bool] = True  # and how each one answers to a dither
     compares_pairs: ClassVar[bool] = False  # copies are left out, and reports longer than `limit` allows shortened
     remembers: ClassVar[bool] = False  # the pay of a round depends on earlier rounds
     keeps_bets: ClassVar[bool] = False  # its state has the `wealth` of the bets against agents (`guerdon.bets`)
+    holds: ClassVar[bool] = False  # a reward is what a round releases of what was earned so far
     pays_short_moves: ClassVar[bool] = False  # of models: fewer local steps, so less work, are paid more
     formula: ClassVar[str] = ""  # what is in the brackets of R = h(ν) + h'(ν)·ν²/V·(…), in letters
     limit: float = math.inf  # times the median length of the others
@@ -109,6 +111,11 @@ class Mechanism(Protocol):
     def own_requests(self, state: Any, request: Any) -> Array | None:
         """Return how many samples each agent is asked for in a round of `request`; None: that many of all."""
         del state, request
+        return None
+
+    def held(self, state: Any) -> Array | None:
+        """Return what each agent would be released if the run ended now; None for a rule that holds nothing."""
+        del state
         return None
 
     def warning(self, state: Any) -> str:
