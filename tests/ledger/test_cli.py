@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 def test_looking_around(folder: Path) -> None:
     shown = run("balances", cwd=folder)
     assert all(name in shown for name in NAMES)
-    assert "Rewards so far" in shown
+    assert "Earned in all" in shown
     assert "heart" in run("runs", cwd=folder)
     assert "5 paid" in run("rounds", "memory", cwd=folder)
     assert "samples asked for" in run("statement", "nor", cwd=folder).replace("\n", "")

@@ -27,6 +27,7 @@ PayoutArgument = Annotated[int, typer.Argument(help="Number of the payout batch.
 StatementForm = Literal["text", "json", "csv", "html"]
 ExportForm = Literal["beancount", "hledger", "csv", "parquet"]
 ExportTable = Literal["journal", "payments"]
+HELD = ("earned", "balance", "deposit", "escrow", "carried")
 MoveKind = Literal["deposit", "withdraw", "hold", "release", "forfeit", "repay", "waive"]
 
 
@@ -37,18 +38,18 @@ def _check_installed() -> None:
 
 @app.command(epilog="Example: [bold]guerdon ledger balances --db guerdon.db[/]")
 def balances(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
-    """Show what every agent has: balance, deposit, escrow, and what is carried into later rounds."""
+    """Show what every agent earned and has: balance, deposit, escrow, and what is carried into later rounds."""
     with open_ledger(db) as ledger:
         rows, common, unit = ledger.balances(), ledger.common_balances(), ledger.unit
     if as_json:
-        agents = [json_row(row._asdict(), money=row._fields[1:]) for row in rows]
+        agents = [json_row(row._asdict() | {"owed": row.owed}, money=(*HELD, "owed")) for row in rows]
         print_json({"unit": unit, "agents": agents, "common": json_row(common, money=tuple(common))})
         return
-    headings = ("agent", "balance", "deposit", "escrow", "carried")
-    cells = [[row.agent, *(money(value) for value in row[1:])] for row in rows]
+    cells = [[str(row.number), row.agent, *(money(getattr(row, kind)) for kind in HELD)] for row in rows]
+    headings = ("no.", "agent", *HELD)
     print_table(f"Balances in {unit}", headings, cells, text=("agent",), empty="Nobody is enrolled yet.")
-    paid, waiting, left = money(-common["treasury"]), money(common["payable"]), money(common["bank"])
-    line = f"Rewards so far {paid}, waiting in payouts {waiting}, through the bank {left}."
+    earned, waiting, left = money(-common["treasury"]), money(common["payable"]), money(common["bank"])
+    line = f"Earned in all {earned}, waiting in payouts {waiting}, through the bank {left}."
     Console().print(line, highlight=False)
 
 
@@ -86,14 +87,14 @@ def runs(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
     with open_ledger(db) as ledger:
         rows, unit = ledger.runs(), ledger.unit
     if as_json:
-        print_json({"unit": unit, "runs": [json_row(row._asdict(), money=("rewards",)) for row in rows]})
+        print_json({"unit": unit, "runs": [json_row(row._asdict(), money=("paid",)) for row in rows]})
         return
     cells = [
-        [row.name, str(row.agents), str(row.rounds), money(row.rewards), row.cost, row.liability,
+        [row.name, str(row.agents), str(row.rounds), money(row.paid), row.cost, row.liability,
          f"{row.last_activity:%Y-%m-%d}"]
         for row in rows
     ]  # fmt: skip
-    headings = ("run", "agents", "rounds", f"rewards ({unit})", "cost of s samples", "liability", "last activity")
+    headings = ("run", "agents", "rounds", f"paid ({unit})", "cost of s samples", "liability", "last activity")
     print_table("Runs", headings, cells, text=("run", "liability", headings[4]), empty="No run has begun yet.")
 
 
@@ -105,16 +106,16 @@ def rounds(
     with open_ledger(db) as ledger:
         rows, unit = ledger.rounds(run), ledger.unit
     if as_json:
-        shown = [json_row(row._asdict(), money=("rewards",)) for row in rows]
+        shown = [json_row(row._asdict(), money=("paid",)) for row in rows]
         print_json({"run": run, "unit": unit, "rounds": shown})
         return
     cells = [
-        [str(row.round), f"{row.recorded_at:%m-%d %H:%M}", str(row.request), money(row.rewards),
+        [str(row.round), f"{row.recorded_at:%m-%d %H:%M}", str(row.request), money(row.paid),
          ", ".join(f"{count} {status}" for status, count in sorted(row.statuses.items(), key=lambda x: -x[1])),
          ", ".join(f"{name} {'-' if value is None else format(value, '.4g')}" for name, value in row.metrics.items())]
         for row in rows
     ]  # fmt: skip
-    headings = ("round", "when (UTC)", "asked", f"rewards ({unit})", "agents", "metrics")
+    headings = ("round", "when (UTC)", "asked", f"paid ({unit})", "agents", "metrics")
     print_table(f"Run {run}", headings, cells, text=("agents", "metrics"), empty="No round is recorded yet.")
 
 

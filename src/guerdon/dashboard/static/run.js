@@ -96,7 +96,7 @@ function drawPay(agents) {
       text: shown.map((a) => `${plain(shorten(a.name))}: ${number(a.difference, 3)} ± ${a.high === null ? "?" : number(a.high - a.difference, 3)}, ${words[a.verdict]}`), hoverinfo: "text",
     }],
     layout: {
-      height: Math.max(180, 70 + 24 * shown.length), xaxis: { title: { text: `reward − cost of the requested work, ${plain(unit)} per round` }, zeroline: true, zerolinecolor: style("--ink"), zerolinewidth: 1.5 },
+      height: Math.max(180, 70 + 24 * shown.length), xaxis: { title: { text: `pay − cost of the requested work, ${plain(unit)} per round` }, zeroline: true, zerolinecolor: style("--ink"), zerolinewidth: 1.5 },
       yaxis: names(ticks),
     },
   }) : null, {
