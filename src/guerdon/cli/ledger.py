@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from guerdon.cli.options import DEFAULT, DbOption, JsonOption, OutOption, need
+from guerdon.cli.receipts import RECEIPTS, KeyOption, ReceiptsOption, payout_signer
 from guerdon.cli.tables import json_row, money, print_json, print_table, print_verification
 from guerdon.ledger.money import parse_amount, plain_amount
 
@@ -123,7 +124,8 @@ def rounds(
 def verify(
     db: DbOption = DEFAULT,
     receipt: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A receipt that `sign` wrote: shows rewriting since then.")
+        Path | None,
+        typer.Option(metavar="FILE", help="A receipt: shows whether what it covers was changed."),
     ] = None,
     signed_by: Annotated[
         str | None, typer.Option(metavar="HEX", help="The public key that the receipt must be signed with.")
@@ -132,8 +134,8 @@ def verify(
 ) -> None:
     """Recompute the chain, every sum, every balance and every reward; exit status 1 names the first bad row.
 
-    Somebody with write access can rewrite the whole database consistently. Only a receipt shows that: sign it before,
-    and keep it where they cannot write.
+    Somebody with write access can rewrite the whole database consistently. Only a receipt shows that, for the records
+    up to it: sign often, keep receipts where they cannot write, and use the newest. Agents can use their own.
     """
     from guerdon.ledger import Receipt
 
@@ -145,7 +147,8 @@ def verify(
         task = bar.add_task("checking", total=1.0)
         found = ledger.verify(kept, lambda done: bar.update(task, completed=done))
     if as_json:
-        print_json(json_row(found._asdict()) | {"holds": found.holds})
+        covered = found.coverage and found.coverage._asdict() | {"warning": found.coverage.warning}
+        print_json(json_row(found._asdict()) | {"holds": found.holds, "coverage": covered})
     else:
         print_verification(found)
     if not found.holds:
@@ -155,7 +158,10 @@ def verify(
 @app.command(epilog="Example: [bold]guerdon ledger key operator.pem && guerdon ledger sign --key operator.pem[/]")
 def sign(
     key: Annotated[
-        Path, typer.Option(metavar="FILE", help="Ed25519 private key (PEM); `guerdon ledger key` makes one.")
+        Path,
+        typer.Option(
+            metavar="FILE", envvar="GUERDON_KEY", help="Ed25519 private key (PEM); `guerdon ledger key` makes one."
+        ),
     ],
     db: DbOption = DEFAULT,
     out: OutOption = None,
@@ -262,11 +268,14 @@ def payout_create(
     db: DbOption = DEFAULT,
     minimum: Annotated[str, typer.Option(help="Leave smaller balances for the next time.")] = "0.000001",
     memo: MemoOption = "",
+    key: KeyOption = None,
+    receipts: ReceiptsOption = RECEIPTS,
 ) -> None:
     """Freeze all balances into a new batch. Each balance is then in this batch and in no other."""
     least = parse_amount(minimum)
     with open_ledger(db, write=True) as ledger:
-        number = ledger.payout(least, memo)
+        sign = payout_signer(ledger, key, receipts)
+        number = sign(ledger.payout(least, memo))
         (batch,) = (batch for batch in ledger.payouts() if batch.number == number)
         unit = ledger.unit
     cells = [[name, money(amount)] for name, amount in batch.items]
@@ -298,20 +307,46 @@ def payout_list(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
 
 
 @payout_app.command("paid", epilog='Example: [bold]guerdon ledger payout paid 1 --memo "SEPA 2026-11-15"[/]')
-def payout_paid(number: PayoutArgument, db: DbOption = DEFAULT, memo: MemoOption = "") -> None:
+def payout_paid(
+    number: PayoutArgument,
+    db: DbOption = DEFAULT,
+    memo: MemoOption = "",
+    key: KeyOption = None,
+    receipts: ReceiptsOption = RECEIPTS,
+) -> None:
     """Mark a batch as paid: the money has left through the bank. A batch can be settled only once."""
-    _settle(db, number, "paid", memo)
+    _settle(db, number, "paid", memo, key, receipts)
 
 
 @payout_app.command("cancel", epilog="Example: [bold]guerdon ledger payout cancel 1[/]")
-def payout_cancel(number: PayoutArgument, db: DbOption = DEFAULT, memo: MemoOption = "") -> None:
+def payout_cancel(
+    number: PayoutArgument,
+    db: DbOption = DEFAULT,
+    memo: MemoOption = "",
+    key: KeyOption = None,
+    receipts: ReceiptsOption = RECEIPTS,
+) -> None:
     """Return a batch that was not paid to the balances it came from."""
-    _settle(db, number, "cancelled", memo)
+    _settle(db, number, "cancelled", memo, key, receipts)
 
 
-def _settle(db: str, number: int, outcome: str, memo: str) -> None:
+@payout_app.command("receipts", epilog="Example: [bold]guerdon ledger payout receipts 1 --key operator.pem[/]")
+def payout_receipts(
+    number: PayoutArgument,
+    key: Annotated[Path, typer.Option(metavar="FILE", envvar="GUERDON_KEY", help="The key to sign with.")],
+    db: DbOption = DEFAULT,
+    receipts: ReceiptsOption = RECEIPTS,
+) -> None:
+    """Sign again, and write the receipts of a batch as it is now."""
     with open_ledger(db, write=True) as ledger:
+        payout_signer(ledger, key, receipts)(number)
+
+
+def _settle(db: str, number: int, outcome: str, memo: str, key: Path | None, receipts: Path) -> None:
+    with open_ledger(db, write=True) as ledger:
+        sign = payout_signer(ledger, key, receipts)
         recorded = ledger.settle_payout(number, outcome, memo)
+        sign(number)
     typer.echo(f"payout {number} is {outcome}, record {recorded.record}")
 
 

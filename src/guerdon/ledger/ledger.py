@@ -22,10 +22,11 @@ from guerdon.ledger.escrow import EscrowMove, move, settle_escrow
 from guerdon.ledger.export import export
 from guerdon.ledger.liability import freeze, thaw
 from guerdon.ledger.money import format_amount
+from guerdon.ledger.receipts import contradiction, shares, sign_head
 from guerdon.ledger.recorded_rules import described, restored
 from guerdon.ledger.recording import Recorded, RoundRecorder, as_input
 from guerdon.ledger.replay import replay_state
-from guerdon.ledger.signing import Receipt, sign_head
+from guerdon.ledger.signing import Receipt
 from guerdon.ledger.statements import payslips, statement
 from guerdon.ledger.submissions import load_public_key
 from guerdon.ledger.verify import verify
@@ -228,18 +229,26 @@ class Ledger:
             return Recorded(journal.append(connection, "settle", rows, entries, memo=clean(memo)), new=True)
 
     def sign(self, key: Any) -> Receipt:
-        """Sign the head of the chain with an Ed25519 key; keep the receipt where no one can write to the ledger."""
+        """Sign the head of the chain with an Ed25519 key; keep the receipt where no one can write to the ledger.
+
+        It covers every record up to the signature itself, and none after it.
+        """
         with self._database.writing() as connection:
-            head = connection.execute(select(tables.ledger)).mappings().one()
-            receipt = sign_head(key, head["name"], head["head"], head["hash"])
-            row = {"public_key": receipt.public_key, "signature": receipt.signature}
-            journal.append(connection, "sign", {"signatures": [row]})
-        return receipt
+            return sign_head(connection, key)[0]
+
+    def sign_payout(self, number: int, key: Any) -> list[Receipt]:
+        """Sign the head after a payout was frozen or settled; return the receipt, then one for each of its agents.
+
+        Send each agent its own: it proves its share, and shows whether the ledger up to then was changed since.
+        """
+        with self._database.writing() as connection:
+            return sign_head(connection, key, shares(connection, number))
 
     # Reading: each of one unchanging state of the ledger
 
     audit = _read(audit_run)
     verify = _read(verify)
+    contradiction = _read(contradiction)
     keys = _read(queries.keys)
     balances = _read(queries.balances)
     runs = _read(queries.runs)
