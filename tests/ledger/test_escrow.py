@@ -13,8 +13,8 @@ from guerdon.ledger.escrow import odds
 from tests.support import command_line
 from tests.support.audit_scenes import REQUEST, Training, record_more, record_training, send_prediction
 
-NAMES = ["Basel", "Lyon", "Porto", "Turin", 'Vi"go, rounds to 99: ']
-RUN = 'heart "2", rounds to 7: '  # a name that looks like a remark
+NAMES = ["Basel", "Lyon", "Porto", "Turin", 'Vi"go, rounds to 99: x']
+RUN = 'heart "2", rounds to 7: x'  # a name that looks like a remark
 
 
 def escrow(ledger: Ledger) -> dict[str, int]:

@@ -75,7 +75,7 @@ def statement(
             for line in shown.lines
         ]  # fmt: skip
         headings = ("when", "what", "asked", "reward", "balance", "why")
-        title = f"Statement of {shown.agent}, in {shown.unit}"
+        title = f"Statement of {shown.agent} #{shown.number}, in {shown.unit}"
         print_table(title, headings, cells, text=("when", "what", "why"), empty="Nothing has happened yet.")
         return
     renderers = {"json": render.statement_json, "csv": render.statement_csv, "html": render.statement_html}
@@ -219,17 +219,19 @@ def enrol(
     ] = None,
 ) -> None:
     """Open accounts for an agent before its first run. Its node can then be paid, and the agent can pay a deposit."""
-    from guerdon.ledger.checks import check_name
+    from guerdon.ledger.checks import AGENT, normal_name
+    from guerdon.ledger.queries import find_agent
     from guerdon.ledger.submissions import fingerprint, read_public_key
 
     der = None if public_key is None else read_public_key(public_key)
     if agent is None and der is None:
         raise ValueError("an agent must have a name or a public key: give NAME, `--public-key FILE`, or both")
-    name = agent if agent is not None else fingerprint(der or b"")
-    check_name("an agent's name", name)
+    name = normal_name(AGENT, agent if agent is not None else fingerprint(der or b""))  # before a ledger is made
     with open_ledger(db, write=True, create=True, unit=unit) as ledger:
         recorded = ledger.enrol({name: der})
-    typer.echo(f"{name} is enrolled" if recorded.new else f"{name} was enrolled already")
+        with ledger.reading() as connection:
+            number = find_agent(connection, name).id
+    typer.echo(f"{name} #{number} is enrolled" if recorded.new else f"{name} #{number} was enrolled already")
 
 
 @app.command(epilog="Example: [bold]guerdon ledger export --format beancount --out guerdon.beancount[/]")

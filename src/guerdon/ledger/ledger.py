@@ -16,7 +16,7 @@ from guerdon.ledger import checkpoints, journal, queries, tables
 from guerdon.ledger.auditing import audit_run
 from guerdon.ledger.checks import check_micro, check_name, check_roster, clean
 from guerdon.ledger.database import NO_LEDGER, Database, schema_digest
-from guerdon.ledger.enrolment import enrol, members, next_number
+from guerdon.ledger.enrolment import as_enrolled, enrol, members, next_number
 from guerdon.ledger.errors import RefusedError, UnavailableError, translate_errors
 from guerdon.ledger.escrow import EscrowMove, move, settle_escrow
 from guerdon.ledger.export import export
@@ -111,9 +111,11 @@ class Ledger:
     # Writing
 
     def enrol(self, agents: Mapping[str, bytes | None]) -> Recorded:
-        """Open accounts for agents, given with their public keys (DER, or None); who has accounts keeps them."""
-        for name, key in agents.items():
-            check_name("an agent's name", name)
+        """Open accounts for agents, given with their public keys (DER, or None); who has accounts keeps them.
+
+        Names are trimmed and composed (NFC). One that looks like another agent's is refused.
+        """
+        for key in agents.values():
             if key is not None:
                 load_public_key(key)
         with self._database.writing() as connection:
@@ -133,9 +135,9 @@ class Ledger:
         check_roster(agents)
         rule, cost = described(mechanism)
         with self._database.writing() as connection:
-            found = queries.find_run(connection, name)
+            agents, found = as_enrolled(connection, agents), queries.find_run(connection, name)
             if found is not None:
-                queries.check_same_run(connection, found, (rule, cost, liability, list(agents)))
+                queries.check_same_run(connection, found, (rule, cost, liability, agents))
                 return Recorded(found.record, new=False)
             enrol(connection, dict.fromkeys(agents))
             number = next_number(connection, tables.runs.c.id)

@@ -10,7 +10,7 @@ import numpy as np
 from sqlalchemy import Connection, case, cast, func, select
 
 from guerdon.ledger import tables
-from guerdon.ledger.checks import clean
+from guerdon.ledger.checks import clean, tidy
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.liability import LOOKED_AT, Standing
 from guerdon.ledger.tables import AnyRow
@@ -178,10 +178,10 @@ def rows_with(connection: Connection, column: Any, values: Sequence[Any]) -> lis
 
 def find_agent(connection: Connection, name: str) -> AnyRow:
     """Return the agent with that name, or the only agent whose name begins with it."""
-    name = clean(name)
-    exact = connection.execute(select(agents).where(agents.c.name == name)).one_or_none()
-    if exact is not None:
-        return exact
+    given, name = clean(name), tidy(clean(name))
+    exact = {row.name: row for row in connection.execute(select(agents).where(agents.c.name.in_([given, name])))}
+    if exact:
+        return exact.get(given) or exact[name]
     begins = func.substr(agents.c.name, 1, len(name)) == name
     query = select(agents).where(begins).order_by(agents.c.name).limit(6)
     alike: Sequence[AnyRow] = connection.execute(query).all() if name else ()
@@ -195,7 +195,7 @@ def find_agent(connection: Connection, name: str) -> AnyRow:
 def accounts_of(connection: Connection, name: str) -> dict[str, AnyRow]:
     """Return an agent's accounts by kind; needs the whole name, because money will move."""
     owner = find_agent(connection, name)
-    if owner.name != name:
+    if owner.name not in (name, tidy(name)):
         raise RefusedError(f"there is no agent {short(name)!r}; do you mean {owner.name!r}?")
     return {row.kind: row for row in connection.execute(select(accounts).where(accounts.c.owner == owner.id))}
 

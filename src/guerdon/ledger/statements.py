@@ -58,6 +58,7 @@ class Statement(NamedTuple):
     """All that happened to one agent's money, in order."""
 
     agent: str
+    number: int
     unit: str
     ledger: str
     earned: int
@@ -99,7 +100,7 @@ def statement(connection: Connection, agent: str) -> Statement:
     found = find_agent(connection, agent)
     lines, _ = read_lines(connection, found.id)
     head, (own,) = connection.execute(select(tables.ledger)).one(), balances(connection, [found.id])
-    return Statement(found.name, head.unit, head.name, own.earned, lines)
+    return Statement(found.name, found.id, head.unit, head.name, own.earned, lines)
 
 
 def read_lines(
