@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 
-from guerdon.ledger.money import LARGEST
+from guerdon.ledger.money import LARGEST, MICRO
 
 LONGEST_NAME = 200
 AGENT = "an agent's name"
@@ -80,6 +80,7 @@ def check_roster(agents: Sequence[str]) -> None:
 
 
 def check_micro(what: str, amount: object) -> None:
-    """Raise unless `amount` is a positive number of micro-units."""
+    """Raise unless `amount` is a number of micro-units that one amount can be."""
     if isinstance(amount, bool) or not isinstance(amount, int) or not 0 < amount <= LARGEST:
-        raise ValueError(f"`{what}` must be a whole number of micro-units above 0, got {amount!r}")
+        most = f"{LARGEST:,} ({LARGEST // MICRO:,} units)"
+        raise ValueError(f"`{what}` must be a whole number of micro-units from 1 to {most}, got {amount!r}")
