@@ -90,25 +90,25 @@ def test_a_payout_cannot_be_made_twice_by_setting_the_ledger_back(tmp_path: Path
     path = tmp_path / "guerdon.db"
     with Ledger(path) as ledger:
         pay_two_rounds(ledger)
-    run("key", "operator.pem", cwd=tmp_path)
-    run("sign", "--key", "operator.pem", "--out", "head.json", cwd=tmp_path)
+    key = "operator.pem"
+    run("key", key, cwd=tmp_path)
+    run("sign", "--key", key, "--out", "head.json", cwd=tmp_path)
     shutil.copy(path, tmp_path / "before.db")
-    run("payout", "create", cwd=tmp_path, GUERDON_KEY="operator.pem")
-    run("payout", "paid", "1", cwd=tmp_path, GUERDON_KEY="operator.pem")
+    run("payout", "create", cwd=tmp_path, GUERDON_KEY=key)
+    run("payout", "paid", "1", cwd=tmp_path, GUERDON_KEY=key)
     written = sorted(file.name for file in (tmp_path / "receipts").iterdir())
-    assert written[:4] == [f"payout-1-open{end}.json" for end in ("-agent-1", "-agent-2", "-agent-3", "")]
-    assert written[4:] == [name.replace("open", "paid") for name in written[:4]]
-    shown = run("verify", "--receipt", "receipts/payout-1-paid-agent-2.json", cwd=tmp_path)
+    ends = ("-agent-1", "-agent-2", "-agent-3", "")
+    assert written == [f"payout-1-record-{record}{end}.json" for record in (7, 9) for end in ends]
+    shown = run("verify", "--receipt", "receipts/payout-1-record-9-agent-2.json", cwd=tmp_path)
     assert "The receipt covers the records up to " in shown
     assert "could be rewritten" not in shown
     assert "could be rewritten or cut off unseen" in run("verify", "--receipt", "head.json", cwd=tmp_path)
     told = json.loads(run("verify", "--receipt", "head.json", "--json", cwd=tmp_path))
     assert told["coverage"]["later"] == {"payout": 1, "settle": 1, "sign": 2}
     shutil.copy(tmp_path / "before.db", path)
-    for name in ("open", "paid", "open-agent-1"):
-        file = f"receipts/payout-1-{name}.json"
+    for file in (f"receipts/{name}" for name in written):
         assert "the ledger was rewritten" in run("verify", "--receipt", file, cwd=tmp_path, code=1)
-    for command in (["create"], ["paid", "1"], ["cancel", "1"], ["receipts", "1", "--key", "operator.pem"]):
+    for command in (["create"], ["paid", "1"], ["cancel", "1"], ["receipts", "1", "--sign-with", key]):
         refused = " ".join(run("payout", *command, cwd=tmp_path, code=2).split())
         assert "nothing was done: the newest receipt in receipts does not fit the ledger" in refused
     with Ledger(path, read_only=True) as ledger:
@@ -120,7 +120,7 @@ def test_receipts_can_be_written_again(tmp_path: Path) -> None:
         pay_two_rounds(ledger)
         ledger.payout()
     run("key", "operator.pem", cwd=tmp_path)
-    run("payout", "receipts", "1", "--key", "operator.pem", "--receipts", "here", cwd=tmp_path)
+    run("payout", "receipts", "1", "--sign-with", "operator.pem", "--receipts", "here", cwd=tmp_path)
     assert len(list((tmp_path / "here").iterdir())) == 4
     run("payout", "cancel", "1", cwd=tmp_path)  # without a key nothing is signed
     assert not (tmp_path / "receipts").exists()

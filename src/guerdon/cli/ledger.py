@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from guerdon.cli.options import DEFAULT, DbOption, JsonOption, OutOption, need
-from guerdon.cli.receipts import RECEIPTS, KeyOption, ReceiptsOption, payout_signer
+from guerdon.cli.receipts import RECEIPTS, ReceiptsOption, SignOption, payout_signer
 from guerdon.cli.tables import json_row, money, print_json, print_table, print_verification
 from guerdon.ledger.money import parse_amount, plain_amount
 
@@ -270,13 +270,13 @@ def payout_create(
     db: DbOption = DEFAULT,
     minimum: Annotated[str, typer.Option(help="Leave smaller balances for the next time.")] = "0.000001",
     memo: MemoOption = "",
-    key: KeyOption = None,
+    sign_with: SignOption = None,
     receipts: ReceiptsOption = RECEIPTS,
 ) -> None:
     """Freeze all balances into a new batch. Each balance is then in this batch and in no other."""
     least = parse_amount(minimum)
     with open_ledger(db, write=True) as ledger:
-        sign = payout_signer(ledger, key, receipts)
+        sign = payout_signer(ledger, sign_with, receipts)
         number = sign(ledger.payout(least, memo))
         (batch,) = (batch for batch in ledger.payouts() if batch.number == number)
         unit = ledger.unit
@@ -313,11 +313,11 @@ def payout_paid(
     number: PayoutArgument,
     db: DbOption = DEFAULT,
     memo: MemoOption = "",
-    key: KeyOption = None,
+    sign_with: SignOption = None,
     receipts: ReceiptsOption = RECEIPTS,
 ) -> None:
     """Mark a batch as paid: the money has left through the bank. A batch can be settled only once."""
-    _settle(db, number, "paid", memo, key, receipts)
+    _settle(db, number, "paid", memo, sign_with, receipts)
 
 
 @payout_app.command("cancel", epilog="Example: [bold]guerdon ledger payout cancel 1[/]")
@@ -325,28 +325,28 @@ def payout_cancel(
     number: PayoutArgument,
     db: DbOption = DEFAULT,
     memo: MemoOption = "",
-    key: KeyOption = None,
+    sign_with: SignOption = None,
     receipts: ReceiptsOption = RECEIPTS,
 ) -> None:
     """Return a batch that was not paid to the balances it came from."""
-    _settle(db, number, "cancelled", memo, key, receipts)
+    _settle(db, number, "cancelled", memo, sign_with, receipts)
 
 
-@payout_app.command("receipts", epilog="Example: [bold]guerdon ledger payout receipts 1 --key operator.pem[/]")
+@payout_app.command("receipts", epilog="Example: [bold]guerdon ledger payout receipts 1 --sign-with operator.pem[/]")
 def payout_receipts(
     number: PayoutArgument,
-    key: Annotated[Path, typer.Option(metavar="FILE", envvar="GUERDON_KEY", help="The key to sign with.")],
+    sign_with: Annotated[Path, typer.Option(metavar="FILE", envvar="GUERDON_KEY", help="The key to sign with.")],
     db: DbOption = DEFAULT,
     receipts: ReceiptsOption = RECEIPTS,
 ) -> None:
     """Sign again, and write the receipts of a batch as it is now."""
     with open_ledger(db, write=True) as ledger:
-        payout_signer(ledger, key, receipts)(number)
+        payout_signer(ledger, sign_with, receipts)(number)
 
 
-def _settle(db: str, number: int, outcome: str, memo: str, key: Path | None, receipts: Path) -> None:
+def _settle(db: str, number: int, outcome: str, memo: str, sign_with: Path | None, receipts: Path) -> None:
     with open_ledger(db, write=True) as ledger:
-        sign = payout_signer(ledger, key, receipts)
+        sign = payout_signer(ledger, sign_with, receipts)
         recorded = ledger.settle_payout(number, outcome, memo)
         sign(number)
     typer.echo(f"payout {number} is {outcome}, record {recorded.record}")

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from guerdon.ledger import Ledger
 
 RECEIPTS = Path("receipts")
-KeyOption = Annotated[
+SignOption = Annotated[
     Path | None,
     typer.Option(
-        "--key",
+        "--sign-with",
         metavar="FILE",
         envvar="GUERDON_KEY",
         help="Sign the ledger with this Ed25519 key (PEM), and write receipts: yours, and one for each agent.",
@@ -55,14 +55,13 @@ def payout_signer(ledger: "Ledger", key: Path | None, folder: Path) -> Callable[
 
 def _write(ledger: "Ledger", number: int, key: Any, folder: Path) -> None:
     own, *others = ledger.sign_payout(number, key)
+    name = f"payout-{number}-record-{own.record}"
     folder.mkdir(exist_ok=True)
-    outcome = others[0].share.outcome if others and others[0].share else "empty"
     for receipt in (own, *others):
         whose = f"-agent-{receipt.share.number}" if receipt.share else ""
-        file = folder / f"payout-{number}-{outcome}{whose}.json"
-        file.write_text(receipt.to_json(), encoding="utf-8")
+        (folder / f"{name}{whose}.json").write_text(receipt.to_json(), encoding="utf-8")
     typer.echo(
-        f"Signed up to record {own.record + 1}. Keep {folder}/payout-{number}-{outcome}.json where nobody can write to "
-        f"the ledger, and send each of {len(others)} agents its own receipt.",
+        f"Signed up to record {own.record + 1}. Keep {folder / name}.json where nobody can write to the ledger, and "
+        f"send each of {len(others)} agents its own receipt.",
         err=True,
     )

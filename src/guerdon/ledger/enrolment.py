@@ -14,7 +14,8 @@ def as_enrolled(connection: Connection, names: Sequence[str]) -> list[str]:
     """Return names as the ledger has them: as given where one is enrolled so, else in the one way to write it."""
     known = queries.known_agents(connection, [clean(str(name)) for name in names])
     found = [name if name in known else normal_name(AGENT, name) for name in names]
-    check_roster(found)
+    if len(set(found)) < len(found):
+        check_roster(found)
     return found
 
 

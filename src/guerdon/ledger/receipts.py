@@ -14,6 +14,9 @@ from guerdon.ledger.money import format_amount
 from guerdon.ledger.queries import find_payout
 from guerdon.ledger.signing import Receipt, Share, signed
 
+# What may have become of a share since its receipt was signed: a transfer that was paid may have come back.
+LATER = {"open": ("open", "paid", "cancelled", "bounced"), "paid": ("paid", "bounced"), "cancelled": ("cancelled",)}
+
 
 class Coverage(NamedTuple):
     """What a receipt protects: all up to record `last`; `later` counts the records after it by kind."""
@@ -81,10 +84,10 @@ def shares(connection: Connection, number: int) -> list[Share]:
 
 
 def _other_share(connection: Connection, told: Share) -> str | None:
-    """Return how a payout differs from what an agent's receipt says; a batch that was open may be settled since."""
+    """Return how a payout differs from what an agent's receipt says, but for what may have happened since."""
     for found in shares(connection, told.payout):
         if found.number == told.number:
-            if told in (found, found._replace(outcome="open")):
+            if found._replace(outcome=told.outcome) == told and found.outcome in LATER.get(told.outcome, ()):
                 return None
             has, says = (f"{format_amount(one.amount)} for {one.agent!r}, {one.outcome}" for one in (found, told))
             return f"payouts: payout {told.payout} has {has}; the receipt says {says}"
