@@ -207,7 +207,7 @@ def test_finding_an_agent(chromium: Any, small_served: Served) -> None:
     page.get_by_label("Name contains").fill("ber")
     page.keyboard.press("Enter")
     page.wait_for_url("**search=ber*")
-    assert page.locator("tbody th").all_inner_texts() == ["Berlin Charité"]
+    assert page.locator("tbody th").all_inner_texts() == ["Berlin Charité #2"]
     assert "No agent has this name" in visitor.visit(f"{small_served.address}/agents?search=xyz").inner_text("main")
     visitor.leave(small_served.address)
 

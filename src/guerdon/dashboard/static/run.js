@@ -76,7 +76,9 @@ function extremes(agents, value, most = 24) {
   return ordered.length <= most ? ordered : [...ordered.slice(0, most / 2), ...ordered.slice(-most / 2)];
 }
 
-const labels = (agents) => agents.map((agent, i) => ({ at: i, text: plain(shorten(agent.name, innerWidth < 600 ? 12 : 26)) }));
+// A name is never alone: names can look the same, numbers cannot.
+const called = (agent, most) => `${shorten(agent.name, most)} #${agent.id ?? agent.agent}`;
+const labels = (agents) => agents.map((agent, i) => ({ at: i, text: plain(called(agent, innerWidth < 600 ? 12 : 26)) }));
 const names = (ticks) => ({ tickvals: ticks.map((tick) => tick.at), ticktext: ticks.map((tick) => tick.text), zeroline: false, showgrid: false, range: [-0.7, ticks.length - 0.3] });
 
 function drawPay(agents) {
@@ -93,17 +95,17 @@ function drawPay(agents) {
       x: shown.map((agent) => agent.difference), y: ticks.map((tick) => tick.at), type: "scatter", mode: "markers",
       error_x: { type: "data", symmetric: false, array: shown.map((a) => (a.high ?? a.difference) - a.difference), arrayminus: shown.map((a) => a.difference - (a.low ?? a.difference)), color: style("--soft"), thickness: 1.6, width: 4 },
       marker: { size: 10, color: shown.map((a) => colour(paint[a.verdict])), symbol: shown.map((a) => marks[a.verdict]) },
-      text: shown.map((a) => `${plain(shorten(a.name))}: ${number(a.difference, 3)} ± ${a.high === null ? "?" : number(a.high - a.difference, 3)}, ${words[a.verdict]}`), hoverinfo: "text",
+      text: shown.map((a) => `${plain(called(a))}: ${number(a.difference, 3)} ± ${a.high === null ? "?" : number(a.high - a.difference, 3)}, ${words[a.verdict]}`), hoverinfo: "text",
     }],
     layout: {
-      height: Math.max(180, 70 + 24 * shown.length), xaxis: { title: { text: `reward − cost of the requested work, ${plain(unit)} per round` }, zeroline: true, zerolinecolor: style("--ink"), zerolinewidth: 1.5 },
+      height: Math.max(180, 70 + 24 * shown.length), xaxis: { title: { text: `pay − cost of the requested work, ${plain(unit)} per round` }, zeroline: true, zerolinecolor: style("--ink"), zerolinewidth: 1.5 },
       yaxis: names(ticks),
     },
   }) : null, {
     remark, summary: `Pay less cost per round of ${worked.length} agents, from ${number(shown[0]?.difference, 3)} to ${number(shown.at(-1)?.difference, 3)} ${unit}; ${out} stand out`,
     table: () => ({
       head: ["agent", "rounds", `mean pay (${unit})`, `mean cost (${unit})`, "difference", "95 % interval", "verdict", "statuses"],
-      rows: agents.map((a) => [a.name, number(a.rounds), number(a.paid, 4), number(a.work, 4), number(a.difference, 4), a.low === null ? "–" : `${number(a.low, 4)} to ${number(a.high, 4)}`, words[a.verdict], Object.entries(a.statuses).map(([name, count]) => `${count} ${name}`).join(", ")]),
+      rows: agents.map((a) => [called(a, Infinity), number(a.rounds), number(a.paid, 4), number(a.work, 4), number(a.difference, 4), a.low === null ? "–" : `${number(a.low, 4)} to ${number(a.high, 4)}`, words[a.verdict], Object.entries(a.statuses).map(([name, count]) => `${count} ${name}`).join(", ")]),
     }),
   });
 }
@@ -130,13 +132,13 @@ function drawDistances({ band: found, histogram }, agents) {
     traces: [{
       x: shown.map((a) => a.median_distance), y: ticks.map((tick) => tick.at), type: "scatter", mode: "markers", marker: { size: 9, color: colour("blue") },
       error_x: { type: "data", symmetric: false, array: shown.map((a) => a.high_distance - a.median_distance), arrayminus: shown.map((a) => a.median_distance - a.low_distance), color: style("--soft"), thickness: 1.6, width: 4 },
-      text: shown.map((a) => `${plain(shorten(a.name))}: median ${number(a.median_distance, 2)}`), hoverinfo: "text",
+      text: shown.map((a) => `${plain(called(a))}: median ${number(a.median_distance, 2)}`), hoverinfo: "text",
     }],
     layout: { height: Math.max(300, 70 + 24 * shown.length), xaxis: x, yaxis: names(ticks), shapes },
   }), {
     remark: shown.length === 0 ? undefined : "Where the variance is estimated or balanced, each agent is measured against the others: if all did less work together, it would not show here.",
     summary: `Median relative distance per agent, from ${number(shown[0]?.median_distance)} to ${number(shown.at(-1)?.median_distance)}`,
-    table: () => ({ head: ["agent", "10 %", "median", "90 %"], rows: agents.map((a) => [a.name, number(a.low_distance, 3), number(a.median_distance, 3), number(a.high_distance, 3)]) }),
+    table: () => ({ head: ["agent", "10 %", "median", "90 %"], rows: agents.map((a) => [called(a, Infinity), number(a.low_distance, 3), number(a.median_distance, 3), number(a.high_distance, 3)]) }),
   });
 }
 
@@ -154,7 +156,7 @@ function drawMatrix(data) {
     const palette = statusColours();
     const steps = data.labels.length + 1;
     const scale = [style("--card"), ...data.labels.map((name) => palette[name])].flatMap((tone, i) => [[i / steps, tone], [(i + 1) / steps, tone]]);
-    const hover = data.statuses.map((line, row) => line.map((code, column) => `${plain(shorten(data.agents[row].name))}, round ${data.rounds[column]}: ${label(code)}${at(row, column) ? `; ${plain(shorten(at(row, column), 80))}` : ""}`));
+    const hover = data.statuses.map((line, row) => line.map((code, column) => `${plain(called(data.agents[row]))}, round ${data.rounds[column]}: ${label(code)}${at(row, column) ? `; ${plain(shorten(at(row, column), 80))}` : ""}`));
     const keys = seen.map((code) => ({ x: [null], y: [null], type: "scatter", mode: "markers", name: data.labels[code], marker: { symbol: "square", size: 11, color: palette[data.labels[code]] }, showlegend: true }));
     return {
       traces: [{
@@ -168,7 +170,7 @@ function drawMatrix(data) {
     summary: `Participation in rounds ${data.first} to ${data.last}: ${counts}`,
     table: () => ({
       head: ["agent", ...data.labels, "other rounds and remarks"],
-      rows: data.statuses.map((line, row) => [data.agents[row].name, ...data.labels.map((_, code) => line.filter((other) => other === code).length),
+      rows: data.statuses.map((line, row) => [called(data.agents[row], Infinity), ...data.labels.map((_, code) => line.filter((other) => other === code).length),
         line.map((code, column) => (code === 0 && !at(row, column) ? null : `${data.rounds[column]}: ${label(code)}${at(row, column) ? ` (${at(row, column)})` : ""}`)).filter(Boolean).join("; ")]),
     }),
   });
