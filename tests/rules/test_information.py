@@ -326,3 +326,23 @@ def test_the_prediction_error_agrees_with_the_definition() -> None:
 def test_bad_numbers_are_refused(numbers: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         InformationPay(COST, **numbers)
+
+
+def test_pooled_knowledge_is_the_same_for_all_and_for_newcomers() -> None:
+    """A newcomer's a is not taken from its own first round: with it, sending the prediction paid at once."""
+    rule = InformationPay(COST, decay=0.9, pooled=True)
+    everybody, state = np.ones(6, dtype=bool), rule.init(6)
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        _, state = rule.pay(state, gather(1 + rng.normal(size=(6, 20)), everybody, np.zeros(20)), everybody, 8)
+    evidence = gather(1 + rng.normal(size=(6, 20)), everybody, np.zeros(20))
+    expected = rule.pay(state, evidence, everybody, 8)[0].reward
+    fresh = rule.init(6)
+    joined = type(state)(*(np.where(np.arange(6) == 5, new, old) for old, new in zip(state, fresh, strict=True)))
+    found = rule.pay(joined, evidence, everybody, 8)[0].reward
+    np.testing.assert_allclose(found, expected, rtol=0.1)
+    alone = InformationPay(COST, decay=0.9)
+    assert abs(alone.pay(joined, evidence, everybody, 8)[0].reward[5] / expected[5] - 1) > 0.1
+    assert InformationPay.from_settings(COST, rule.settings()) == rule
+    assert "pooled" not in alone.settings()
+    assert InformationPay.from_settings(COST, alone.settings()) == alone

@@ -122,7 +122,7 @@ def test_knowing_more_than_honest_work_is_paid_no_more_than_its_cost() -> None:
     """The surprise itself, at any length: information pay would pay many times the cost for it."""
     for length in (1.0, 1.4, 3.0):
         paid = play(lambda _rng, m, _own, _t, by=length: by * m, runs=3)[:, :, 0].sum(axis=1) / PERIOD
-        assert (paid < 1.02 * COST(NU)).all()
+        assert (paid < 1.05 * COST(NU)).all()
 
 
 def test_a_name_that_leaves_after_a_few_rounds_takes_less_than_its_work_cost() -> None:
@@ -172,6 +172,6 @@ def test_a_payment_is_explained_by_what_was_earned_and_what_is_released() -> Non
 
 
 def test_sums_are_per_agent() -> None:
-    assert set(SteadyState._fields) >= {"rounds", "due", "earned", "told", "others", "released"}
+    assert set(SteadyState._fields) >= {"rounds", "due", "earned", "told", "released"}
     shapes = {part.shape[-1] for part in RULE.init(5)}
     assert shapes == {5}

@@ -36,6 +36,8 @@ from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.rules.mechanism import RESOLUTION, Mechanism, Payments, Status, as_request, check_round, statuses
 
+CAREFUL = 0.8  # times the estimate of a: too large a one pays for reports that shrink
+
 
 class InformationState(NamedTuple):
     """What earlier rounds said, per agent without its own reports, and the bets against it."""
@@ -59,7 +61,9 @@ class InformationScores(NamedTuple):
 class InformationPay(Mechanism):
     """Pay each agent for what its report adds to the public prediction that the evidence was gathered around.
 
-    `decay` is the weight of a round in the estimate of a, relative to the round after it. `least` is the
+    `decay` is the weight of a round in the estimate of a, relative to the round after it. With `pooled` there is one
+    estimate for all, a little smaller than it could be: pay is quieter, and a newcomer begins with what the run knows
+    (then let `decay` be 0.9). Else each agent has its own, without its own reports. `least` is the
     smallest a that is used: the smaller, the noisier the pay of rounds with little to learn, and the less a report that
     shrinks towards the prediction can gain there. Where the evidence against an agent exceeds `doubt` to one, others
     are no longer compared with it; infinity trusts every agent. Reports longer than `limit` times the median length of
@@ -82,6 +86,7 @@ class InformationPay(Mechanism):
     least: float = 0.005
     doubt: float = 10.0
     limit: float = 3.0
+    pooled: bool = False
 
     wants_prediction = compares_pairs = remembers = keeps_bets = True
     rule_name, formula = "information", "I − J"
@@ -114,8 +119,14 @@ class InformationPay(Mechanism):
         return against_agents(state.wealth)
 
     def settings(self) -> dict[str, Any]:
-        """Return all but the cost."""
-        return {name: value if isinstance(value, str) else float(value) for name, value in super().settings().items()}
+        """Return all but the cost; what version 0.1 did not know is left out where it is as it was."""
+        found = {name: x if isinstance(x, str) else float(x) for name, x in super().settings().items()}
+        return {**found, "pooled": True} if found.pop("pooled") else found
+
+    @classmethod
+    def from_settings(cls, cost: Cost, settings: Mapping[str, Any]) -> Mechanism:
+        """Return the rule that `settings` described."""
+        return super().from_settings(cost, {"pooled": False} | dict(settings))
 
     def words(self) -> str:
         """Return what the rule is, in words."""
@@ -184,10 +195,14 @@ class InformationPay(Mechanism):
         length = (others * scores.length_of_others + scores.length) / (others + 1)
         variance = nu * _resolved(length - signal, length)
         now = signal / xp.where(variance > 0, variance, 1.0)
-        known = state.weight > 0
-        ratio = xp.where(known, state.signal / xp.where(known, state.weight, 1.0), now)
+        past, weight = state.signal, state.weight
+        if self.pooled:
+            past, weight = xp.sum(past) + 0 * past, xp.sum(weight) + 0 * weight
+        known = weight > 0
+        ratio = xp.where(known, past / xp.where(known, weight, 1.0), now)
         ratio = xp.where(ratio > 0, ratio, 0.0)
-        return variance, xp.clip(nu * ratio / (nu * ratio + 1), self.least, 1.0)
+        careful = CAREFUL if self.pooled else 1.0
+        return variance, xp.clip(careful * nu * ratio / (nu * ratio + 1), self.least, 1.0)
 
     def _remember(
         self,

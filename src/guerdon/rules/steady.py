@@ -5,10 +5,12 @@ Information pay sees forged reports, but as a price it is so noisy that a member
 can hit and run. This rule uses each for what it is good at:
 
     earned    R_t = the price of output agreement, balanced variance; in all no more than the cost, Σ h(ν)
-    told      ρ̂   = Σ ⟨v_k, w_k⟩/s_t  ÷  Σ ĝ²₋ₖ/s_t        v_k = X_k − p, w_k the mean of the others' v
+    told      ρ̂   = mean of ⟨v_k, w_k⟩/s_t  ÷  median of the same of the others
+                                                            v_k = X_k − p, w_k the mean of the others' v
 
-ρ̂ is how much of the surprise m − p an agent's reports have told, relative to what the others' told among themselves
-(ĝ²₋ₖ); s_t, the signal of the last rounds, makes rounds count equally. Honest work has ρ = 1, whatever its size;
+ρ̂ is how much of the surprise m − p an agent's reports have told, relative to what the others' told among themselves. It
+is their median, so that a minority cannot set what the rest is measured by. s_t, the signal of the last rounds, makes
+rounds count equally. Honest work has ρ = 1, whatever its size;
 the prediction, and anything else that is public, has about 0; work in every other round, 0.5. Then
 
     released  = min(Σ R, Σ h) · min(ρ, 1)^2.5               with ρ = ρ̂ at the end of each period of rounds,
@@ -29,7 +31,7 @@ import numpy as np
 
 from guerdon.arrays import Array, at_least_one, check_positive_integer, namespace
 from guerdon.costs import Cost
-from guerdon.evidence import Evidence
+from guerdon.evidence import Evidence, median_of_others
 from guerdon.rules.agreement import OutputAgreement, far_or_near
 from guerdon.rules.information import InformationPay, InformationState, information_scores
 from guerdon.rules.mechanism import Mechanism, Payments, Status, as_request, check_round, check_whole
@@ -63,10 +65,7 @@ class SteadyState(NamedTuple):
     earned: Array  # Σ R
     spread: Array  # Σ (R − h)²
     told: Array  # Σ ⟨v, w⟩/s
-    others: Array  # Σ ĝ²₋ₖ/s
     told_squares: Array
-    products: Array
-    others_squares: Array
     released: Array
 
 
@@ -125,11 +124,18 @@ class SteadyPay(Mechanism):
     def told(self, state: SteadyState) -> tuple[Array, Array]:
         """Return ρ̂ of every agent, how much its reports told relative to the others', and its standard error."""
         xp = namespace(state.told)
-        some, least = state.others > 0, LEAST_TOLD * state.rounds  # where the signal fell, its scale was too large
-        whole = xp.where(some, xp.where(state.others > least, state.others, least), 1.0)
-        share = xp.where(some, state.told / whole, 0.0)
-        square = state.told_squares - 2 * share * state.products + share**2 * state.others_squares
-        return share, xp.where(some, xp.sqrt(xp.where(square > 0, square, 0.0)) / whole, xp.inf)
+        here = state.rounds > 0
+        rounds, number = at_least_one(state.rounds), xp.sum(xp.astype(here, state.told.dtype))
+        own = state.told / rounds
+        usual, some = median_of_others(own, here)
+        # Every other's reports are compared with this agent's, too: what they told without it.
+        usual = ((number - 1) * usual - own) / at_least_one(number - 2)
+        usual = xp.where(
+            usual > LEAST_TOLD, usual, LEAST_TOLD
+        )  # less where the signal fell, and its scale was too large
+        square = state.told_squares / rounds - own**2
+        error = xp.sqrt(xp.where(square > 0, square, 0.0) / rounds)
+        return xp.where(some, own / usual, 0.0), xp.where(some & here, error / usual, xp.inf)
 
     def sure(self, state: SteadyState) -> Array:
         """Return what can be released by now, of the current period: the part that is beyond doubt."""
@@ -157,7 +163,7 @@ class SteadyPay(Mechanism):
 
     def warning(self, state: SteadyState) -> str:
         """Return that nothing tells work from no work, where that is so."""
-        xp = namespace(state.others)
+        xp = namespace(state.told)
         _, error = self.told(state)
         vague = ~(error < VAGUE)
         waited = state.rounds >= 2 * FEWEST
@@ -186,15 +192,13 @@ class SteadyPay(Mechanism):
         others = xp.where(known, scores.signal_of_others / scale, 0.0)
         told = xp.where(known, scores.agreement / scale, 0.0)
         usual, seen, scale = _usual(state, told, others, known)
-        told, others = told / scale, others / scale
+        told = told / scale
         one, fair = xp.astype(worked, price.dtype), xp.where(worked, self.cost(nu), 0.0)
         return SteadyState(
             *tested,
             usual, seen,
             state.rounds + one, state.due + fair, state.earned + price, state.spread + (price - fair) ** 2,
-            state.told + told, state.others + others,
-            state.told_squares + told**2, state.products + told * others, state.others_squares + others**2,
-            state.released,
+            state.told + told, state.told_squares + told**2, state.released,
         )  # fmt: skip
 
 
