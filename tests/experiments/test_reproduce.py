@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from guerdon.experiments import fig2, fig4
 from guerdon.experiments.claims import Claim, Experiment, equals, exceeds
+from guerdon.experiments.report import write_report
 from guerdon.experiments.reproduce import FIGURES, reproduce
 from guerdon.problems.heart import VARIABLE
 
@@ -21,9 +23,9 @@ REPETITIONS, SEED = 10, 3
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment]:
     """A small reproduction, made once."""
-    out, announced = tmp_path_factory.mktemp("small"), list[str]()
-    (experiment,) = reproduce(["fig2"], REPETITIONS, out, SEED, announce=announced.append)
-    assert announced == ["fig2"]
+    out, told = tmp_path_factory.mktemp("small"), list[tuple[str, float]]()
+    (experiment,) = reproduce(["fig2"], REPETITIONS, out, SEED, lambda *now: told.append(now))
+    assert told == [(f"fig2: S = {2**step}", step / 5) for step in range(5)]
     return out, experiment
 
 
@@ -76,6 +78,18 @@ def test_claims_can_fail() -> None:
     assert exceeds("f", "positive", noise + 0.2).holds
     assert not exceeds("f", "positive", noise).holds
     assert Claim("f", "c", "e", np.inf, np.nan, False).to_dict()["measured"] is None
+
+
+def test_the_number_of_claims_that_hold_says_which_survey_was_used(
+    small: tuple[Path, Experiment], tmp_path: Path
+) -> None:
+    experiment = small[1]
+    for survey, words in (
+        ("", "5 of 5</b><span>claims hold</span>"),
+        ("synthetic <one>", "hold, with the synthetic &lt;"),
+    ):
+        write_report([replace(experiment, survey=survey)], REPETITIONS, SEED, tmp_path / "report.html")
+        assert words in (tmp_path / "report.html").read_text()
 
 
 def test_wrong_names_and_numbers_are_refused(tmp_path: Path) -> None:

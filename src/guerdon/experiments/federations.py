@@ -16,7 +16,16 @@ from guerdon._trees import register
 from guerdon.agents import Agent, Portion, Reporting, View
 from guerdon.arrays import Array
 from guerdon.broadcasts import Dither
-from guerdon.experiments.claims import SIGNIFICANT, Claim, Experiment, Mean, exceeds, mean_over_repetitions
+from guerdon.experiments.claims import (
+    SIGNIFICANT,
+    Claim,
+    Experiment,
+    Mean,
+    Tell,
+    count_steps,
+    exceeds,
+    mean_over_repetitions,
+)
 from guerdon.experiments.paper import AGENTS, COST
 from guerdon.figures import BLUE, GREEN, GREY, RED, legend, panels
 from guerdon.predictions import Extrapolation
@@ -148,15 +157,15 @@ def unpaid_accuracy(problem: Problem, rate: float, repetitions: int, seed: int) 
     return late_accuracy(simulate(problem, honest, FlatPay(COST), requests, ROUNDS, repetitions, seed, alike=True))
 
 
-def run(repetitions: int, seed: int) -> Experiment:
+def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     """Play every behaviour in every federation."""
     data = prepare(load_survey())
-    problems = federations(data)
-    outcomes = [
-        play(name, problem, behaviour, repetitions, seed)
-        for name, problem in problems.items()
-        for behaviour in BEHAVIOURS
-    ]
+    problems, outcomes = federations(data), list[Outcome]()
+    step = count_steps(tell, len(problems) * len(BEHAVIOURS))
+    for name, problem in problems.items():
+        for behaviour in BEHAVIOURS:
+            step(f"{name}, {behaviour}")
+            outcomes.append(play(name, problem, behaviour, repetitions, seed))
     claims = _claims(outcomes)
     for name, problem in problems.items():
         if name != FEDAVG:
@@ -176,6 +185,7 @@ def run(repetitions: int, seed: int) -> Experiment:
             "Half the work from the first day and noisier data look the same in every report: where agents differ, no "
             "rule that pays each its own cost can tell them apart without other evidence.",
         ),
+        survey=data.label,
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from guerdon.agents import Fixed
-from guerdon.experiments.claims import Claim, Experiment, curve, exceeds
+from guerdon.experiments.claims import Claim, Experiment, Tell, count_steps, curve, exceeds
 from guerdon.experiments.paper import AGENTS, COST, DIM, LARGEST, REQUEST, SIZES, START
 from guerdon.figures import GREY, SEQUENCE, draw_mean, legend, panels
 from guerdon.problems.linear_regression import expected_errors, linear_regression, optimal_step
@@ -19,11 +19,13 @@ ROUNDS = 40
 STEP = optimal_step(DIM, AGENTS, REQUEST)
 
 
-def run(repetitions: int, seed: int) -> Experiment:
+def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     """Train with all agents at 1, 2, 4, 8 and 16 samples, and the step for 8."""
     problem = linear_regression(DIM, START, max_batch=LARGEST)
     errors: dict[int, Any] = {}
+    step = count_steps(tell, len(SIZES))
     for size in SIZES:
+        step(f"S = {size}")
         agents, requests = [Fixed(size)] * AGENTS, FixedRequest(REQUEST, STEP)
         errors[size] = simulate(problem, agents, FlatPay(COST), requests, ROUNDS, repetitions, seed).metrics["error"]
     theory = {size: np.array(expected_errors(DIM, AGENTS, size, STEP, START, ROUNDS)) for size in SIZES}

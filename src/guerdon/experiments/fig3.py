@@ -6,7 +6,16 @@ import numpy as np
 import polars as pl
 
 from guerdon.agents import Cooperative, Fixed
-from guerdon.experiments.claims import Claim, Experiment, curve, equals, exceeds, mean_over_repetitions
+from guerdon.experiments.claims import (
+    Claim,
+    Experiment,
+    Tell,
+    count_steps,
+    curve,
+    equals,
+    exceeds,
+    mean_over_repetitions,
+)
 from guerdon.experiments.paper import AGENTS, COST, DIM, LARGEST, REQUEST, RULES, START
 from guerdon.figures import BLUE, GREEN, GREY, ORANGE, RED, SEQUENCE, draw_mean, draw_points, legend, panels
 from guerdon.game import MinibatchGame
@@ -19,14 +28,16 @@ CHOICES = (2, 4, 8, 16)
 EXPECTED = {2: -15.0, 4: 1.0, 8: 9.0, 16: 13.0}  # known variance, exact (THEORY §3)
 
 
-def run(repetitions: int, seed: int) -> Experiment:
+def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     """Let agent 0 use 2, 4, 8 and 16 samples while the others cooperate; pay by all three rules at once."""
     problem = linear_regression(DIM, START, max_batch=LARGEST)
     requests = FixedRequest(REQUEST, optimal_step(DIM, AGENTS, REQUEST))
     others = [Cooperative()] * (AGENTS - 1)
-    histories = {
-        size: simulate(problem, [Fixed(size), *others], RULES, requests, ROUNDS, repetitions, seed) for size in CHOICES
-    }
+    histories: dict[int, History] = {}
+    step = count_steps(tell, len(CHOICES))
+    for size in CHOICES:
+        step(f"S = {size}")
+        histories[size] = simulate(problem, [Fixed(size), *others], RULES, requests, ROUNDS, repetitions, seed)
     # What agent 0 earns per round, one mean over rounds per repetition: these are independent.
     rewards = {rule: {size: h.rewards[rule][:, :, 0].mean(axis=1) for size, h in histories.items()} for rule in RULES}
     return Experiment(

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from guerdon.agents import Cooperative
-from guerdon.experiments.claims import Claim, Experiment, curve, exceeds, mean_over_repetitions
+from guerdon.experiments.claims import Claim, Experiment, Tell, count_steps, curve, exceeds, mean_over_repetitions
 from guerdon.experiments.paper import AGENTS, COST, DIM, LARGEST, RULES, SIZES, START
 from guerdon.figures import GREY, SEQUENCE, draw_mean, legend, panels
 from guerdon.problems.linear_regression import expected_errors, linear_regression, optimal_step
@@ -17,15 +17,16 @@ ROUNDS = 128
 TARGET = 1.0
 
 
-def run(repetitions: int, seed: int) -> Experiment:
+def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     """Train until the squared error is 1, asking for 1, 2, 4, 8 and 16 samples with the step that suits each."""
     problem = linear_regression(DIM, START, max_batch=LARGEST)
     agents, stop = [Cooperative()] * AGENTS, Stop("error", at_most=TARGET)
-    policies = {nu: FixedRequest(nu, optimal_step(DIM, AGENTS, nu)) for nu in SIZES}
-    histories = {
-        nu: simulate(problem, agents, RULES, policy, ROUNDS, repetitions, seed, stop=stop)
-        for nu, policy in policies.items()
-    }
+    histories: dict[int, History] = {}
+    step = count_steps(tell, len(SIZES))
+    for nu in SIZES:
+        step(f"ν = {nu}")
+        policy = FixedRequest(nu, optimal_step(DIM, AGENTS, nu))
+        histories[nu] = simulate(problem, agents, RULES, policy, ROUNDS, repetitions, seed, stop=stop)
     return Experiment(
         "fig4",
         "Figure 4: what the request costs in all",

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from guerdon.agents import Cooperative
-from guerdon.experiments.claims import Claim, Experiment, curve, exceeds, mean_over_repetitions
+from guerdon.experiments.claims import Claim, Experiment, Tell, count_steps, curve, exceeds, mean_over_repetitions
 from guerdon.experiments.paper import AGENTS, BALANCED, COST, ESTIMATED, LARGEST, SIZES
 from guerdon.figures import GREEN, GREY, RED, SEQUENCE, draw_mean, draw_points, legend, panels
 from guerdon.problems.heart import HeartData, load_survey, prepare
@@ -21,15 +21,18 @@ RULES = {"estimated": ESTIMATED, "balanced": BALANCED}  # on real data the varia
 EARLY = 10  # rounds after which accuracies are compared
 
 
-def run(repetitions: int, seed: int) -> Experiment:
+def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     """Train on the survey until 75.5 % of the validation set are right, asking for 1, 2, 4, 8 and 16 samples."""
+    step = count_steps(tell, 1 + len(SIZES))
+    step("reading the survey")
     data = prepare(load_survey())
     problem = data.regression(LARGEST)
     agents, stop = [Cooperative()] * AGENTS, Stop("accuracy", at_least=TARGET)
-    histories = {
-        nu: simulate(problem, agents, RULES, FixedRequest(nu, STEP), ROUNDS, repetitions, seed, stop=stop)
-        for nu in SIZES
-    }
+    histories: dict[int, History] = {}
+    for nu in SIZES:
+        step(f"ν = {nu}")
+        policy = FixedRequest(nu, STEP)
+        histories[nu] = simulate(problem, agents, RULES, policy, ROUNDS, repetitions, seed, stop=stop)
     return Experiment(
         "fig5",
         f"Figure 5: the heart-disease survey ({data.label})",
@@ -40,6 +43,7 @@ def run(repetitions: int, seed: int) -> Experiment:
         _draw(histories, data),
         _table(histories, data),
         tuple(_claims(histories, data)),
+        survey=data.label,
     )
 
 
