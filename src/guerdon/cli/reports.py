@@ -102,11 +102,11 @@ def print_claims(experiments: Sequence["Experiment"], out: Path) -> None:
     """Print one line per claim, what was measured first; then in full those that fail, and where the report is."""
     from guerdon.experiments.claims import used_survey
 
-    console = Console(emoji=False, highlight=False)
+    console = Console(emoji=False, highlight=False, soft_wrap=True)
     # A terminal gets what fits into its lines, a log all of it.
-    fit: Any = {"no_wrap": True, "overflow": "ellipsis"} if console.is_terminal else {"soft_wrap": True}
+    fit: Any = {"soft_wrap": False, "no_wrap": True, "overflow": "ellipsis"} if console.is_terminal else {}
     for experiment in experiments:
-        console.print(f"[bold]{escape(experiment.title)}[/] ({experiment.seconds:.1f} s)", soft_wrap=True)
+        console.print(f"[bold]{escape(experiment.title)}[/] ({experiment.seconds:.1f} s)")
         for claim in experiment.claims:
             line = f"{_measured(claim)}  {_mark(claim)} {escape(claim.claim)}; expected: {escape(claim.expected)}"
             console.print(line, **fit)
@@ -116,7 +116,7 @@ def print_claims(experiments: Sequence["Experiment"], out: Path) -> None:
         console.print(f"  expected: {escape(claim.expected)}; measured: {_measured(claim).strip()}")
     held = sum(claim.holds for claim in claims)
     console.print(f"{held} of {len(claims)} claims hold{used_survey(experiments)} (±: standard error).")
-    console.print(f"Report: {out / 'report.html'}", soft_wrap=True, markup=False)
+    console.print(f"Report: {out / 'report.html'}", markup=False)
 
 
 def _measured(claim: "Claim") -> str:

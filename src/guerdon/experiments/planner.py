@@ -272,7 +272,7 @@ def _notes(settings: list[PlannerSetting]) -> tuple[str, ...]:
 
 def _draw(spent: Mapping[str, list[PolicySpending]], optima: Mapping[float, Optimum], path: History) -> Any:
     titles = ["linear: total ÷ optimum", "linear: what is asked", "heart: total reward", "adaptive ÷ best in hindsight"]
-    figure, axes = panels(titles, width=15.0, height=4.2)
+    figure, axes = panels(titles, height=5.8, columns=2)
     _draw_linear(axes[0], spent["linear"], optima)
     _draw_path(axes[1], path, optima[TARGETS[-1]])
     _draw_heart(axes[2], spent["heart"])
@@ -312,9 +312,10 @@ def _draw_path(axes: Any, path: History, optimum: Optimum) -> None:
     axes.plot(optimum.errors[:-1], optimum.requests, color=GREY, linestyle="--", marker=".", label="exact optimum")
     axes.set_xscale("log")
     axes.set_yscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.invert_xaxis()
     axes.set_yticks([1, 2, 4, 8, 16, 32, 64], ["1", "2", "4", "8", "16", "32", "64"])
-    axes.set(xlabel="squared error (training goes to the right)", ylabel="request ν")
+    axes.set(xlabel="squared error (logarithmic; training goes to the right)", ylabel="request ν (logarithmic)")
     legend(axes, "upper left")
 
 

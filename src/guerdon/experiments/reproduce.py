@@ -22,7 +22,7 @@ def reproduce(
     """Run the named experiments (the paper's figures, if none is named), and write everything into the folder `out`.
 
     `tell` gets what is being done, and which share of everything is behind it. Each experiment leaves NAME.svg,
-    NAME.png, NAME.parquet and NAME.csv, all together claims.json and report.html.
+    NAME.pdf, NAME.png, NAME.parquet and NAME.csv, all together claims.json and report.html.
     """
     unknown = [name for name in names if name not in EXPERIMENTS]
     if unknown:
@@ -47,7 +47,7 @@ def reproduce(
 def _run(name: str, repetitions: int, seed: int, out: Path, tell: Tell) -> Experiment:
     start = time.perf_counter()
     experiment: Experiment = import_module(f"guerdon.experiments.{name}").run(repetitions, seed, tell)
-    for suffix in ("svg", "png"):
+    for suffix in ("svg", "pdf", "png"):
         save_figure(experiment.drawing, out / f"{name}.{suffix}")
     experiment.data.write_parquet(out / f"{name}.parquet")
     experiment.data.write_csv(out / f"{name}.csv")
