@@ -63,11 +63,31 @@ def test_a_run_with_all_its_charts(shown: tuple[str, Served], visitor: Visitor) 
         visitor.drawn(chart)
         assert len(page.locator(f"#{chart} .plot").get_attribute("aria-label") or "") > 20
     if kind == "large":
+        assert page.get_by_role("button", name="Audit this run").is_visible()
+        assert not [url for url in visitor.asked if url.endswith("/audit")], "a large run is audited if wanted"
         assert "1,000 agents" in page.locator(".tiles").inner_text().replace("\n", " ")
         assert "the 40 agents that missed most rounds" in page.locator("#matrix .remark").inner_text()
     page.wait_for_selector("#verification[data-state=verified]")
     assert re.fullmatch(r"verified up to record \d+ at \d\d:\d\d UTC", page.locator("#verification").inner_text())
     visitor.leave(served.address)
+
+
+def test_verdicts_and_what_colours_mean(chromium: Any, small_served: Served) -> None:
+    visitor = Visitor(chromium, color_scheme="dark")
+    page = visitor.visit(f"{small_served.address}/runs/1")
+    visitor.drawn("audit", "pay", "spread")
+    assert "1 of 10 agents differ (Vigo)" in page.locator("#audit .remark").inner_text()
+    for chart, meanings in (
+        ("pay", ["fits the cost", "paid less than it costs", "paid more than it costs"]),
+        ("audit", ["like the others so far", "differs"]),
+    ):
+        assert page.locator(f"#{chart} .legendtext").all_text_contents() == meanings
+    assert "To the left lie reports that agree better" in page.locator("#spread .note").inner_text()
+    # The band is well apart from the card that it lies on, in the dark too.
+    look = page.locator("#spread .shapelayer path").first.get_attribute("style") or ""
+    assert float(re.findall(r"fill-opacity: ([\d.]+)", look)[0]) > 0.3
+    assert "stroke-width: 1px" in look
+    visitor.leave(small_served.address)
 
 
 def test_the_numbers_behind_a_chart(shown: tuple[str, Served], visitor: Visitor) -> None:

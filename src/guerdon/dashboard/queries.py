@@ -262,8 +262,12 @@ def read_run(connection: Connection, number: int, known: RunData | None = None) 
 
 def _is_still_there(connection: Connection, known: RunData, row: AnyRow) -> bool:
     record = int(known.record[-1]) if len(known.record) else row.record
-    sealed = connection.execute(select(records.c.hash).where(records.c.seq == record)).scalar()
-    return sealed == known.seal and known.name == row.name
+    return seal_of(connection, record) == known.seal and known.name == row.name
+
+
+def seal_of(connection: Connection, record: int) -> bytes | None:
+    """Return the hash of a record, or None if there is none of this number."""
+    return connection.execute(select(records.c.hash).where(records.c.seq == record)).scalar()
 
 
 def _empty_run(connection: Connection, row: AnyRow) -> RunData:

@@ -1,5 +1,5 @@
 // One agent's pay against the cost of its work, added up; and printing.
-import { colour, complain, draw, number, plain, read, ready } from "/static/charts.js";
+import { colour, complain, draw, number, plain, read, ready, style } from "/static/charts.js";
 
 const box = document.getElementById("agent");
 document.getElementById("print").addEventListener("click", () => print());
@@ -23,7 +23,7 @@ function show(data, unit) {
     traces: [
       ...(known ? [
         { x: data.round, y: data.high, type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false },
-        { x: data.round, y: data.low, type: "scatter", mode: "lines", line: { width: 0 }, fill: "tonexty", fillcolor: "rgba(0, 158, 115, 0.18)", name: "band of honest work", hoverinfo: "skip" },
+        { x: data.round, y: data.low, type: "scatter", mode: "lines", line: { width: 0 }, fill: "tonexty", fillcolor: style("--band"), name: "band of honest work", hoverinfo: "skip" },
       ] : []),
       { x: data.round, y: data.work, type: "scatter", mode: "lines", name: "cost of the requested work", line: { color: colour("orange"), width: 2, dash: "dash" } },
       { x: data.round, y: data.paid, type: "scatter", mode: data.round.length > 1 ? "lines" : "markers", name: "paid", line: { color: colour("blue"), width: 2 } },

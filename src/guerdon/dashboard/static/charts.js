@@ -26,6 +26,15 @@ export function number(value, digits = 2) {
   return Number(value).toLocaleString("en", { maximumFractionDigits: digits });
 }
 
+export function digits(value, count = 3) {
+  return Number(value).toLocaleString("en", { maximumSignificantDigits: count });
+}
+
+// A title of an axis, broken where a phone is too narrow for it.
+export function title(text) {
+  return innerWidth < 600 ? text.replace(/(.{18}\S*) /g, "$1<br>") : text;
+}
+
 export function style(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
