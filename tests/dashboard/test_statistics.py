@@ -230,8 +230,9 @@ def test_an_audit_is_kept_for_a_while_but_not_of_another_ledger(tmp_path: Path) 
 
 @pytest.mark.parametrize(("silence", "gap", "state"), [(10, 1, "active"), (119, 1, "active"), (121, 1, "quiet"), (500, 200, "active"), (700, 200, "quiet")])  # noqa: E501  # fmt: skip
 def test_when_a_run_is_quiet(silence: float, gap: float, state: str) -> None:
-    assert explanations.run_state(5, NOW, gap, NOW + timedelta(seconds=silence)) == state
-    assert explanations.run_state(0, NOW, 0.0, NOW + timedelta(seconds=silence)) == "waiting"
+    now, left = NOW + timedelta(seconds=silence), max(120, 3 * gap) - silence
+    assert explanations.run_state(5, NOW, gap, now) == (state, left if state == "active" else None)
+    assert explanations.run_state(0, NOW, 0.0, now) == ("waiting", None)
 
 
 def test_rules_in_words() -> None:

@@ -53,6 +53,7 @@ class RunOverview:
     liability: str
     request: int | None
     looks_at: Literal["distance", "information"]
+    quiet_in: float | None  # seconds from now until an active run is quiet, if nothing happens
 
 
 @dataclass(frozen=True)
@@ -150,10 +151,12 @@ def _run_overview(connection: Connection, run: AnyRow) -> RunOverview:
     recent = select(records.c.created_at).join(rounds, rounds.c.record == records.c.seq).where(rounds.c.run == run.id)
     times = connection.execute(recent.order_by(rounds.c.number.desc()).limit(20)).scalars().all()
     done, last, rule = run_summary(connection, run), last_round(connection, run.id), rule_of(run)
+    state, quiet_in = run_state(done.rounds, done.last_activity, usual_gap(times))
     return RunOverview(
-        run.id, run.name, run_state(done.rounds, done.last_activity, usual_gap(times)), rule.words(), run.cost,
+        run.id, run.name, state, rule.words(), run.cost,
         done.agents, done.rounds, done.rewards, done.started_at, done.last_activity, run.liability,
         None if last is None else last.request, "information" if rule.wants_prediction else "distance",
+        quiet_in,
     )  # fmt: skip
 
 
