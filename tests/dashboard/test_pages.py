@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.dashboard.conftest import Served, Visitor, serving
+from guerdon.dashboard.pages import FILTERS
+from tests.dashboard.conftest import Served, Visitor, ask, serving
 from tests.pilot.records import made_up
 from tests.support.dashboard_scenes import NAMES
 
@@ -72,6 +73,7 @@ def test_a_run_with_all_its_charts(shown: tuple[str, Served], visitor: Visitor) 
     visitor.leave(served.address)
 
 
+@pytest.mark.slow
 def test_verdicts_and_what_colours_mean(chromium: Any, small_served: Served) -> None:
     visitor = Visitor(chromium, color_scheme="dark")
     page = visitor.visit(f"{small_served.address}/runs/1")
@@ -172,6 +174,62 @@ def test_nothing_is_wider_than_the_window(chromium: Any, small_served: Served, w
             visitor.drawn(charts[path])
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
     visitor.context.close()
+
+
+@pytest.mark.slow
+def test_on_a_phone(chromium: Any, ledgers: Callable[[str], Path], tmp_path: Path) -> None:
+    """Navigation is one line, with every entry; a statement shows reward, balance and reason; titles are whole."""
+    (tmp_path / "report.html").write_text("<h1>Report</h1>")
+    (tmp_path / "pilot.json").write_text("{}")
+    with serving(ledgers("small"), tmp_path / "report.html", pilot=tmp_path / "pilot.json") as served:
+        visitor = Visitor(chromium, viewport={"width": 390, "height": 844})
+        page = visitor.visit(f"{served.address}/runs/1")
+        assert page.locator(".bar nav a").count() == 6
+        assert len(set(page.evaluate("[...document.querySelectorAll('.bar nav a')].map((a) => a.offsetTop)"))) == 1
+        visitor.drawn("pay", "spread", "audit")
+        for chart in ("pay", "spread", "distances", "audit"):
+            place = page.locator(f"#{chart} .xtitle").bounding_box()
+            assert place is not None
+            assert (place["x"] >= 0, place["x"] + place["width"] <= 390) == (True, True), chart
+        page = visitor.visit(f"{served.address}/agents/6/statement.html")
+        cells = page.evaluate("[...document.querySelectorAll('td')].map((cell) => cell.getBoundingClientRect().right)")
+        assert max(cells) <= 390
+        assert "reward" in page.evaluate(
+            "getComputedStyle(document.querySelector('td:nth-child(4)'), '::before').content"
+        )
+        visitor.leave(served.address)
+
+
+@pytest.mark.slow
+def test_rounds_are_whole(chromium: Any, small_served: Served) -> None:
+    visitor = Visitor(chromium)
+    page = visitor.visit(f"{small_served.address}/runs/2")  # three rounds
+    visitor.drawn("payout", "matrix")
+    assert page.locator("#payout .xtick").all_text_contents() == ["1", "2", "3"]
+    page.locator("#payout summary").click()
+    assert page.locator("#payout caption").text_content() == "Paid per round"
+    ask_for = "(rounds) => import('/static/charts.js').then((charts) => charts.roundAxis(rounds))"
+    for rounds, step in (([1, 1], 1), ([1, 9], 1), ([1, 62], 10), ([99_900, 100_000], 20)):
+        assert page.evaluate(ask_for, rounds) == {
+            "title": {"text": "round"},
+            "tickformat": ",d",
+            "tick0": 0,
+            "dtick": step,
+        }
+    visitor.leave(small_served.address)
+
+
+def test_every_table_has_a_caption(small_served: Served) -> None:
+    for path in ("/runs", "/agents", "/agents/6", "/agents/6/statement.html", "/payouts", "/payouts/1", "/api"):
+        tables = re.findall(r"<table[^>]*>(<caption>\w[^<]+</caption>)?", ask(small_served, path).text)
+        assert tables, path
+        assert all(tables), path
+
+
+@pytest.mark.parametrize("name", [" ", "", "\u200b", "\u2007\u00ad"])
+def test_a_blank_name_can_be_clicked(name: str) -> None:
+    assert FILTERS["named"](name) == "(blank name)"
+    assert FILTERS["named"](f"Basel{name}") == f"Basel{name}"
 
 
 def test_light_and_dark(chromium: Any, small_served: Served) -> None:

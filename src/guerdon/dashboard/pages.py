@@ -1,5 +1,6 @@
 """The pages. What a page shows first is in its HTML; scripts draw the charts and keep it up to date."""
 
+import unicodedata
 from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlencode
@@ -15,7 +16,6 @@ from guerdon.dashboard.playground import LARGEST_BATCH, MOST_AGENTS, can_simulat
 from guerdon.dashboard.security import COOKIE, SANDBOX, SESSION, Access, GuessedError, safe_next
 from guerdon.ledger import render
 from guerdon.ledger.errors import UnavailableError
-from guerdon.ledger.money import format_amount
 from guerdon.ledger.queries import common_accounts, find_payout, owed
 from guerdon.ledger.statements import statement as whole_statement
 from guerdon.pilot import PilotRecord, assess, wording
@@ -264,4 +264,10 @@ def moment(at: datetime | None) -> str:
     return "" if at is None else f"{at:%Y-%m-%d %H:%M}"
 
 
-FILTERS = {"money": format_amount, "brief": brief, "moment": moment}
+def named(name: str) -> str:
+    """Return a name that can be seen: of a blank one it says so."""
+    seen = any(unicodedata.category(letter)[0] in "LNPS" for letter in name)
+    return name if seen else "(blank name)"
+
+
+FILTERS = {"money": render.aligned, "brief": brief, "moment": moment, "named": named}

@@ -1,5 +1,5 @@
 // The charts of a run; drawn again whenever the ledger has changed.
-import { colour, complain, digits, draw, number, plain, read, ready, shorten, style, title } from "/static/charts.js";
+import { colour, complain, digits, draw, number, plain, read, ready, roundAxis, shorten, style, title } from "/static/charts.js";
 
 const box = document.getElementById("run");
 const address = `/api/runs/${box.dataset.run}`;
@@ -91,7 +91,7 @@ function drawRounds(data) {
   const size = data.rounds_per_point;
   const remark = size > 1 ? `Each point is the mean of ${size} rounds.` : "";
   const last = data.round.at(-1);
-  const x = { title: { text: "round" } };
+  const x = roundAxis(data.round);
   const trace = (values, name, look) => ({ x: data.round, y: values, name, type: "scatter", mode: data.round.length > 1 ? "lines" : "markers", ...look });
   const rows = (...columns) => data.round.map((round, i) => [round, ...columns.map((values) => number(values[i], 4))]);
   chooseMetric(Object.keys(data.metrics));
@@ -216,7 +216,7 @@ function drawMatrix(data) {
         type: "heatmap", x: data.rounds, y: data.agents.map((_, i) => i), z: data.statuses, zmin: -1.5, zmax: data.labels.length - 0.5, colorscale: scale, showscale: false, xgap: data.rounds.length > 60 ? 0.5 : 2, ygap: 2,
         text: data.statuses.map((line, row) => line.map((_, column) => (at(row, column) ? "•" : ""))), texttemplate: "%{text}", textfont: { color: style("--ink") }, hovertext: hover, hovertemplate: "%{hovertext}<extra></extra>",
       }, ...keys],
-      layout: { height: Math.max(170, 96 + 22 * data.agents.length), showlegend: true, xaxis: { title: { text: "round" }, showgrid: false, zeroline: false }, yaxis: { ...names(labels(data.agents)), autorange: false, range: [data.agents.length - 0.5, -0.5] } },
+      layout: { height: Math.max(170, 96 + 22 * data.agents.length), showlegend: true, xaxis: { ...roundAxis(data.rounds), showgrid: false, zeroline: false }, yaxis: { ...names(labels(data.agents)), autorange: false, range: [data.agents.length - 0.5, -0.5] } },
     };
   } : null, {
     remark: some ? `Rounds ${number(data.first)} to ${number(data.last)} of ${number(data.newest)}: ${counts}.${hidden}` : "",
