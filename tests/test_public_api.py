@@ -37,6 +37,7 @@ def test_public_names_are_pinned() -> None:
         "ScheduledRequest",
         "Server",
         "Status",
+        "SteadyPay",
         "WitnessedPay",
         "check_cost",
         "estimate_noise",

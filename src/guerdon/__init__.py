@@ -17,6 +17,7 @@ from guerdon.rules import (
     OutputAgreement,
     Payments,
     Status,
+    SteadyPay,
     WitnessedPay,
     explain,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "ScheduledRequest",
     "Server",
     "Status",
+    "SteadyPay",
     "WitnessedPay",
     "check_cost",
     "estimate_noise",

@@ -30,12 +30,16 @@ class ServerState(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """What the server asks for: `request` samples (0: the training has ended) at the model to broadcast."""
+    """What the server asks for: `request` samples (0: the training has ended) at the model to broadcast.
+
+    Where the rule varies requests, `own` has the number for each agent.
+    """
 
     model: Any
     request: Array
     origin: Any  # the model that a step is taken from; the same unless there is a dither
     prediction: Any  # of the mean gradient (or of the mean move, where agents send models)
+    own: Array | None = None
 
 
 class Comparison(NamedTuple):

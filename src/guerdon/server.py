@@ -144,7 +144,7 @@ class Server:
         return None if self.alike or not self.mechanism.compares_agents else self.records
 
     def _first_records(self, model: Any, num_agents: int) -> Any:
-        dithered = self.dither is not None
+        dithered = self.dither is not None and self.mechanism.takes_off_answers
         return NoState() if self.recorder is None else self.recorder.init(model, num_agents, dithered=dithered)
 
     def for_model(self, model: Any) -> "Server":
@@ -200,7 +200,8 @@ class Server:
             model, placed = self.dither.place(state.dither, origin, normals)
             state = state._replace(dither=placed)
         prediction = self.predictor.predict(state.prediction, model)
-        return Ask(model, self.request(state), origin, prediction), state
+        request = self.request(state)
+        return Ask(model, request, origin, prediction, self.mechanism.own_requests(state.rule, request)), state
 
     def compare(
         self, state: ServerState, ask: Ask, reports: Layers, sent: Array, witness: WitnessSample | None = None

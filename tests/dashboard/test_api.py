@@ -79,13 +79,13 @@ def test_amounts_are_exact(served: Served, ledgers: Callable[[str], Path]) -> No
 
     with Ledger(ledgers("small"), read_only=True) as ledger:
         balances = {row.agent: row for row in ledger.balances()}
-        paid = {row.name: (row.rewards, row.rounds, row.agents) for row in ledger.runs()}
+        paid = {row.name: (row.paid, row.rounds, row.agents) for row in ledger.runs()}
         batches = {row.number: row.total for row in ledger.payouts()}
         statement = ledger.statement("Vigo")
     agents = ask(served, "/api/agents").json()["agents"]
     assert len(agents) == len(balances)
     for row in agents:
-        for kind in ("balance", "deposit", "escrow", "carried"):
+        for kind in ("earned", "balance", "deposit", "escrow", "carried"):
             assert micro(row[kind]) == getattr(balances[row["name"]], kind)
     runs = ask(served, "/api/runs").json()["runs"]
     assert {row["name"]: (micro(row["paid"]), row["rounds"], row["agents"]) for row in runs} == paid

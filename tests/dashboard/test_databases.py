@@ -23,7 +23,7 @@ def test_every_database_tells_the_same(where: str, serve: Callable[..., Served])
     before = ask(served, "/api/runs/1/rounds").json()
     with Ledger(where) as ledger:
         Training(ledger, "another", NAMES).play(2)
-        paid = {row.name: row.rewards for row in ledger.runs()}
+        paid = {row.name: row.paid for row in ledger.runs()}
     assert ask(served, "/api/runs/1/rounds").json() == before
     assert sum(ask(served, "/api/runs/4/rounds").json()["paid"]) == pytest.approx(paid["another"] / 1e6)
     agents = ask(served, "/api/runs/1/agents").json()["agents"]

@@ -78,7 +78,7 @@ def test_verdicts_and_what_colours_mean(chromium: Any, small_served: Served) -> 
     visitor = Visitor(chromium, color_scheme="dark")
     page = visitor.visit(f"{small_served.address}/runs/1")
     visitor.drawn("audit", "pay", "spread")
-    assert "1 of 10 agents differ (Vigo)" in page.locator("#audit .remark").inner_text()
+    assert "1 of 10 agents differ (Vigo #6)" in page.locator("#audit .remark").inner_text()
     for chart, meanings in (
         ("pay", ["fits the cost", "paid less than it costs", "paid more than it costs"]),
         ("audit", ["like the others so far", "differs"]),
@@ -285,7 +285,7 @@ def test_finding_an_agent(chromium: Any, small_served: Served) -> None:
     page.get_by_label("Name contains").fill("ber")
     page.keyboard.press("Enter")
     page.wait_for_url("**search=ber*")
-    assert page.locator("tbody th").all_inner_texts() == ["Berlin Charité"]
+    assert page.locator("tbody th").all_inner_texts() == ["Berlin Charité #2"]
     assert "No agent has this name" in visitor.visit(f"{small_served.address}/agents?search=xyz").inner_text("main")
     visitor.leave(small_served.address)
 

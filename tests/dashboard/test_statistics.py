@@ -164,13 +164,13 @@ def test_points_are_means_and_totals_are_exact() -> None:
     assert coarse.round == [5, 10, 15, 20, 23]
     assert coarse.paid == pytest.approx([float(np.mean(whole.paid[i : i + 5])) for i in range(0, 23, 5)])
     assert (
-        coarse.cumulative_paid[-1] == pytest.approx(whole.cumulative_paid[-1]) == pytest.approx(data.reward.sum() / 1e6)
+        coarse.cumulative_paid[-1] == pytest.approx(whole.cumulative_paid[-1]) == pytest.approx(data.paid.sum() / 1e6)
     )
     assert whole.work == [90.0] * 23
     own = series.agent_series(data, 3, 4)
     assert own.round == [6, 12, 18, 23]
-    assert own.paid[-1] == pytest.approx(data.reward[data.position == 2].sum() / 1e6)
-    empty = series.round_series(data._replace(record=data.record[:0], number=data.number[:0], request=data.request[:0], work=data.work[:0], metrics=[], round=data.round[:0], position=data.position[:0], status=data.status[:0], reward=data.reward[:0]))  # noqa: E501  # fmt: skip
+    assert own.paid[-1] == pytest.approx(data.paid[data.position == 2].sum() / 1e6)
+    empty = series.round_series(data._replace(record=data.record[:0], number=data.number[:0], request=data.request[:0], work=data.work[:0], metrics=[], round=data.round[:0], position=data.position[:0], status=data.status[:0], paid=data.paid[:0]))  # noqa: E501  # fmt: skip
     assert empty.round == []
 
 

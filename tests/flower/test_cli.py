@@ -84,7 +84,7 @@ def test_an_agent_is_enrolled_by_his_key_alone(tmp_path: Path) -> None:
     (tmp_path / "node.pub").write_bytes(public)
     where = str(tmp_path / "guerdon.db")
     enrolled = run("ledger", "enrol", "--db", where, "--public-key", str(tmp_path / "node.pub"))
-    assert enrolled.output.strip() == f"{fingerprint(node.der)} is enrolled"
+    assert enrolled.output.strip() == f"{fingerprint(node.der)} #1 is enrolled"
     with Ledger(where) as ledger:
         assert ledger.keys() == {fingerprint(node.der): node.der}
     nobody = run("ledger", "enrol", "--db", where)

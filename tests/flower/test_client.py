@@ -17,7 +17,7 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
-from guerdon import AffineCost
+from guerdon import AffineCost, CalibratedAgreement
 from guerdon.agents import Cooperative, Declining, Fixed, Portion, echo, garbage, learning, sign_flip, zero
 from guerdon.flower import FedSGD, Pay, Request, batch_size, decline, last_pay, paid_work
 from guerdon.flower.messages import Answer
@@ -53,6 +53,20 @@ def test_what_is_sent_is_signed_and_the_ledger_keeps_it(
         assert is_signed_by(node.der, submission("run", 2, 8, gradient), signature)
         assert not is_signed_by(node.der, submission("run", 1, 8, gradient), signature)
     assert rows[4] == (None, None)
+    assert ledger.verify().holds
+
+
+def test_a_signature_is_of_the_rounds_request_where_nodes_are_asked_for_different_numbers(
+    tmp_path: Path, nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
+) -> None:
+    for node in nodes:
+        (tmp_path / str(node.number)).mkdir()
+        node.context.node_config["guerdon-key"] = key_file(tmp_path / str(node.number), node.key)
+    grid, rule = MemoryGrid(nodes), CalibratedAgreement(AffineCost(1, 1), vary=0.25)
+    rewarded(mechanism=rule, require_signatures=True).start(grid, model, num_rounds=2)
+    asked = [batch_size(message) for message in grid.sent if "guerdon-request" in message.content]
+    assert set(asked) == {8, 6, 10}
+    assert {slip.status for slip in ledger.payslips("run")} == {"paid"}
     assert ledger.verify().holds
 
 

@@ -16,6 +16,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from guerdon import (
     AffineCost,
+    CalibratedAgreement,
     EstimatedVariance,
     FixedRequest,
     FlatPay,
@@ -85,7 +86,7 @@ class Blank:
     """A problem without a gradient: everything is scripted."""
 
     dim: int = field(metadata={"static": True})
-    max_batch: int = field(default=NU, metadata={"static": True})
+    max_batch: int = field(default=2 * NU, metadata={"static": True})
 
     def init(self, key: Array) -> Array:
         del key
@@ -184,6 +185,7 @@ CASES: list[Any] = [
     pytest.param(TRUSTING, {"alike": True}, marks=slow),
     pytest.param(RULE, {"sends": "models", "alike": True}, marks=slow),
     pytest.param(RULE, {"sends": "models", "dither": Dither(0.3, COST), "alike": False}, marks=slow),
+    (CalibratedAgreement(COST, calibration=8, vary=0.25), {"alike": False}),
     pytest.param(PLAIN["balanced"], {"dither": Dither(0.3, COST), "alike": False}, marks=slow),
 ]
 

@@ -40,7 +40,7 @@ class Crashing(MemoryGrid):
 
 
 def paid(ledger: Ledger, run: str) -> list[tuple[int, int, dict[str, int]]]:
-    return [(found.round, found.rewards, found.statuses) for found in ledger.rounds(run)]
+    return [(found.round, found.paid, found.statuses) for found in ledger.rounds(run)]
 
 
 # 5 nodes train and 5 evaluate in a round: after 5, 15 and 29 it dies in the evaluation of rounds 1, 2 and 3.

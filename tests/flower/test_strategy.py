@@ -447,7 +447,7 @@ def test_a_budget_is_shared_by_those_who_are_there(
     strategy = rewarded(FedSGD(fraction_evaluate=0.0), requests=BudgetRequest(AffineCost(1, 1), budget=60))
     strategy.start(grid, model, num_rounds=30, evaluate_fn=join)
     assert len(ledger.roster("run")) == 5
-    assert sum(found.rewards for found in ledger.rounds("run")) / 1e6 <= 60 + 1e-4
+    assert sum(found.paid for found in ledger.rounds("run")) / 1e6 <= 60 + 1e-4
     before = len(ledger.rounds("run"))
     strategy = rewarded(FedSGD(fraction_evaluate=0.0), requests=BudgetRequest(AffineCost(1, 1), budget=120))
     strategy.start(grid, model, num_rounds=30)
@@ -563,7 +563,7 @@ def test_a_budget_ends_the_training(grid: MemoryGrid, model: ArrayRecord, reward
     strategy.start(grid, model, num_rounds=50, evaluate_fn=lambda number, _: evaluations.append(number))
     played = ledger.rounds("run")
     assert 1 <= len(played) < 20
-    assert 45 < sum(found.rewards for found in played) / 1e6 <= 90 + 1e-4
+    assert 45 < sum(found.paid for found in played) / 1e6 <= 90 + 1e-4
     assert evaluations == list(range(len(played) + 1))
     assert ledger.verify().holds
 

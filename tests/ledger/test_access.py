@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -21,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 
 from guerdon.ledger import Ledger, Recorded, RefusedError, UnavailableError, journal
 from guerdon.ledger.upgrading import upgrade_ledger
-from tests.ledger.conftest import new_database
+from tests.ledger.conftest import NO_SERVER, SERVER, new_database
 from tests.support.ledger_scenes import NAMES, REMEMBERING, RULE, dump, play, prepare, record
 
 WEIGHTS = np.arange(4.0)
@@ -399,6 +400,29 @@ def test_a_clock_set_back_does_not_reorder(ledger: Ledger, monkeypatch: pytest.M
     monkeypatch.setattr(journal, "datetime", type("Clock", (), {"now": staticmethod(lambda _: late)}))
     ledger.enrol({"south": None})
     assert ledger.verify().problem is None
+
+
+def test_a_balance_that_is_too_large_is_refused_in_words(ledger: Ledger) -> None:
+    ledger.enrol({"north": None})
+    with ledger._database.engine.begin() as connection:
+        connection.execute(text(f"UPDATE accounts SET balance = {2**63 - 6} WHERE kind = 'deposit'"))
+    with pytest.raises(RefusedError, match=r"must be at most 9\.2 trillion units; nothing was written"):
+        ledger.move("deposit", "north", 10)
+    assert [row.deposit for row in ledger.balances()] == [2**63 - 6]
+
+
+@pytest.mark.skipif(not SERVER, reason=NO_SERVER)
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [("/nowhere", "there is no such database on the server; check its name, or make it with `createdb NAME`"),
+     ("stranger@", "the server does not let this user in; check user and password")],
+)  # fmt: skip
+def test_a_database_or_a_user_that_does_not_exist_is_named(address: str, message: str) -> None:
+    server = str(SERVER).rpartition("/")[0]
+    where = f"{server}{address}" if address[0] == "/" else re.sub("//.*?@", f"//{address}", str(SERVER))
+    for read_only in (True, False):
+        with pytest.raises(UnavailableError, match=message):
+            Ledger(where, read_only=read_only)
 
 
 def test_a_backup_verifies(filled: str, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 def test_looking_around(folder: Path) -> None:
     shown = run("balances", cwd=folder)
     assert all(name in shown for name in NAMES)
-    assert "Rewards so far" in shown
+    assert "Earned in all" in shown
     assert "heart" in run("runs", cwd=folder)
     assert "5 paid" in run("rounds", "memory", cwd=folder)
     assert "samples asked for" in run("statement", "nor", cwd=folder).replace("\n", "")
@@ -50,9 +50,9 @@ def test_json_is_exact_and_complete(folder: Path) -> None:
 
 
 def test_a_day_of_an_operator(tmp_path: Path) -> None:
-    assert run("enrol", "north", "--unit", "EUR", cwd=tmp_path).strip() == "north is enrolled"
+    assert run("enrol", "north", "--unit", "EUR", cwd=tmp_path).strip() == "north #1 is enrolled"
     assert "counts in EUR, not in USD" in run("enrol", "north", "--unit", "USD", cwd=tmp_path, code=2)
-    assert run("enrol", "north", cwd=tmp_path).strip() == "north was enrolled already"
+    assert run("enrol", "north", cwd=tmp_path).strip() == "north #1 was enrolled already"
     run("move", "deposit", "north", "100", "--memo", "transfer 1", cwd=tmp_path)
     with Ledger(tmp_path / "guerdon.db") as ledger:
         ledger.start_run("run", NAMES, RULE)

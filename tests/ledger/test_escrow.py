@@ -1,6 +1,7 @@
 """Escrow: held until cleared, released once, forfeited only when asked, and never lost."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,11 @@ from sqlalchemy import text
 
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.escrow import odds
-from tests.support.audit_scenes import record_more, record_training, send_prediction
+from tests.support import command_line
+from tests.support.audit_scenes import REQUEST, Training, record_more, record_training, send_prediction
 
-NAMES = ["Basel", "Lyon", "Porto", "Turin", 'Vi"go, rounds to 99: ']
-RUN = 'heart "2", rounds to 7: '  # a name that looks like a remark
+NAMES = ["Basel", "Lyon", "Porto", "Turin", 'Vi"go, rounds to 99: x']
+RUN = 'heart "2", rounds to 7: x'  # a name that looks like a remark
 
 
 def escrow(ledger: Ledger) -> dict[str, int]:
@@ -130,6 +132,38 @@ def test_a_settlement_takes_nothing_of_another_run(ledger: Ledger, cheats: Any) 
     assert ledger.audit("A").held == [0] * 5
     assert ledger.audit("B").held == [second[name] for name in NAMES]
     assert ledger.verify().holds
+
+
+@pytest.mark.parametrize("settling", [["A"], ["A", "--alike", "--forfeit"]], ids=["release", "forfeit"])
+def test_49_released_by_hand_are_not_taken_again_from_another_run(tmp_path: Path, settling: list[str]) -> None:
+    """Run A holds 49 of an agent, run B holds 3 and has not enough evidence; the operator releases the 49 of A."""
+    cheats = {0: works_first} if "--forfeit" in settling else {}
+    with Ledger(tmp_path / "guerdon.db") as ledger:
+        _hold_in_two_runs(ledger, cheats)
+        assert escrow(ledger)["Basel"] == 52_000_000
+        assert ledger.audit("B").findings[0].verdict == "not enough evidence"
+        assert ledger.audit("A", alike=True).findings[0].verdict == ("accused" if cheats else "cleared")
+    told = command_line.run("ledger", "move", "release", "Basel", "49", cwd=tmp_path)
+    assert told.code == 0, told.output
+    told = command_line.run("audit", *settling, "--settle", "--json", cwd=tmp_path)
+    assert [move["agent"] for move in json.loads(told.stdout)["moves"] if move["agent"] == "Basel"] == []
+    with Ledger(tmp_path / "guerdon.db") as ledger:
+        assert escrow(ledger)["Basel"] == 3_000_000
+        assert (ledger.audit("A").held[0], ledger.audit("B").held[0]) == (0, 3_000_000)
+        with pytest.raises(RefusedError, match=r"0\.00 is held there, 3\.00 in all"):
+            ledger.move("forfeit", "Basel", 3_000_000, run="A")
+        assert ledger.verify().holds
+
+
+def _hold_in_two_runs(ledger: Ledger, cheats: Any) -> None:
+    """Hold of the first agent's rewards 49 in run A, then 3 in run B."""
+    for run, rounds, seed, total in (("A", 40, 0, 49), ("B", 3, 1, 52)):
+        training = Training(5, seed=seed)
+        ledger.start_run(run, NAMES, training.rule, liability="floor")  # no loss is netted against what is held
+        for _ in range(rounds):
+            one, _, _ = training.play(cheats)
+            held = [total - escrow(ledger)["Basel"] / 1e6, 0, 0, 0, 0]
+            ledger.record_round(run, training.number, REQUEST, one.evidence, one.participating, held=held)
 
 
 def test_a_hand_names_a_run_or_takes_what_was_held_first(ledger: Ledger) -> None:

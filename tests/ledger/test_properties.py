@@ -25,7 +25,7 @@ from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
 from guerdon.rules.mechanism import padded
 from tests.ledger.conftest import NO_SERVER, SERVER, create, new_database
-from tests.support.ledger_scenes import HARSH, NAMES, REMEMBERING, RULE, prepare
+from tests.support.ledger_scenes import HARSH, NAMES, REMEMBERING, RULE, check_totals, prepare
 
 RULES = {"plain": RULE, "harsh": HARSH, "past": REMEMBERING}
 
@@ -46,7 +46,7 @@ class Books(RuleBasedStateMachine):
         self.states: dict[str, Any] = {}
         self.rosters: dict[str, list[str]] = {}
         self.earned: Counter[str] = Counter()  # rewards of all rounds
-        self.in_and_out: Counter[str] = Counter()  # deposits less withdrawals, payouts, forfeits
+        self.in_and_out: Counter[str] = Counter()  # deposits, less withdrawals, payouts, forfeits, and so on
         self.open: list[int] = []
 
     @initialize(policies=st.permutations(["carry", "deposit", "floor"]))
@@ -102,14 +102,14 @@ class Books(RuleBasedStateMachine):
         self.in_and_out[agent] += amount
 
     @rule(
-        kind=st.sampled_from(["withdraw", "hold", "release", "forfeit"]),
+        kind=st.sampled_from(["withdraw", "hold", "release", "forfeit", "repay", "waive"]),
         agent=st.sampled_from(NAMES),
         part=st.floats(0, 1.5),
     )
     def move(self, kind: str, agent: str, part: float) -> None:
-        account = {"withdraw": "deposit", "hold": "balance", "release": "escrow", "forfeit": "escrow"}[kind]
+        account = {"withdraw": "deposit", "hold": "balance", "repay": "carried", "waive": "carried"}.get(kind, "escrow")
         (balance,) = (row for row in self.ledger.balances() if row.agent == agent)
-        available = getattr(balance, account)
+        available = abs(getattr(balance, account))
         amount = max(1, round(part * available))
         if amount > available:
             with pytest.raises(RefusedError, match=f"cannot {kind}"):
@@ -117,6 +117,7 @@ class Books(RuleBasedStateMachine):
             return
         self.ledger.move(kind, agent, amount)
         self.in_and_out[agent] -= amount if kind in ("withdraw", "forfeit") else 0
+        self.in_and_out[agent] += amount if kind in ("repay", "waive") else 0
 
     @rule()
     def freeze(self) -> None:
@@ -166,7 +167,8 @@ class Books(RuleBasedStateMachine):
         for row in self.ledger.balances():
             held = row.balance + row.deposit + row.escrow + row.carried
             assert held == self.earned[row.agent] + cuts[row.agent] + self.in_and_out[row.agent]
-        assert sum(self.ledger.common_balances().values()) == -sum(sum(row[1:]) for row in self.ledger.balances())
+        own = (row.balance + row.deposit + row.escrow + row.carried for row in self.ledger.balances())
+        assert sum(self.ledger.common_balances().values()) == -sum(own)
 
     @invariant()
     def can_resume(self) -> None:
@@ -179,6 +181,7 @@ class Books(RuleBasedStateMachine):
                 np.testing.assert_array_equal(resumed.arrays["model"]["w"], mine[-1]["checkpoint"]["model"]["w"])
 
     def teardown(self) -> None:
+        check_totals(self.ledger)
         self.ledger.close()
         if self.database:
             self.database.__exit__()

@@ -64,7 +64,7 @@ def copy_to_server(where: str) -> None:
 def test_a_released_ledger_says_what_it_said(upgraded: str) -> None:
     with Ledger(upgraded) as ledger:
         assert ledger.verify().problem is None
-        assert [list(row) for row in ledger.balances()] == EXPECTED["balances"]
+        assert [list(row)[:5] for row in ledger.balances()] == EXPECTED["balances"]
         assert ledger.common_balances() == EXPECTED["common"]
         assert {run.name: run.rounds for run in ledger.runs()} == EXPECTED["rounds"]
         assert ledger.unit == "EUR"

@@ -83,7 +83,7 @@ def test_a_level_does_not_follow_what_an_agent_does_after_its_calibration() -> N
     rng, after = np.random.default_rng(3), state
     for _ in range(50):
         _, after = RULE.pay(after, evidence(rng, DIFFERENT, first(0.25)), np.ones(8, dtype=bool), NU)
-    assert all((old == new).all() for old, new in zip(state, after, strict=True))
+    assert (RULE.levels(state) == RULE.levels(after)).all()
 
 
 def test_a_newcomer_is_calibrated_while_the_others_are_paid() -> None:
@@ -104,6 +104,22 @@ def test_too_few_are_paid_flat_in_their_calibration_and_nothing_after_it() -> No
     assert not state.rounds.any()  # such a round teaches nothing, and does not count
     done = state._replace(rounds=np.full(3, 60.0))
     assert RULE.pay(done, found, everybody, NU)[0].status.tolist() == [Status.TOO_FEW] * 2 + [Status.DECLINED]
+
+
+def test_an_agent_that_is_loud_now_and_then_does_not_hide_how_the_others_differ() -> None:
+    """Five times the noise in every third round: the levels of the others stay what they are without that."""
+
+    def levels(loud: float) -> Any:
+        rng, state = np.random.default_rng(7), RULE.init(8)
+        for number in range(RULE.calibration):
+            share = np.where((np.arange(8) == 3) & (number % 3 == 0), loud**-2, 1.0)
+            _, state = RULE.pay(state, evidence(rng, DIFFERENT, share), np.ones(8, dtype=bool), NU)
+        return RULE.levels(state)
+
+    others = np.arange(8) != 3
+    without, found = levels(1.0)[others], levels(5.0)[others]
+    assert np.abs(found - without).max() < 0.12
+    assert np.ptp(found) > 0.5
 
 
 @pytest.mark.parametrize("loud", [1, 2])

@@ -97,7 +97,7 @@ def test_it_can_be_chosen_wherever_a_rule_can(tmp_path: Path) -> None:
     assert [row["rule"] for row in simulated["agents"]] == ["lottery"]
     with pytest.raises(ValueError, match="the rule 'lottery' has no closed form; press Simulate"):
         playground.play(SETTINGS)
-    assert "one of balanced, known, estimated, calibrated, information, witnessed, flat, genie, lottery" in run(
+    assert "one of balanced, known, estimated, calibrated, information, steady, witnessed, flat, genie, lottery" in run(
         "pay", str(tmp_path / "g.npy"), "--request", "8", "--rule", "fair"
     ).stderr.replace("\n", " ")
 

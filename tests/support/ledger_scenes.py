@@ -1,9 +1,13 @@
 """Rounds to record: real gradients, real evidence, real payments."""
 
+import csv
 import functools
+import io
 import sqlite3
 import tempfile
+from collections import Counter
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,6 +83,42 @@ def busy_ledger(ledger: Ledger) -> None:
     ledger.start_run("memory", [*NAMES, "new"], REMEMBERING, liability="floor")
     record(ledger, "memory", play(5, REMEMBERING, agents=5, seed=2))
     ledger.payout()
+
+
+def check_totals(ledger: Ledger) -> None:
+    """Make sure that runs, agents, treasury and exports agree to the micro-unit on what was paid, earned and owed."""
+    agents, runs = {row.agent: row for row in ledger.balances()}, {row.name: row.paid for row in ledger.runs()}
+    payments, journal = (exported_rows(ledger, table) for table in ("payments", "journal"))
+    of_run, of_agent, taken = Counter[str](), Counter[str](), Counter[str]()
+    for row in payments:
+        of_run[row["run"]] += micro(row["reward"]) + micro(row["cut"])
+        of_agent[row["agent"]] += micro(row["reward"]) + micro(row["cut"])
+    for row in journal:
+        if row["kind"] in ("forfeit", "waive") and row["agent"]:
+            taken[row["agent"]] -= micro(row["amount"])
+    assert runs == {name: of_run[name] for name in runs}
+    assert runs == {name: sum(one.paid for one in ledger.rounds(name)) for name in runs}
+    earned = {name: row.earned for name, row in agents.items()}
+    assert earned == {name: of_agent[name] - taken[name] for name in agents}
+    assert earned == {name: ledger.statement(name).earned for name in agents}
+    treasury = ledger.common_balances()["treasury"]
+    assert -treasury == sum(earned.values()) == sum(runs.values()) - sum(taken.values())
+    assert treasury == sum(micro(row["amount"]) for row in journal if row["account"] == "treasury")
+
+
+def exported_rows(ledger: Ledger, table: str) -> list[dict[str, str]]:
+    """Return an exported table; none where there is nothing to export."""
+    out = io.StringIO()
+    try:
+        ledger.export("csv", out, table)
+    except ValueError:
+        return []
+    return list(csv.DictReader(io.StringIO(out.getvalue())))
+
+
+def micro(amount: str) -> int:
+    """Return micro-units from exact decimal text."""
+    return int(Decimal(amount) * 10**6)
 
 
 def prepare(where: str, fill: Callable[[str], None]) -> str:

@@ -109,13 +109,13 @@ def _report(
         return evidence / math.log(10)
 
     agents = [
-        {"agent": name, "verdict": finding.verdict, "log10_evidence_against": power(finding.against),
+        {"agent": name, "number": number, "verdict": finding.verdict, "log10_evidence_against": power(finding.against),
          "highest_log10_evidence_against": power(finding.highest), "differs_in": found.round_of(finding.differs_in),
          "because": None if finding.differs_in is None else finding.because,
          "log10_evidence_for": power(finding.informed), "cleared_to": found.round_of(finding.cleared_to),
          "told_more": None if math.isnan(finding.advantage) else finding.advantage,
          "compared_rounds": finding.compared, "held": plain_amount(held)}
-        for name, finding, held in zip(found.agents, found.findings, found.held, strict=False)
+        for name, number, finding, held in zip(found.agents, found.numbers, found.findings, found.held, strict=False)
     ]  # fmt: skip
     listed = None if pairs is None else [
         {"agents": [found.agents[pair.first], found.agents[pair.second]], "log10_evidence": power(pair.evidence)}
@@ -158,11 +158,12 @@ def _cells(found: "RunAudit") -> list[list[str]]:
 
     return [
         [
-            name, verdict(finding), odds(finding.against if finding.differs_in is None else finding.highest),
+            f"{name} #{number}", verdict(finding),
+            odds(finding.against if finding.differs_in is None else finding.highest),
             odds(finding.informed) if found.can_clear else "–",
             "–" if math.isnan(finding.advantage) else f"{finding.advantage:+.2f}", money(held),
         ]
-        for name, finding, held in zip(found.agents, found.findings, found.held, strict=False)
+        for name, number, finding, held in zip(found.agents, found.numbers, found.findings, found.held, strict=False)
     ]  # fmt: skip
 
 

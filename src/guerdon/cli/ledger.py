@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from guerdon.cli.options import DEFAULT, DbOption, JsonOption, OutOption, need
+from guerdon.cli.receipts import RECEIPTS, ReceiptsOption, SignOption, payout_signer
 from guerdon.cli.tables import json_row, money, print_json, print_table, print_verification
 from guerdon.ledger.money import parse_amount, plain_amount
 
@@ -27,6 +28,7 @@ PayoutArgument = Annotated[int, typer.Argument(help="Number of the payout batch.
 StatementForm = Literal["text", "json", "csv", "html"]
 ExportForm = Literal["beancount", "hledger", "csv", "parquet"]
 ExportTable = Literal["journal", "payments"]
+HELD = ("earned", "balance", "deposit", "escrow", "carried")
 MoveKind = Literal["deposit", "withdraw", "hold", "release", "forfeit", "repay", "waive"]
 
 
@@ -37,18 +39,18 @@ def _check_installed() -> None:
 
 @app.command(epilog="Example: [bold]guerdon ledger balances --db guerdon.db[/]")
 def balances(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
-    """Show what every agent has: balance, deposit, escrow, and what is carried into later rounds."""
+    """Show what every agent earned and has: balance, deposit, escrow, and what is carried into later rounds."""
     with open_ledger(db) as ledger:
         rows, common, unit = ledger.balances(), ledger.common_balances(), ledger.unit
     if as_json:
-        agents = [json_row(row._asdict(), money=row._fields[1:]) for row in rows]
+        agents = [json_row(row._asdict() | {"owed": row.owed}, money=(*HELD, "owed")) for row in rows]
         print_json({"unit": unit, "agents": agents, "common": json_row(common, money=tuple(common))})
         return
-    headings = ("agent", "balance", "deposit", "escrow", "carried")
-    cells = [[row.agent, *(money(value) for value in row[1:])] for row in rows]
+    cells = [[str(row.number), row.agent, *(money(getattr(row, kind)) for kind in HELD)] for row in rows]
+    headings = ("no.", "agent", *HELD)
     print_table(f"Balances in {unit}", headings, cells, text=("agent",), empty="Nobody is enrolled yet.")
-    paid, waiting, left = money(-common["treasury"]), money(common["payable"]), money(common["bank"])
-    line = f"Rewards so far {paid}, waiting in payouts {waiting}, through the bank {left}."
+    earned, waiting, left = money(-common["treasury"]), money(common["payable"]), money(common["bank"])
+    line = f"Earned in all {earned}, waiting in payouts {waiting}, through the bank {left}."
     Console().print(line, highlight=False)
 
 
@@ -73,7 +75,7 @@ def statement(
             for line in shown.lines
         ]  # fmt: skip
         headings = ("when", "what", "asked", "reward", "balance", "why")
-        title = f"Statement of {shown.agent}, in {shown.unit}"
+        title = f"Statement of {shown.agent} #{shown.number}, in {shown.unit}"
         print_table(title, headings, cells, text=("when", "what", "why"), empty="Nothing has happened yet.")
         return
     renderers = {"json": render.statement_json, "csv": render.statement_csv, "html": render.statement_html}
@@ -86,14 +88,14 @@ def runs(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
     with open_ledger(db) as ledger:
         rows, unit = ledger.runs(), ledger.unit
     if as_json:
-        print_json({"unit": unit, "runs": [json_row(row._asdict(), money=("rewards",)) for row in rows]})
+        print_json({"unit": unit, "runs": [json_row(row._asdict(), money=("paid",)) for row in rows]})
         return
     cells = [
-        [row.name, str(row.agents), str(row.rounds), money(row.rewards), row.cost, row.liability,
+        [row.name, str(row.agents), str(row.rounds), money(row.paid), row.cost, row.liability,
          f"{row.last_activity:%Y-%m-%d}"]
         for row in rows
     ]  # fmt: skip
-    headings = ("run", "agents", "rounds", f"rewards ({unit})", "cost of s samples", "liability", "last activity")
+    headings = ("run", "agents", "rounds", f"paid ({unit})", "cost of s samples", "liability", "last activity")
     print_table("Runs", headings, cells, text=("run", "liability", headings[4]), empty="No run has begun yet.")
 
 
@@ -105,16 +107,16 @@ def rounds(
     with open_ledger(db) as ledger:
         rows, unit = ledger.rounds(run), ledger.unit
     if as_json:
-        shown = [json_row(row._asdict(), money=("rewards",)) for row in rows]
+        shown = [json_row(row._asdict(), money=("paid",)) for row in rows]
         print_json({"run": run, "unit": unit, "rounds": shown})
         return
     cells = [
-        [str(row.round), f"{row.recorded_at:%m-%d %H:%M}", str(row.request), money(row.rewards),
+        [str(row.round), f"{row.recorded_at:%m-%d %H:%M}", str(row.request), money(row.paid),
          ", ".join(f"{count} {status}" for status, count in sorted(row.statuses.items(), key=lambda x: -x[1])),
          ", ".join(f"{name} {'-' if value is None else format(value, '.4g')}" for name, value in row.metrics.items())]
         for row in rows
     ]  # fmt: skip
-    headings = ("round", "when (UTC)", "asked", f"rewards ({unit})", "agents", "metrics")
+    headings = ("round", "when (UTC)", "asked", f"paid ({unit})", "agents", "metrics")
     print_table(f"Run {run}", headings, cells, text=("agents", "metrics"), empty="No round is recorded yet.")
 
 
@@ -122,7 +124,8 @@ def rounds(
 def verify(
     db: DbOption = DEFAULT,
     receipt: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A receipt that `sign` wrote: shows rewriting since then.")
+        Path | None,
+        typer.Option(metavar="FILE", help="A receipt: shows whether what it covers was changed."),
     ] = None,
     signed_by: Annotated[
         str | None, typer.Option(metavar="HEX", help="The public key that the receipt must be signed with.")
@@ -131,8 +134,8 @@ def verify(
 ) -> None:
     """Recompute the chain, every sum, every balance and every reward; exit status 1 names the first bad row.
 
-    Somebody with write access can rewrite the whole database consistently. Only a receipt shows that: sign it before,
-    and keep it where they cannot write.
+    Somebody with write access can rewrite the whole database consistently. Only a receipt shows that, for the records
+    up to it: sign often, keep receipts where they cannot write, and use the newest. Agents can use their own.
     """
     from guerdon.ledger import Receipt
 
@@ -144,7 +147,8 @@ def verify(
         task = bar.add_task("checking", total=1.0)
         found = ledger.verify(kept, lambda done: bar.update(task, completed=done))
     if as_json:
-        print_json(json_row(found._asdict()) | {"holds": found.holds})
+        covered = found.coverage and found.coverage._asdict() | {"warning": found.coverage.warning}
+        print_json(json_row(found._asdict()) | {"holds": found.holds, "coverage": covered})
     else:
         print_verification(found)
     if not found.holds:
@@ -154,7 +158,10 @@ def verify(
 @app.command(epilog="Example: [bold]guerdon ledger key operator.pem && guerdon ledger sign --key operator.pem[/]")
 def sign(
     key: Annotated[
-        Path, typer.Option(metavar="FILE", help="Ed25519 private key (PEM); `guerdon ledger key` makes one.")
+        Path,
+        typer.Option(
+            metavar="FILE", envvar="GUERDON_KEY", help="Ed25519 private key (PEM); `guerdon ledger key` makes one."
+        ),
     ],
     db: DbOption = DEFAULT,
     out: OutOption = None,
@@ -212,17 +219,19 @@ def enrol(
     ] = None,
 ) -> None:
     """Open accounts for an agent before its first run. Its node can then be paid, and the agent can pay a deposit."""
-    from guerdon.ledger.checks import check_name
+    from guerdon.ledger.checks import AGENT, normal_name
+    from guerdon.ledger.queries import find_agent
     from guerdon.ledger.submissions import fingerprint, read_public_key
 
     der = None if public_key is None else read_public_key(public_key)
     if agent is None and der is None:
         raise ValueError("an agent must have a name or a public key: give NAME, `--public-key FILE`, or both")
-    name = agent if agent is not None else fingerprint(der or b"")
-    check_name("an agent's name", name)
+    name = normal_name(AGENT, agent if agent is not None else fingerprint(der or b""))  # before a ledger is made
     with open_ledger(db, write=True, create=True, unit=unit) as ledger:
         recorded = ledger.enrol({name: der})
-    typer.echo(f"{name} is enrolled" if recorded.new else f"{name} was enrolled already")
+        with ledger.reading() as connection:
+            number = find_agent(connection, name).id
+    typer.echo(f"{name} #{number} is enrolled" if recorded.new else f"{name} #{number} was enrolled already")
 
 
 @app.command(epilog="Example: [bold]guerdon ledger export --format beancount --out guerdon.beancount[/]")
@@ -261,11 +270,14 @@ def payout_create(
     db: DbOption = DEFAULT,
     minimum: Annotated[str, typer.Option(help="Leave smaller balances for the next time.")] = "0.000001",
     memo: MemoOption = "",
+    sign_with: SignOption = None,
+    receipts: ReceiptsOption = RECEIPTS,
 ) -> None:
     """Freeze all balances into a new batch. Each balance is then in this batch and in no other."""
     least = parse_amount(minimum)
     with open_ledger(db, write=True) as ledger:
-        number = ledger.payout(least, memo)
+        sign = payout_signer(ledger, sign_with, receipts)
+        number = sign(ledger.payout(least, memo))
         (batch,) = (batch for batch in ledger.payouts() if batch.number == number)
         unit = ledger.unit
     cells = [[name, money(amount)] for name, amount in batch.items]
@@ -297,20 +309,46 @@ def payout_list(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
 
 
 @payout_app.command("paid", epilog='Example: [bold]guerdon ledger payout paid 1 --memo "SEPA 2026-11-15"[/]')
-def payout_paid(number: PayoutArgument, db: DbOption = DEFAULT, memo: MemoOption = "") -> None:
+def payout_paid(
+    number: PayoutArgument,
+    db: DbOption = DEFAULT,
+    memo: MemoOption = "",
+    sign_with: SignOption = None,
+    receipts: ReceiptsOption = RECEIPTS,
+) -> None:
     """Mark a batch as paid: the money has left through the bank. A batch can be settled only once."""
-    _settle(db, number, "paid", memo)
+    _settle(db, number, "paid", memo, sign_with, receipts)
 
 
 @payout_app.command("cancel", epilog="Example: [bold]guerdon ledger payout cancel 1[/]")
-def payout_cancel(number: PayoutArgument, db: DbOption = DEFAULT, memo: MemoOption = "") -> None:
+def payout_cancel(
+    number: PayoutArgument,
+    db: DbOption = DEFAULT,
+    memo: MemoOption = "",
+    sign_with: SignOption = None,
+    receipts: ReceiptsOption = RECEIPTS,
+) -> None:
     """Return a batch that was not paid to the balances it came from."""
-    _settle(db, number, "cancelled", memo)
+    _settle(db, number, "cancelled", memo, sign_with, receipts)
 
 
-def _settle(db: str, number: int, outcome: str, memo: str) -> None:
+@payout_app.command("receipts", epilog="Example: [bold]guerdon ledger payout receipts 1 --sign-with operator.pem[/]")
+def payout_receipts(
+    number: PayoutArgument,
+    sign_with: Annotated[Path, typer.Option(metavar="FILE", envvar="GUERDON_KEY", help="The key to sign with.")],
+    db: DbOption = DEFAULT,
+    receipts: ReceiptsOption = RECEIPTS,
+) -> None:
+    """Sign again, and write the receipts of a batch as it is now."""
     with open_ledger(db, write=True) as ledger:
+        payout_signer(ledger, sign_with, receipts)(number)
+
+
+def _settle(db: str, number: int, outcome: str, memo: str, sign_with: Path | None, receipts: Path) -> None:
+    with open_ledger(db, write=True) as ledger:
+        sign = payout_signer(ledger, sign_with, receipts)
         recorded = ledger.settle_payout(number, outcome, memo)
+        sign(number)
     typer.echo(f"payout {number} is {outcome}, record {recorded.record}")
 
 

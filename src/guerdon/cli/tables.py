@@ -64,6 +64,10 @@ def print_verification(found: "Verification") -> None:
     checked = f"{found.records:,} records, {found.payments:,} payments, {found.entries:,} entries"
     if found.holds:
         console.print(f"[green]✓ holds:[/] {checked}; head {found.head.hex()[:16]}…")
+        if found.coverage is not None:
+            console.print(f"The receipt covers the records up to {found.coverage.last:,}.")
+        if found.coverage is not None and found.coverage.warning is not None:
+            console.print(f"[bold yellow]! {found.coverage.warning}[/]")
     else:
         console.print(f"[bold red]✗ {escape(str(found.problem))}[/]")
         console.print(f"Before it {checked} hold.")

@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from guerdon.costs import ExpressionCost
-from guerdon.ledger.money import format_amount
+from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
+from guerdon.rules import price
 
 QUIET = 120.0  # seconds without a round after which a run may count as quiet
 GAPS = 3.0  # or this many times the usual time between rounds, if that is longer
@@ -40,14 +41,18 @@ def formula(payment: AnyRow) -> Formula | None:
         return None
     cost, nu = ExpressionCost(payment.cost), payment.request
     total = format_amount(payment.amount)
-    if payment.variance is None:
-        return Formula("R = h(ν)", f"h({nu}) = {total}")
+    if payment.variance is None:  # of what all were asked for, unless the note says otherwise
+        same = abs(payment.amount - cost(nu) * MICRO) < 1
+        return Formula("R = h(ν)", f"h({nu}) = {total}" if same else total)
     rule = restored(payment.rule, payment.cost)
     bracket = rule.bracket(payment.distance, payment.expected_distance)
     paid, slope, variance, first, second = map(_number, (cost(nu), cost.slope(nu), payment.variance, *bracket))
     second = second if bracket[1] >= 0 else f"({second})"
+    if rule.holds:
+        total = _number(price(rule, nu, payment.distance, payment.expected_distance, payment.variance))
     filled = f"{paid} + {slope} · {nu}² ÷ {variance} · ({first} − {second}) = {total}"
-    return Formula(f"R = h(ν) + h′(ν) · ν² ÷ V · ({rule.formula})", filled)
+    name = "earned" if rule.holds else "R"
+    return Formula(f"{name} = h(ν) + h′(ν) · ν² ÷ V · ({rule.formula})", filled)
 
 
 def _number(value: float) -> str:

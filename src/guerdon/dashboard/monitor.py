@@ -14,10 +14,12 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from fastapi.encoders import jsonable_encoder
+from sqlalchemy import Connection, select
 
-from guerdon.dashboard.queries import read_head
+from guerdon.dashboard.queries import read_head, records
 from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger.errors import RefusedError, UnavailableError
+from guerdon.ledger.tables import AnyRow
 
 QUIET = 1.0  # seconds without a request before verification takes the processor
 LONGEST_WAIT = 15.0  # the most seconds that it waits for requests
@@ -43,7 +45,10 @@ class LedgerCheck:
 
 @dataclass(frozen=True)
 class LedgerStatus:
-    """Whether there is a ledger (`reason`: why not), its last record, and whether it was found right."""
+    """Whether there is a ledger (`reason`: why not), its last record, and whether it was found right.
+
+    `setback` says why it cannot be the ledger that was seen before: it ends sooner, or holds another record there.
+    """
 
     available: bool = False
     reason: str | None = None
@@ -52,6 +57,7 @@ class LedgerStatus:
     record: int | None = None
     head: str | None = None
     at: datetime | None = None
+    setback: str | None = None
     verification: LedgerCheck = LedgerCheck()
 
 
@@ -59,6 +65,8 @@ def _summary(status: LedgerStatus, check: LedgerCheck) -> str:
     """Return in a few words whether the ledger was found right."""
     if status.record is None:
         return "no ledger"
+    if status.setback is not None:
+        return "the ledger was set back"
     if check.record is None or check.at is None:
         return f"checking, {100 * check.progress:.0f} %" if check.state == "checking" else "not checked yet"
     if check.state == "failed":
@@ -78,6 +86,8 @@ class LedgerMonitor:
     def __init__(self, source: LedgerSource) -> None:
         self._source = source
         self._asked = 0.0
+        self._seen: AnyRow | None = None  # the highest head so far
+        self._check = LedgerCheck()
         self.status = LedgerStatus()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -113,15 +123,17 @@ class LedgerMonitor:
         try:
             with self._source.reading() as connection:
                 row = read_head(connection)
-            now = LedgerStatus(True, None, row.name, row.unit, row.head, row.hash.hex(), row.created_at)
+                setback = None if self._seen is None else _setback(connection, self._seen, row)
+            self._seen = row if setback is None else self._seen
+            now = LedgerStatus(True, None, row.name, row.unit, row.head, row.hash.hex(), row.created_at, setback)
         except (UnavailableError, RefusedError) as error:
             now = LedgerStatus(reason=str(error))
         with self._lock:
-            self.status = _joined(now, self.status.verification)
+            self.status = _joined(now, self._check)
 
     def verify(self) -> None:
         """Recompute the whole ledger and keep the result."""
-        before = self.status.verification
+        before = self._check
         # The last result stands until this is finished: a failure is not hidden while it is checked again.
         self._update(replace(before, state="checking" if before.state == "waiting" else before.state, progress=0.0))
         try:
@@ -144,10 +156,11 @@ class LedgerMonitor:
 
     def _advance(self, done: float) -> None:
         self._give_way()
-        self._update(replace(self.status.verification, progress=round(done, 2)))
+        self._update(replace(self._check, progress=round(done, 2)))
 
     def _update(self, check: LedgerCheck) -> None:
         with self._lock:
+            self._check = check
             self.status = _joined(self.status, check)
 
     def _watch(self) -> None:
@@ -175,7 +188,22 @@ class LedgerMonitor:
             self._closing.wait(INTERVAL)
 
 
+def _setback(connection: Connection, seen: AnyRow, now: AnyRow) -> str | None:
+    """Return why a ledger cannot be the one whose head was seen before, or None where it may be."""
+    if now.name != seen.name:
+        what = f"this is another ledger, {now.name[:8]}"
+    else:
+        sealed = connection.execute(select(records.c.hash).where(records.c.seq == seen.head)).scalar()
+        if sealed == seen.hash:
+            return None
+        what = f"it ends with record {now.head:,}" if sealed is None else f"its record {seen.head:,} is another"
+    before = f"record {seen.head:,} of ledger {seen.name[:8]} of {seen.created_at:%Y-%m-%d %H:%M} UTC was seen"
+    return f"{before}, and now {what}: it was set back or replaced; after a restored backup, start the dashboard again"
+
+
 def _joined(status: LedgerStatus, check: LedgerCheck) -> LedgerStatus:
+    if status.setback is not None:  # whatever is verified now is not what was there
+        check = replace(check, state="failed", problem=status.setback)
     return replace(status, verification=replace(check, summary=_summary(status, check)))
 
 

@@ -153,8 +153,9 @@ def payouts(request: Request) -> HTMLResponse:
     with source_of(request).reading() as connection:
         found = queries.list_payouts(connection, pager.start, pager.size)
         common = {kind: account.balance for kind, account in common_accounts(connection).items()}
-        _, amounts, _, _ = owed(connection)
-    return show_list(request, "payouts.html", pager, found, common=common, owed=(len(amounts), int(amounts.sum())))
+        _, amounts, _, losses = owed(connection)
+    due = (amounts + losses)[amounts + losses > 0]
+    return show_list(request, "payouts.html", pager, found, common=common, owed=(len(due), int(due.sum())))
 
 
 @router.get("/payouts/{number}")

@@ -16,7 +16,7 @@ from guerdon.dashboard.models import Amount, PayoutList
 from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
 from guerdon.ledger.errors import RefusedError
-from guerdon.ledger.queries import LARGEST_ID, balances, last_round, payout_summaries, roster, run_summary
+from guerdon.ledger.queries import LARGEST_ID, PAID, balances, last_round, payout_summaries, roster, run_summary
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.statements import Line, payments_of, read_lines
 from guerdon.ledger.tables import AnyRow
@@ -25,10 +25,9 @@ from guerdon.rules import Mechanism
 agents, members, payments = tables.agents, tables.members, tables.payments
 records, rounds, runs = tables.records, tables.rounds, tables.runs
 MOST_NOTES = 1000
-FEW = 5  # so many agents are found sooner one by one, by the index
 
 # A payment as it is read.
-WHOLE, REAL = ("record", "position", "status", "reward"), ("distance", "expected")
+WHOLE, REAL = ("record", "position", "status", "paid"), ("distance", "expected")
 PAYMENT = np.dtype([*((name, np.int64) for name in WHOLE), *((name, np.float64) for name in REAL)])
 
 
@@ -122,7 +121,7 @@ class RunData(NamedTuple):
     round: Any  # index into the rounds
     position: Any  # index into the agents
     status: Any
-    reward: Any
+    paid: Any  # the reward and what was cut of a loss, in micro-units
     distance: Any
     expected: Any
     seal: bytes  # hash of the last record that was read
@@ -154,7 +153,7 @@ def _run_overview(connection: Connection, run: AnyRow) -> RunOverview:
     state, quiet_in = run_state(done.rounds, done.last_activity, usual_gap(times))
     return RunOverview(
         run.id, run.name, state, rule.words(), run.cost,
-        done.agents, done.rounds, done.rewards, done.started_at, done.last_activity, run.liability,
+        done.agents, done.rounds, done.paid, done.started_at, done.last_activity, run.liability,
         None if last is None else last.request, "information" if rule.wants_prediction else "distance",
         quiet_in,
     )  # fmt: skip
@@ -190,20 +189,11 @@ def need_agent(connection: Connection, number: int) -> AgentOverview:
 
 
 def _agent_overviews(connection: Connection, rows: Sequence[AnyRow]) -> list[AgentOverview]:
-    numbers: dict[str, int] = {row.name: row.id for row in rows}
-    shown = list(numbers.values())
-    earned = {row[0]: int(row[-1]) for row in connection.execute(_sums_of(shown))}
-    own = ((numbers[balance.agent], balance) for balance in balances(connection, shown))
-    return [AgentOverview(number, name, earned.get(number, 0), *amounts) for number, (name, *amounts) in own]
-
-
-def _sums_of(numbers: Sequence[int]) -> Any:
-    """Return a query of what agents earned: a few are looked up by the index, for many all are added in one pass."""
-    if len(numbers) <= FEW:
-        own = select(payments.c.agent, func.sum(payments.c.amount)).where(payments.c.agent.in_(numbers))
-        return own.group_by(payments.c.agent)
-    agent = (payments.c.agent + 0).label("number")  # no column, so that no index leads away from the order of the rows
-    return select(agent, func.sum(payments.c.amount)).group_by(agent)
+    own = balances(connection, [row.id for row in rows])
+    return [
+        AgentOverview(row.number, row.agent, row.earned, row.balance, row.deposit, row.escrow, row.carried)
+        for row in own
+    ]
 
 
 def runs_of_agent(connection: Connection, agent: int) -> list[tuple[int, str]]:
@@ -297,7 +287,7 @@ def _read_payments(connection: Connection, number: int, after: int) -> Any:
     paid = payments.c
     code = case({label: status for label, status in STATUS_CODES.items()}, value=paid.status, else_=-1)  # noqa: C416
     query = select(
-        paid.record, paid.position, code, paid.amount, paid.distance, paid.expected_distance,
+        paid.record, paid.position, code, PAID, paid.distance, paid.expected_distance,
     ).join(rounds, rounds.c.record == paid.record)  # fmt: skip
     chosen = query.where(rounds.c.run == number, rounds.c.record > after).order_by(paid.record, paid.position)
     result: Any = connection.execute(chosen)

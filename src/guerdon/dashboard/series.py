@@ -86,7 +86,7 @@ def per_round(data: RunData) -> dict[str, Any]:
     """Return, per round, what was paid, what the work of the participants costs, and how many there were."""
     count, worked = len(data.record), took_part(data)
     present = np.bincount(data.round[worked], minlength=count).astype(float)
-    paid = np.bincount(data.round, weights=data.reward / MICRO, minlength=count)
+    paid = np.bincount(data.round, weights=data.paid / MICRO, minlength=count)
     return {"paid": paid, "work": present * data.work, "took_part": present}
 
 
@@ -135,7 +135,7 @@ def agent_series(data: RunData, agent: int, most: int = MOST_POINTS) -> AgentSer
     ends = np.arange(len(mine))[size - 1 :: size]
     if len(mine) and (not len(ends) or ends[-1] != len(mine) - 1):
         ends = np.append(ends, len(mine) - 1)
-    paid, work = np.cumsum(data.reward[mine] / MICRO), np.cumsum(data.work[data.round[mine]])
+    paid, work = np.cumsum(data.paid[mine] / MICRO), np.cumsum(data.work[data.round[mine]])
     half = NORMAL_95 * pay_spread(data) * np.sqrt(ends + 1.0)
 
     def known(values: Any) -> list[float | None]:

@@ -1,6 +1,6 @@
 """What a run's numbers say, with how sure they are (docs/dashboard.md explains both).
 
-Pay against cost: the mean of reward − h(ν) ± t·s/√rounds, over the rounds in which an agent sent a usable gradient. It
+Pay against cost: the mean of pay − h(ν) ± t·s/√rounds, over the rounds in which an agent sent a usable gradient. It
 stands out only if the interval at a level of 95 % for all agents together (Bonferroni) leaves out 0.
 
 Distances: for honest work D/E follows F with f and (n − 2)·f degrees of freedom, χ²_f/f where the variance is known. f
@@ -108,9 +108,9 @@ def pay_against_cost(data: RunData) -> list[AgentPay]:
 
 def _agent_pay(data: RunData, agent: RunMember, where: Any, worked: Any, ratios: Any, level: float) -> AgentPay:
     """Return the pay of an agent; its payments are at `where`, those for a usable gradient at `worked`."""
-    reward, work = data.reward[worked] / MICRO, data.work[data.round[worked]]
-    gains = reward - work
-    paid, asked, difference = (float(values.mean()) if len(values) else 0.0 for values in (reward, work, gains))
+    pay, work = data.paid[worked] / MICRO, data.work[data.round[worked]]
+    gains = pay - work
+    paid, asked, difference = (float(values.mean()) if len(values) else 0.0 for values in (pay, work, gains))
     low, high, verdict = interval(gains, level)
     codes, counts = np.unique(data.status[where], return_counts=True)
     statuses = {Status(int(code)).label: int(number) for code, number in zip(codes, counts, strict=True)}
@@ -188,9 +188,9 @@ def histogram(data: RunData, band: DistanceBand | None) -> DistanceHistogram | N
 
 
 def pay_spread(data: RunData) -> float:
-    """Return the standard deviation of reward − h(ν) of a round, from the quartiles over all agents, in units."""
+    """Return the standard deviation of pay − h(ν) of a round, from the quartiles over all agents, in units."""
     worked = took_part(data)
-    gains = data.reward[worked] / MICRO - data.work[data.round[worked]]
+    gains = data.paid[worked] / MICRO - data.work[data.round[worked]]
     if len(gains) < FEWEST_DISTANCES:
         return math.nan
     lower, upper = np.quantile(gains, [0.25, 0.75])

@@ -98,9 +98,10 @@ class PaidRound(NamedTuple):
 
 
 class RunBook(Protocol):
-    """What a run is written into. `done` is its last round, `unit` that of the pay."""
+    """What a run is written into. `done` is its last round, `roster` its agents, `unit` that of the pay."""
 
     done: int
+    roster: list[str]
     unit: str
 
     def open(self, *, resume: bool) -> tuple[Any, dict[str, Any]] | None:

@@ -102,7 +102,7 @@ def _signed(reply: Message, request: Request, key: Any) -> Message:
     if key is not None:
         arrays = read_arrays(next(iter(reply.content.array_records.values())))
         hashed = gradient_hash(arrays[name] for name in sorted(arrays))
-        signature = sign_submission(key, submission(request.run, request.round, request.request, hashed))
+        signature = sign_submission(key, submission(request.run, request.round, request.recorded, hashed))
     Answer(request.round, signature).put(reply)
     return reply
 

@@ -20,12 +20,26 @@ GRADIENTS, MODELS = "gradients", "models"  # what nodes send
 
 
 class Request(NamedTuple):
-    """What a node is asked for: gradients of `request` samples, for this round of this run."""
+    """What a node is asked for: gradients of `request` samples, for this round of this run.
+
+    A rule may ask nodes for different numbers. Then `usual` is the round's own, which the ledger keeps and signatures
+    are of; 0 where it is `request`.
+    """
 
     run: str
     round: int
     request: int
     sends: str  # GRADIENTS, or MODELS trained from the one that was sent
+    usual: int = 0
+
+    @property
+    def recorded(self) -> int:
+        """The request of the round, as the ledger has it."""
+        return self.usual or self.request
+
+    def asking(self, samples: int) -> Self:
+        """Return it with another number of samples, for one node."""
+        return self._replace(request=samples, usual=self.recorded)
 
     def record(self, pay: "Pay | None" = None) -> ConfigRecord:
         """Return the record to send, with the last pay."""
@@ -38,8 +52,8 @@ class Request(NamedTuple):
         found = content.config_records.get(REQUEST)
         if found is None:
             return None
-        run, number, request, sends = (found[name] for name in cls._fields)
-        return cls(str(run), _whole("round", number), _whole("request", request), str(sends))
+        number, request, usual = (_whole(name, found.get(name, 0)) for name in ("round", "request", "usual"))
+        return cls(str(found["run"]), number, request, str(found["sends"]), usual)
 
 
 class Pay(NamedTuple):

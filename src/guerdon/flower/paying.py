@@ -51,6 +51,7 @@ class PaidServer:
         self._after: Any = None  # the state that the last settlement leads to
         self._fresh = True  # nobody was asked yet
         self._verdict = ""  # on the noise scale, as it was last logged
+        self._told = ""  # what the rule last warned of
 
     @property
     def shifts(self) -> bool:
@@ -95,6 +96,11 @@ class PaidServer:
         """What was last asked for."""
         return self._ask
 
+    @property
+    def own_requests(self) -> list[int]:
+        """What each agent of the run was last asked for; empty where all are asked for the same."""
+        return [] if self._ask.own is None else [int(number) for number in self._ask.own]
+
     def place(self, model: ArrayRecord) -> ArrayRecord:
         """Return what is broadcast in place of a model."""
         self._ask, self._state = self.server.ask(self._state, self.layers(model))
@@ -112,7 +118,8 @@ class PaidServer:
         asked = int(self.server.request(self._state))
         # Nodes see the model in its own precision, so that is where reports are compared from.
         model = self.layers(sent) if self.server.dither is not None else self._ask.model
-        self._ask = self._ask._replace(request=asked, model=model)
+        own = self.server.mechanism.own_requests(self._state.rule, asked)
+        self._ask = self._ask._replace(request=asked, model=model, own=own)
         self._seen = self._look(sent) if asked > 0 else None
         return asked
 
@@ -132,11 +139,12 @@ class PaidServer:
 
     def refuse(self, paid: PaidRound) -> None:
         """Note on the reports what was done with them, and refuse those that are not counted."""
-        found = paid.done.comparison
+        found, own = paid.done.comparison, dict(enumerate(self.own_requests))
         for seat, (report, note) in enumerate(zip(paid.seats.reports, paid.done.notes, strict=True)):
             if report is not None and report.usable:
                 if found.evidence.counted[seat]:
-                    report.note = note
+                    asked = f"asked for {own[seat]} samples" if seat in own else ""
+                    report.note = "; ".join(filter(None, [asked, note]))
                 else:
                     report.refuse(note if found.copies[seat] else TOO_LARGE)
 
@@ -179,6 +187,13 @@ class PaidServer:
         if verdict and verdict != self._verdict:
             self._verdict = verdict
             log.info("The noise scale is %.3g, its bound %.3g is %s: %s", found, bound, verdict, MEANING[verdict])
+
+    def log_warning(self) -> None:
+        """Log what the rule has to say of this federation, when that changes."""
+        told = self.server.mechanism.warning(self._state.rule)
+        if told != self._told:
+            log.warning("%s", told or "What was warned of no longer holds")
+        self._told = told
 
     def _look(self, sent: ArrayRecord) -> WitnessSample | None:
         """Return what the server's own data say of the model that was sent."""

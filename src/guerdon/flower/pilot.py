@@ -84,7 +84,7 @@ class Pilot(AskedRounds):
         super()._address(messages, members, request)
 
     def _request_of(self, member: Member, request: Request) -> Request:
-        return request._replace(request=self._requests[member.account])
+        return request.asking(self._requests[member.account])
 
     def _settle(self, request: Request, reports: list[Report]) -> PaidRound:
         paid = super()._settle(request, reports)
@@ -122,7 +122,7 @@ class _PilotBook(RunBook):
 
     def __init__(self) -> None:
         self.done, self.unit = 0, ""
-        self._roster: list[str] = []
+        self.roster: list[str] = []
 
     def open(self, *, resume: bool) -> None:
         del resume
@@ -131,11 +131,11 @@ class _PilotBook(RunBook):
         del account
 
     def seats(self, reports: Sequence[Report]) -> Seats:
-        return Seats.of(self._roster, reports)
+        return Seats.of(self.roster, reports)
 
     def record(self, paid: PaidRound, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
         del metrics, checkpoint
-        self._roster, self.done = paid.seats.accounts, paid.request.round
+        self.roster, self.done = paid.seats.accounts, paid.request.round
 
     def keys(self) -> dict[str, bytes]:
         return {}

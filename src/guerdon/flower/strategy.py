@@ -279,6 +279,7 @@ class AskedRounds(Strategy):
         for line in paid.lines()[:SHOWN]:
             log.info("\t> %s", line)
         self._server.log_noise_scale(paid)
+        self._server.log_warning()
 
 
 class Rewarded(AskedRounds):
@@ -352,6 +353,10 @@ class Rewarded(AskedRounds):
         log.info("\t│\t└── Nodes: %s", "anonymous ones too" if self.allow_anonymous else "with enrolled keys only")
         self.strategy.summary()
 
+    def _request_of(self, member: Member, request: Request) -> Request:
+        own = dict(zip(self._book.roster, self._server.own_requests, strict=False))
+        return request.asking(own[member.account]) if member.account in own else request  # a new node: as all
+
     def _finish(self) -> None:
         if self._owns_ledger:
             self.ledger.close()  # it opens again when it is needed
@@ -372,12 +377,13 @@ def _check(server: Server, *, one_step: bool) -> Server:
             f"`prediction` must be None with {rule}, which would not look at it; pay by `InformationPay`, or leave the "
             "prediction out"
         )
-    if server.sends == MODELS and server.mechanism.pays_short_moves and not one_step:
+    if server.sends == MODELS and server.mechanism.pays_short_moves and not (one_step or server.mechanism.vary):
         raise ValueError(
             f"`mechanism` must not be {rule} where nodes send models that they trained in several steps: fewer samples "
             "are fewer steps, a shorter move, and closer to the others', so a node that shirks is paid more than one "
             "that works. Wrap `FedSGD`, with nodes that send the gradient of all requested samples (the recommended "
-            "way); or pay by `InformationPay` with a `dither`; or, where every node takes exactly one step on all "
-            "requested samples, say so with `one_step=True`"
+            "way); or pay by `InformationPay` with a `dither`; or by `CalibratedAgreement` with `vary`, which finds "
+            "out whether work is seen here; or, where every node takes exactly one step on all requested samples, say "
+            "so with `one_step=True`"
         )
     return server

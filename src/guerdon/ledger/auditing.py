@@ -25,6 +25,7 @@ class RunAudit(NamedTuple):
     trail: VerdictTrail
     held: list[int]
     can_clear: bool  # whether any of its evidence was gathered around a public prediction
+    numbers: list[int]  # of the agents
 
     def round_of(self, index: int | None) -> int | None:
         """Return the number of a round by its index."""
@@ -45,7 +46,7 @@ def audit_run(connection: Connection, run: str, alpha: float = 0.001, *, alike: 
     return RunAudit(
         run, alpha, alike, people.names, np.array([row.number for row in rows], dtype=np.int64),
         judge(trail, alpha, alike=alike), trail, own,
-        any(restored(row.rule, row.cost).wants_prediction for row in rows),
+        any(restored(row.rule, row.cost).wants_prediction for row in rows), people.agents,
     )  # fmt: skip
 
 

@@ -6,13 +6,24 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from guerdon.ledger import journal, queries, tables
-from guerdon.ledger.checks import check_roster
+from guerdon.ledger.checks import AGENT, check_roster, clean, normal_name, skeleton
 from guerdon.ledger.errors import RefusedError
+
+
+def as_enrolled(connection: Connection, names: Sequence[str]) -> list[str]:
+    """Return names as the ledger has them: as given where one is enrolled so, else in the one way to write it."""
+    known = queries.known_agents(connection, [clean(str(name)) for name in names])
+    found = [name if name in known else normal_name(AGENT, name) for name in names]
+    if len(set(found)) < len(found):
+        check_roster(found)
+    return found
 
 
 def enrol(connection: Connection, agents: Mapping[str, bytes | None]) -> int | None:
     """Open accounts for agents that have none, and add new keys; return the record, or None if nothing was new."""
+    agents = dict(zip(as_enrolled(connection, list(agents)), agents.values(), strict=True))
     known = queries.known_agents(connection, list(agents))
+    _check_alike(connection, [name for name in agents if name not in known])
     first, account = next_number(connection, tables.agents.c.id), next_number(connection, tables.accounts.c.id)
     new = {name: first + i for i, name in enumerate(name for name in agents if name not in known)}
     owned = [(number, kind) for number in new.values() for kind in tables.PERSONAL]
@@ -25,6 +36,15 @@ def enrol(connection: Connection, agents: Mapping[str, bytes | None]) -> int | N
         ],
     }
     return journal.append(connection, "enrol", rows) if new or keys else None
+
+
+def _check_alike(connection: Connection, new: Sequence[str]) -> None:
+    """Raise where a new name looks like another."""
+    taken = {skeleton(row.name): row.name for row in connection.execute(select(tables.agents))} if new else {}
+    for name in new:
+        if taken.setdefault(skeleton(name), name) != name:
+            other = taken[skeleton(name)]
+            raise RefusedError(f"{name!a} looks like {other!a}: nobody could tell who is paid; choose another name")
 
 
 def join(connection: Connection, run: int, roster: Sequence[str], already: int) -> queries.Roster:

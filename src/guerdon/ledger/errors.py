@@ -1,5 +1,6 @@
 """What can go wrong with a ledger, told in words; and the database's own complaints translated into them."""
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -16,8 +17,13 @@ class UnavailableError(OSError):
     """
 
 
-# What a database says, and what a person should read. The first that matches is used.
+# What a database says (patterns), and what a person should read. The first that matches is used.
+_TOO_LARGE = r"cannot store real value|integer overflow|bigint out of range"
 _WORDS = {
+    "there is no such database on the server; check its name, or make it with `createdb NAME`":
+        (r'database "[^"]*" does not exist',),
+    "the server does not let this user in; check user and password":
+        (r'role "[^"]*" does not exist', "password authentication failed", "no pg_hba.conf entry"),
     "another process is writing to it; try again later": ("database is locked", "lock timeout"),
     "it is open for reading only; nothing was written": ("readonly", "read-only"),
     "the disk is full; the last entry was not written, all earlier ones are safe": ("disk is full", "no space left"),
@@ -40,12 +46,19 @@ def translate_errors(where: str) -> Generator[None]:
     except UnicodeDecodeError as error:
         raise UnavailableError(f"ledger {where}: the file is damaged; restore it from a backup ({error})") from error
     except SQLAlchemyError as error:
-        raise UnavailableError(f"ledger {where}: {_plainly(str(getattr(error, 'orig', error)))}") from error
+        complaint = str(getattr(error, "orig", error))
+        if re.search(_TOO_LARGE, complaint.lower()):
+            must = "the balance of an account, and what is added up, must be at most 9.2 trillion units"
+            raise RefusedError(f"ledger {where}: {must}; nothing was written ({_first_line(complaint)})") from error
+        raise UnavailableError(f"ledger {where}: {_plainly(complaint)}") from error
 
 
 def _plainly(complaint: str) -> str:
-    first = complaint.strip().splitlines()[0] if complaint.strip() else "no reason given"
-    for words, phrases in _WORDS.items():
-        if any(phrase in complaint.lower() for phrase in phrases):
-            return f"{words} ({first})"
-    return first
+    for words, patterns in _WORDS.items():
+        if any(re.search(pattern, complaint.lower()) for pattern in patterns):
+            return f"{words} ({_first_line(complaint)})"
+    return _first_line(complaint)
+
+
+def _first_line(complaint: str) -> str:
+    return complaint.strip().splitlines()[0] if complaint.strip() else "no reason given"

@@ -16,16 +16,17 @@ from guerdon.ledger import checkpoints, journal, queries, tables
 from guerdon.ledger.auditing import audit_run
 from guerdon.ledger.checks import check_micro, check_name, check_roster, clean
 from guerdon.ledger.database import NO_LEDGER, Database, schema_digest
-from guerdon.ledger.enrolment import enrol, members, next_number
+from guerdon.ledger.enrolment import as_enrolled, enrol, members, next_number
 from guerdon.ledger.errors import RefusedError, UnavailableError, translate_errors
 from guerdon.ledger.escrow import EscrowMove, move, settle_escrow
 from guerdon.ledger.export import export
 from guerdon.ledger.liability import freeze, thaw
 from guerdon.ledger.money import format_amount
+from guerdon.ledger.receipts import contradiction, shares, sign_head
 from guerdon.ledger.recorded_rules import described, restored
 from guerdon.ledger.recording import Recorded, RoundRecorder, as_input
 from guerdon.ledger.replay import replay_state
-from guerdon.ledger.signing import Receipt, sign_head
+from guerdon.ledger.signing import Receipt
 from guerdon.ledger.statements import payslips, statement
 from guerdon.ledger.submissions import load_public_key
 from guerdon.ledger.verify import verify
@@ -110,9 +111,11 @@ class Ledger:
     # Writing
 
     def enrol(self, agents: Mapping[str, bytes | None]) -> Recorded:
-        """Open accounts for agents, given with their public keys (DER, or None); who has accounts keeps them."""
-        for name, key in agents.items():
-            check_name("an agent's name", name)
+        """Open accounts for agents, given with their public keys (DER, or None); who has accounts keeps them.
+
+        Names are trimmed and composed (NFC). One that looks like another agent's is refused.
+        """
+        for key in agents.values():
             if key is not None:
                 load_public_key(key)
         with self._database.writing() as connection:
@@ -132,9 +135,9 @@ class Ledger:
         check_roster(agents)
         rule, cost = described(mechanism)
         with self._database.writing() as connection:
-            found = queries.find_run(connection, name)
+            agents, found = as_enrolled(connection, agents), queries.find_run(connection, name)
             if found is not None:
-                queries.check_same_run(connection, found, (rule, cost, liability, list(agents)))
+                queries.check_same_run(connection, found, (rule, cost, liability, agents))
                 return Recorded(found.record, new=False)
             enrol(connection, dict.fromkeys(agents))
             number = next_number(connection, tables.runs.c.id)
@@ -228,18 +231,26 @@ class Ledger:
             return Recorded(journal.append(connection, "settle", rows, entries, memo=clean(memo)), new=True)
 
     def sign(self, key: Any) -> Receipt:
-        """Sign the head of the chain with an Ed25519 key; keep the receipt where no one can write to the ledger."""
+        """Sign the head of the chain with an Ed25519 key; keep the receipt where no one can write to the ledger.
+
+        It covers every record up to the signature itself, and none after it.
+        """
         with self._database.writing() as connection:
-            head = connection.execute(select(tables.ledger)).mappings().one()
-            receipt = sign_head(key, head["name"], head["head"], head["hash"])
-            row = {"public_key": receipt.public_key, "signature": receipt.signature}
-            journal.append(connection, "sign", {"signatures": [row]})
-        return receipt
+            return sign_head(connection, key)[0]
+
+    def sign_payout(self, number: int, key: Any) -> list[Receipt]:
+        """Sign the head after a payout was frozen or settled; return the receipt, then one for each of its agents.
+
+        Send each agent its own: it proves its share, and shows whether the ledger up to then was changed since.
+        """
+        with self._database.writing() as connection:
+            return sign_head(connection, key, shares(connection, number))
 
     # Reading: each of one unchanging state of the ledger
 
     audit = _read(audit_run)
     verify = _read(verify)
+    contradiction = _read(contradiction)
     keys = _read(queries.keys)
     balances = _read(queries.balances)
     runs = _read(queries.runs)

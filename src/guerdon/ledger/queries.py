@@ -10,7 +10,7 @@ import numpy as np
 from sqlalchemy import Connection, case, cast, func, select
 
 from guerdon.ledger import tables
-from guerdon.ledger.checks import clean
+from guerdon.ledger.checks import clean, tidy
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.liability import LOOKED_AT, Standing
 from guerdon.ledger.tables import AnyRow
@@ -20,16 +20,27 @@ LARGEST_ID = 2**62  # what fits into every database
 
 accounts, agents, entries, payments = tables.accounts, tables.agents, tables.entries, tables.payments
 records, rounds_, runs_ = tables.records, tables.rounds, tables.runs
+PAID = payments.c.amount + payments.c.cut  # what a reward moved: what nobody paid of a negative one is cut
 
 
 class Balance(NamedTuple):
-    """What an agent has, in micro-units: payable, deposited, in escrow, and (at most 0) carried into later rounds."""
+    """What an agent has, in micro-units: payable, deposited, in escrow, and (at most 0) carried into later rounds.
+
+    `earned` is what the treasury gave it in all, less what it took back; `number` is the agent's own.
+    """
 
     agent: str
     balance: int
     deposit: int
     escrow: int
     carried: int
+    earned: int
+    number: int
+
+    @property
+    def owed(self) -> int:
+        """What a payout would give it now: its balance, less a loss that it carries."""
+        return max(self.balance + self.carried, 0)
 
 
 class Roster(NamedTuple):
@@ -50,7 +61,7 @@ class RunSummary(NamedTuple):
     agents: int
     rounds: int
     last_round: int | None
-    rewards: int
+    paid: int
     started_at: datetime
     last_activity: datetime
 
@@ -60,7 +71,7 @@ class RoundSummary(NamedTuple):
 
     round: int
     request: int
-    rewards: int
+    paid: int
     statuses: dict[str, int]
     metrics: dict[str, float | None]
     recorded_at: datetime
@@ -167,10 +178,10 @@ def rows_with(connection: Connection, column: Any, values: Sequence[Any]) -> lis
 
 def find_agent(connection: Connection, name: str) -> AnyRow:
     """Return the agent with that name, or the only agent whose name begins with it."""
-    name = clean(name)
-    exact = connection.execute(select(agents).where(agents.c.name == name)).one_or_none()
-    if exact is not None:
-        return exact
+    given, name = clean(name), tidy(clean(name))
+    exact = {row.name: row for row in connection.execute(select(agents).where(agents.c.name.in_([given, name])))}
+    if exact:
+        return exact.get(given) or exact[name]
     begins = func.substr(agents.c.name, 1, len(name)) == name
     query = select(agents).where(begins).order_by(agents.c.name).limit(6)
     alike: Sequence[AnyRow] = connection.execute(query).all() if name else ()
@@ -184,7 +195,7 @@ def find_agent(connection: Connection, name: str) -> AnyRow:
 def accounts_of(connection: Connection, name: str) -> dict[str, AnyRow]:
     """Return an agent's accounts by kind; needs the whole name, because money will move."""
     owner = find_agent(connection, name)
-    if owner.name != name:
+    if owner.name not in (name, tidy(name)):
         raise RefusedError(f"there is no agent {short(name)!r}; do you mean {owner.name!r}?")
     return {row.kind: row for row in connection.execute(select(accounts).where(accounts.c.owner == owner.id))}
 
@@ -203,10 +214,26 @@ def entries_of(connection: Connection, record: int) -> Any:
 def balances(connection: Connection, people: Sequence[int] | None = None) -> list[Balance]:
     """Return what each agent (or each of some, by number) has, by name; reads balances, not entries."""
     own = [func.sum(case((accounts.c.kind == kind, accounts.c.balance), else_=0)) for kind in tables.PERSONAL]
-    query = select(agents.c.name, *own).join(accounts, accounts.c.owner == agents.c.id)
+    query = select(agents.c.id, agents.c.name, *own).join(accounts, accounts.c.owner == agents.c.id)
     query = query if people is None else query.where(agents.c.id.in_(people))
-    rows = connection.execute(query.group_by(agents.c.id, agents.c.name).order_by(agents.c.name))
-    return [Balance(name, *(int(value) for value in values)) for name, *values in rows]
+    rows: Any = connection.execute(query.group_by(agents.c.id, agents.c.name).order_by(agents.c.name)).all()
+    left, found = _left(connection, people), list[Balance]()
+    for number, name, *values in rows:
+        has = [int(value) for value in values]
+        found.append(Balance(name, *has, earned=sum(has) + left[number], number=number))
+    return found
+
+
+def _left(connection: Connection, people: Sequence[int] | None) -> Counter[int]:
+    """Return what left the accounts of each agent through payouts and the bank, less what came in that way."""
+    left, outside = Counter[int](), (tables.BANK, tables.PAYABLE)
+    for own, other, sign in ((entries.c.source, entries.c.target, 1), (entries.c.target, entries.c.source, -1)):
+        query = select(accounts.c.owner, func.sum(entries.c.amount)).join(accounts, accounts.c.id == own)
+        moved = query.where(other.in_(outside), entries.c.source != tables.TREASURY)  # the index leaves it out
+        chosen = moved.where(accounts.c.owner.is_not(None) if people is None else accounts.c.owner.in_(people))
+        rows = connection.execute(chosen.group_by(accounts.c.owner))
+        left.update({owner: sign * int(amount) for owner, amount in rows})
+    return left
 
 
 def runs(connection: Connection) -> list[RunSummary]:
@@ -218,7 +245,7 @@ def run_summary(connection: Connection, run: AnyRow) -> RunSummary:
     """Return what a run has done, given its row."""
     query = select(func.count(), func.max(rounds_.c.number), func.max(rounds_.c.record)).where(rounds_.c.run == run.id)
     played, last, record = connection.execute(query).one()
-    paid = select(func.sum(payments.c.amount)).join(rounds_, payments.c.record == rounds_.c.record)
+    paid = select(func.sum(PAID)).join(rounds_, payments.c.record == rounds_.c.record)
     moments = select(records.c.created_at).where(records.c.seq.in_([run.record, record or run.record]))
     times = list(connection.execute(moments.order_by(records.c.seq)).scalars())
     return RunSummary(
@@ -231,7 +258,7 @@ def rounds(connection: Connection, run: str) -> list[RoundSummary]:
     """Return what was asked and paid in each round of a run."""
     found = need_run(connection, run)
     paid = payments.c
-    tally = select(paid.record, paid.status, func.count(), func.sum(paid.amount)).join(rounds_)
+    tally = select(paid.record, paid.status, func.count(), func.sum(PAID)).join(rounds_)
     statuses, totals = defaultdict[int, dict[str, int]](dict), Counter[int]()
     of_run = tally.where(rounds_.c.run == found.id).group_by(paid.record, paid.status)
     for record, status, count, total in connection.execute(of_run):

@@ -16,7 +16,7 @@ from guerdon.evidence import Evidence
 from guerdon.ledger import chain, checkpoints, journal, queries
 from guerdon.ledger.canonical import canonical
 from guerdon.ledger.checks import clean
-from guerdon.ledger.enrolment import join
+from guerdon.ledger.enrolment import as_enrolled, join
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.liability import lines, settle
 from guerdon.ledger.money import MICRO, to_micro
@@ -188,6 +188,8 @@ class RoundRecorder:
     ) -> Recorded:
         """Record a round of a run with its checkpoint, or find it as it was recorded, or refuse it."""
         people, last = self._roster(connection, run.id), queries.last_round(connection, run.id)
+        if agents is not None and list(agents) != people.names:
+            agents = as_enrolled(connection, agents)
         if last is not None and given.number <= last.number:
             return _found(connection, run, given, people.names, agents)
         if last is not None and given.number != last.number + 1:

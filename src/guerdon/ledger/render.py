@@ -27,7 +27,7 @@ TOTALS = {
 
 def statement_json(statement: Statement) -> str:
     """Return a statement as JSON; amounts are exact decimal text."""
-    shown: dict[str, object] = {"agent": statement.agent, "unit": statement.unit, "ledger": statement.ledger}
+    shown: dict[str, object] = {name: getattr(statement, name) for name in ("agent", "number", "unit", "ledger")}
     shown |= {kind: plain_amount(amount) for kind, amount in _totals(statement).items()}
     shown["lines"] = [_plain(line) for line in statement.lines]
     return json.dumps(shown, indent=2, ensure_ascii=False)
@@ -44,7 +44,7 @@ def statement_html(statement: Statement) -> str:
     """Return a statement as one printable page that loads nothing."""
     boxes = [(kind, amount) for kind, amount in _totals(statement).items() if kind in ("earned", "balance") or amount]
     return Template(PAGE).substitute(
-        name=escape(statement.agent),
+        name=f"{escape(statement.agent)} #{statement.number}",
         unit=escape(statement.unit),
         ledger=escape(statement.ledger),
         day=f"{datetime.now(UTC):%d %B %Y}",

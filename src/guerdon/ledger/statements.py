@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Select, select
 from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
 from guerdon.ledger.money import MICRO, format_amount
-from guerdon.ledger.queries import entries_of, find_agent, find_run, last_round, per_member, roster, rows_with
+from guerdon.ledger.queries import balances, entries_of, find_agent, find_run, last_round, per_member, roster, rows_with
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
 from guerdon.rules import Payments, explain
@@ -58,14 +58,11 @@ class Statement(NamedTuple):
     """All that happened to one agent's money, in order."""
 
     agent: str
+    number: int
     unit: str
     ledger: str
+    earned: int
     lines: list[Line]
-
-    @property
-    def earned(self) -> int:
-        """The rewards of all rounds together."""
-        return sum(line.reward or 0 for line in self.lines)
 
 
 class Payslip(NamedTuple):
@@ -86,7 +83,7 @@ def payslips(connection: Connection, run: str) -> list[Payslip]:
     last = None if found is None else last_round(connection, found.id)
     if found is None or last is None:
         return []
-    people, (balances,) = roster(connection, found.id), per_member(connection, found.id, [], "balance", ["agent"])
+    people, (amounts,) = roster(connection, found.id), per_member(connection, found.id, [], "balance", ["agent"])
     changes = Counter[int]()
     for source, target, amount in entries_of(connection, last.record).tolist():
         changes.update({source: -amount, target: amount})
@@ -94,7 +91,7 @@ def payslips(connection: Connection, run: str) -> list[Payslip]:
     for row in connection.execute(_paid().where(tables.payments.c.record == last.record)):
         moved = {kind: changes[own[row.position]] for kind, own in people.accounts.items()}
         paid = (row.number, row.request, row.status, row.amount, _why(row, moved))
-        slips.append(Payslip(people.names[row.position], *paid, balances[row.position]))
+        slips.append(Payslip(people.names[row.position], *paid, amounts[row.position]))
     return slips
 
 
@@ -102,8 +99,8 @@ def statement(connection: Connection, agent: str) -> Statement:
     """Return everything that happened to an agent's money, with reasons; a unique beginning of the name will do."""
     found = find_agent(connection, agent)
     lines, _ = read_lines(connection, found.id)
-    head = connection.execute(select(tables.ledger)).one()
-    return Statement(found.name, head.unit, head.name, lines)
+    head, (own,) = connection.execute(select(tables.ledger)).one(), balances(connection, [found.id])
+    return Statement(found.name, found.id, head.unit, head.name, own.earned, lines)
 
 
 def read_lines(

@@ -10,10 +10,11 @@ from guerdon.rules.agreement import (
 )
 from guerdon.rules.calibrated import CalibratedAgreement
 from guerdon.rules.controls import FlatPay, GenieAided
-from guerdon.rules.explanations import explain
+from guerdon.rules.explanations import explain, price
 from guerdon.rules.information import InformationPay, noise_scale_bound
 from guerdon.rules.mechanism import Mechanism, Payments, Status, Truth, as_request, check_round, statuses
 from guerdon.rules.registry import choices, choose, choose_payable, describe, register, restore
+from guerdon.rules.steady import SteadyPay
 from guerdon.rules.witnessed import WitnessedPay, WitnessSample, stack_minibatches, witness_sample
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "OutputAgreement",
     "Payments",
     "Status",
+    "SteadyPay",
     "TrueVariance",
     "Truth",
     "VarianceRule",
@@ -41,6 +43,7 @@ __all__ = [
     "describe",
     "explain",
     "noise_scale_bound",
+    "price",
     "register",
     "restore",
     "stack_minibatches",

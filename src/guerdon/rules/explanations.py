@@ -5,19 +5,31 @@ from guerdon.rules.mechanism import Mechanism, Payments, Status
 
 def explain(mechanism: Mechanism, payments: Payments, request: int) -> list[str]:
     """Return, for each agent, why it was paid what it was paid."""
-    rows = zip(payments.reward, payments.distance, payments.expected_distance, payments.status, strict=True)
-    return [
-        _explain(mechanism, request, float(reward), float(distance), float(expected), Status(int(status)))
-        for reward, distance, expected, status in rows
-    ]
+    return [_explain(mechanism, request, *map(float, row)) for row in zip(*payments, strict=True)]
 
 
 def _explain(
-    mechanism: Mechanism, request: int, reward: float, distance: float, expected: float, status: Status
+    mechanism: Mechanism, request: int, reward: float, distance: float, expected: float, variance: float, status: float
 ) -> str:
-    if status is not Status.PAID:
-        return f"nothing: {(_REASONS | dict(mechanism.reasons()))[status]}"
+    if status != Status.PAID:
+        return f"nothing: {(_REASONS | dict(mechanism.reasons()))[Status(int(status))]}"
     fair = float(mechanism.cost(int(request)))
+    if mechanism.holds:
+        earned = price(mechanism, request, distance, expected, variance)
+        told = _explain_paid(mechanism, request, fair, earned, distance, expected)
+        return f"{reward:.4g} released; earned in this round: {earned:.4g} ({told})"
+    return _explain_paid(mechanism, request, fair, reward, distance, expected)
+
+
+def price(mechanism: Mechanism, request: int, distance: float, expected: float, variance: float) -> float:
+    """Return h(ν) + h'(ν)·ν²/V·(E − D): what a round earns where that is not what it pays."""
+    nu = int(request)
+    return float(mechanism.cost(nu) + mechanism.cost.slope(nu) * nu**2 / variance * (expected - distance))
+
+
+def _explain_paid(
+    mechanism: Mechanism, request: int, fair: float, reward: float, distance: float, expected: float
+) -> str:
     asked = f"{fair:.4g} for the {request} samples asked for"
     if distance != distance:  # NaN: the rule does not look at distances
         return f"{asked}, whatever was sent" if reward == fair else f"{asked}, {_more(reward - fair)}"

@@ -158,7 +158,7 @@ class InformationPay(Mechanism):
         xp = namespace(evidence.length)
         nu = as_request(evidence, request)
         trusted = self.reference(state, evidence.counted)
-        scores = _scores(evidence, trusted)
+        scores = information_scores(evidence, trusted)
         variance, shrinkage = self._terms(state, scores, nu)
         status = statuses(evidence, mask, LEAST, variance)
         status = xp.where((status == Status.PAID.value) & (scores.others < 2), Status.TOO_FEW.value, status)
@@ -252,7 +252,7 @@ def prediction_error(evidence: Evidence, reference: Array, request: Any) -> Pred
     return PredictionError(xp.where(enough, signal, 0.0), xp.where(enough, nu * (length - signal), 0.0), enough)
 
 
-def _scores(evidence: Evidence, trusted: Array) -> InformationScores:
+def information_scores(evidence: Evidence, trusted: Array) -> InformationScores:
     """Return the round's scores, from lengths and alignments with the trusted participants alone."""
     xp = namespace(evidence.length)
     own = xp.astype(trusted, evidence.length.dtype)

@@ -88,12 +88,15 @@ class Mechanism(Protocol):
     wants_prediction: ClassVar[bool] = False  # evidence is gathered around a public prediction
     wants_truth: ClassVar[bool] = False  # evidence is gathered around the true gradient: in a simulation only
     compares_agents: ClassVar[bool] = True  # with each other: what is stable in how they differ is taken off
+    takes_off_answers: ClassVar[bool] = True  # and how each one answers to a dither
     compares_pairs: ClassVar[bool] = False  # copies are left out, and reports longer than `limit` allows shortened
     remembers: ClassVar[bool] = False  # the pay of a round depends on earlier rounds
     keeps_bets: ClassVar[bool] = False  # its state has the `wealth` of the bets against agents (`guerdon.bets`)
+    holds: ClassVar[bool] = False  # a reward is what a round releases of what was earned so far
     pays_short_moves: ClassVar[bool] = False  # of models: fewer local steps, so less work, are paid more
     formula: ClassVar[str] = ""  # what is in the brackets of R = h(ν) + h'(ν)·ν²/V·(…), in letters
     limit: float = math.inf  # times the median length of the others
+    vary: float = 0.0  # agents are asked for up to this share more or less than the request (`own_requests`)
     samples: int = 0  # of the server's own data, whose gradient evidence is gathered around; 0: it needs none
 
     def init(self, num_agents: int) -> Any:
@@ -102,8 +105,23 @@ class Mechanism(Protocol):
         return NoState()
 
     def pay(self, state: Any, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, Any]:
-        """Return the payments of a round in which everybody was asked for `request` samples, and the next state."""
+        """Return the payments of a round, and the next state; `own_requests`, or `request` of all, were asked for."""
         ...
+
+    def own_requests(self, state: Any, request: Any) -> Array | None:
+        """Return how many samples each agent is asked for in a round of `request`; None: that many of all."""
+        del state, request
+        return None
+
+    def held(self, state: Any) -> Array | None:
+        """Return what each agent would be released if the run ended now; None for a rule that holds nothing."""
+        del state
+        return None
+
+    def warning(self, state: Any) -> str:
+        """Return what an operator must know of how the rule does here; mostly nothing."""
+        del state
+        return ""
 
     def reference(self, state: Any, counted: Array) -> Array:
         """Tell which of the counted agents the others are compared with."""

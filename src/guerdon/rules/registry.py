@@ -20,6 +20,7 @@ from guerdon.rules.calibrated import CalibratedAgreement
 from guerdon.rules.controls import FlatPay, GenieAided
 from guerdon.rules.information import InformationPay
 from guerdon.rules.mechanism import Mechanism
+from guerdon.rules.steady import SteadyPay
 from guerdon.rules.witnessed import WitnessedPay
 
 _RULES: dict[str, type[Mechanism]] = {}
@@ -108,5 +109,5 @@ def restore(rule: str, cost: str) -> Mechanism:
     )
 
 
-for _kind in (OutputAgreement, CalibratedAgreement, InformationPay, WitnessedPay, FlatPay, GenieAided):
+for _kind in (OutputAgreement, CalibratedAgreement, InformationPay, SteadyPay, WitnessedPay, FlatPay, GenieAided):
     register(_kind)

@@ -238,7 +238,7 @@ def _play_round(
     ask = ask._replace(request=jnp.maximum(asked, 1))
     scale = setting.scale(data.requests)
     public = carry.aggregate / scale, carry.origin, ask.prediction / scale, carry.variance / scale**2
-    view = View(round, ask.request, ask.model, *public, ())
+    view = View(round, ask.request if ask.own is None else ask.own, ask.model, *public, ())
     sizes, fabricates, leaders = choose(players, view, carry.memories, choose_keys)
     sizes = jnp.clip(sizes, 0, problem.max_batch)
     participating = ((sizes > 0) | fabricates) & ~(over | carry.diverged)
@@ -388,7 +388,9 @@ def _check(
         raise ValueError(
             f"`sizes` of a learning agent must be at most `max_batch` ({problem.max_batch}), got {max(tried)}"
         )
-    largest = requests.largest(counts["rounds"])
+    if len(rules) > 1 and any(rule.vary for rule in rules.values()):
+        raise ValueError("`mechanism` must be one rule where it varies requests, got others beside it: run each alone")
+    largest = round(requests.largest(counts["rounds"]) * (1 + max(rule.vary for rule in rules.values())))
     if largest > problem.max_batch:
         raise ValueError(
             f"`requests` must ask for at most the problem's `max_batch` ({problem.max_batch}), got {largest}"

@@ -35,13 +35,13 @@ class Choices(NamedTuple):
 
 
 def choose(players: Players, view: View, memories: tuple[Any, ...], keys: Array) -> Choices:
-    """Return every agent's choices."""
+    """Return every agent's choices; `view.request` is one for all, or each agent's own."""
 
-    def one(agent: Agent, memory: Any, key: Array) -> Choices:
-        size = agent.choose(view._replace(memory=memory), key)
+    def one(agent: Agent, memory: Any, request: Array, key: Array) -> Choices:
+        size = agent.choose(view._replace(memory=memory, request=request), key)
         return Choices(size, jnp.asarray(agent.fabricates), jnp.asarray(agent.leader))
 
-    parts = by_kind(players, one, memories, keys)
+    parts = by_kind(players, one, memories, _requests(players, view), keys)
     sizes, fabricates, leaders = (_in_order(players, list(values)) for values in zip(*parts, strict=True))
     return Choices(sizes, fabricates, jnp.where(leaders < 0, jnp.arange(len(leaders)), leaders))
 
@@ -58,20 +58,25 @@ def report(
     if all(type(kind).report is Agent.report for kind in players.kinds):
         return gradients  # all send what they computed: nothing to copy
 
-    def one(agent: Agent, memory: Any, gradient: Array, key: Array) -> Array:
-        return agent.report(view._replace(memory=memory), gradient, key)
+    def one(agent: Agent, memory: Any, request: Array, gradient: Array, key: Array) -> Array:
+        return agent.report(view._replace(memory=memory, request=request), gradient, key)
 
     computed = jnp.where((sizes > 0)[:, None], gradients, 0.0)
-    return _in_order(players, by_kind(players, one, memories, computed, keys))
+    return _in_order(players, by_kind(players, one, memories, _requests(players, view), computed, keys))
 
 
 def learn(players: Players, view: View, memories: tuple[Any, ...], sizes: Array, rewards: Array) -> tuple[Any, ...]:
     """Return what every agent remembers after the round, kind by kind."""
 
-    def one(agent: Agent, memory: Any, size: Array, reward: Array) -> Any:
-        return agent.learn(view._replace(memory=memory), size, reward)
+    def one(agent: Agent, memory: Any, request: Array, size: Array, reward: Array) -> Any:
+        return agent.learn(view._replace(memory=memory, request=request), size, reward)
 
-    return tuple(by_kind(players, one, memories, sizes, rewards))
+    return tuple(by_kind(players, one, memories, _requests(players, view), sizes, rewards))
+
+
+def _requests(players: Players, view: View) -> Array:
+    """Return every agent's request: one for all, or each its own."""
+    return jnp.broadcast_to(view.request, (players.number,))
 
 
 def by_kind(players: Players, function: Callable[..., Any], memories: tuple[Any, ...], *per_agent: Array) -> list[Any]:

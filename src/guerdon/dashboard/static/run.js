@@ -64,7 +64,7 @@ function drawAudit({ agents, alpha, last, can_clear: clears }) {
   draw("audit", agents.length ? () => ({
     traces: groups(shown, kind, looks).map((group) => ({
       ...group.trace, x: group.members.map((a) => Math.min(Math.max(a.evidence, -2), 3 * limit)), y: group.places.map((i) => ticks[i].at),
-      text: group.members.map((a) => `${plain(shorten(a.name))}: ${told(a) || "nothing stands out"}; odds 10^${number(a.evidence, 1)}`), hoverinfo: "text",
+      text: group.members.map((a) => `${plain(called(a))}: ${told(a) || "nothing stands out"}; odds 10^${number(a.evidence, 1)}`), hoverinfo: "text",
     })),
     layout: {
       height: Math.max(190, 100 + 24 * shown.length), showlegend: true, yaxis: names(ticks),
@@ -72,9 +72,9 @@ function drawAudit({ agents, alpha, last, can_clear: clears }) {
       shapes: [{ type: "line", yref: "paper", x0: limit, x1: limit, y0: 0, y1: 1, line: { color: style("--ink"), width: 1.5, dash: "dot" } }],
     },
   }) : null, {
-    remark: agents.length ? `Up to round ${number(last)}: ${differs.length} of ${agents.length} agents differ${differs.length ? ` (${differs.slice(0, 6).map((a) => shorten(a.name)).join(", ")}${differs.length > 6 ? " …" : ""})` : ""}, ${clears ? `${cleared.length} are cleared` : "and nobody can be cleared, as no public prediction was used"}. A difference may come from an agent's data. If all draw samples of the same kind, it happens to one honest agent in ${number(1 / alpha, 0)} at most.` : "",
+    remark: agents.length ? `Up to round ${number(last)}: ${differs.length} of ${agents.length} agents differ${differs.length ? ` (${differs.slice(0, 6).map((a) => called(a)).join(", ")}${differs.length > 6 ? " …" : ""})` : ""}, ${clears ? `${cleared.length} are cleared` : "and nobody can be cleared, as no public prediction was used"}. A difference may come from an agent's data. If all draw samples of the same kind, it happens to one honest agent in ${number(1 / alpha, 0)} at most.` : "",
     summary: `Audit of ${agents.length} agents: ${differs.length} differ`,
-    table: () => ({ head: ["agent", "verdict", "odds, as a power of ten", "what"], rows: agents.map((a) => [a.name, a.verdict, number(a.evidence, 2), told(a)]) }),
+    table: () => ({ head: ["agent", "verdict", "odds, as a power of ten", "what"], rows: agents.map((a) => [called(a, Infinity), a.verdict, number(a.evidence, 2), told(a)]) }),
   });
 }
 
@@ -132,7 +132,9 @@ function extremes(agents, value, most = 24) {
   return ordered.length <= most ? ordered : [...ordered.slice(0, most / 2), ...ordered.slice(-most / 2)];
 }
 
-const labels = (agents) => agents.map((agent, i) => ({ at: i, text: plain(shorten(agent.name, innerWidth < 600 ? 12 : 26)) }));
+// A name is never alone: names can look the same, numbers cannot.
+const called = (agent, most) => `${shorten(agent.name, most)} #${agent.id ?? agent.agent}`;
+const labels = (agents) => agents.map((agent, i) => ({ at: i, text: plain(called(agent, innerWidth < 600 ? 12 : 26)) }));
 const names = (ticks) => ({ tickvals: ticks.map((tick) => tick.at), ticktext: ticks.map((tick) => tick.text), zeroline: false, showgrid: false, range: [-0.7, ticks.length - 0.3] });
 
 function drawPay(agents) {
@@ -147,17 +149,17 @@ function drawPay(agents) {
     traces: groups(shown, (agent) => words[agent.verdict], looks).map(({ members: some, places, trace }) => ({
       ...trace, x: some.map((agent) => agent.difference), y: places.map((i) => ticks[i].at),
       error_x: { type: "data", symmetric: false, array: some.map((a) => (a.high ?? a.difference) - a.difference), arrayminus: some.map((a) => a.difference - (a.low ?? a.difference)), color: style("--soft"), thickness: 1.6, width: 4 },
-      text: some.map((a) => `${plain(shorten(a.name))}: ${number(a.difference, 3)} ± ${a.high === null ? "?" : number(a.high - a.difference, 3)}, ${words[a.verdict]}`), hoverinfo: "text",
+      text: some.map((a) => `${plain(called(a))}: ${number(a.difference, 3)} ± ${a.high === null ? "?" : number(a.high - a.difference, 3)}, ${words[a.verdict]}`), hoverinfo: "text",
     })),
     layout: {
-      height: Math.max(190, 100 + 24 * shown.length), showlegend: true, xaxis: { title: { text: title(`reward − cost of the requested work, ${plain(unit)} per round`) }, zeroline: true, zerolinecolor: style("--ink"), zerolinewidth: 1.5 },
+      height: Math.max(190, 100 + 24 * shown.length), showlegend: true, xaxis: { title: { text: title(`pay − cost of the requested work, ${plain(unit)} per round`) }, zeroline: true, zerolinecolor: style("--ink"), zerolinewidth: 1.5 },
       yaxis: names(ticks),
     },
   }) : null, {
     remark, summary: `Pay less cost per round of ${worked.length} agents, from ${number(shown[0]?.difference, 3)} to ${number(shown.at(-1)?.difference, 3)} ${unit}; ${out} stand out`,
     table: () => ({
       head: ["agent", "rounds", `mean pay (${unit})`, `mean cost (${unit})`, "difference", "95 % interval", "verdict", "statuses"],
-      rows: agents.map((a) => [a.name, number(a.rounds), number(a.paid, 4), number(a.work, 4), number(a.difference, 4), a.low === null ? "–" : `${number(a.low, 4)} to ${number(a.high, 4)}`, words[a.verdict], Object.entries(a.statuses).map(([name, count]) => `${count} ${name}`).join(", ")]),
+      rows: agents.map((a) => [called(a, Infinity), number(a.rounds), number(a.paid, 4), number(a.work, 4), number(a.difference, 4), a.low === null ? "–" : `${number(a.low, 4)} to ${number(a.high, 4)}`, words[a.verdict], Object.entries(a.statuses).map(([name, count]) => `${count} ${name}`).join(", ")]),
     }),
   });
 }
@@ -185,13 +187,13 @@ function drawDistances({ band: found, histogram }, agents) {
     traces: [{
       x: shown.map((a) => a.median_distance), y: ticks.map((tick) => tick.at), type: "scatter", mode: "markers", marker: { size: 9, color: colour("blue") },
       error_x: { type: "data", symmetric: false, array: shown.map((a) => a.high_distance - a.median_distance), arrayminus: shown.map((a) => a.median_distance - a.low_distance), color: style("--soft"), thickness: 1.6, width: 4 },
-      text: shown.map((a) => `${plain(shorten(a.name))}: median ${number(a.median_distance, 2)}`), hoverinfo: "text",
+      text: shown.map((a) => `${plain(called(a))}: median ${number(a.median_distance, 2)}`), hoverinfo: "text",
     }],
     layout: { height: Math.max(300, 70 + 24 * shown.length), xaxis: wide ? { ...x, type: "log", dtick: 1, tickformat: ",~g", title: { text: `${x.title.text} (logarithmic)` } } : x, yaxis: names(ticks), shapes },
   }), {
     remark: shown.length === 0 ? undefined : "Where the variance is estimated or balanced, each agent is measured against the others: if all did less work together, it would not show here.",
     summary: `Median relative distance per agent, from ${number(shown[0]?.median_distance)} to ${number(shown.at(-1)?.median_distance)}`,
-    table: () => ({ head: ["agent", "10 %", "median", "90 %"], rows: agents.map((a) => [a.name, number(a.low_distance, 3), number(a.median_distance, 3), number(a.high_distance, 3)]) }),
+    table: () => ({ head: ["agent", "10 %", "median", "90 %"], rows: agents.map((a) => [called(a, Infinity), number(a.low_distance, 3), number(a.median_distance, 3), number(a.high_distance, 3)]) }),
   });
 }
 
@@ -209,7 +211,7 @@ function drawMatrix(data) {
     const palette = statusColours();
     const steps = data.labels.length + 1;
     const scale = [style("--card"), ...data.labels.map((name) => palette[name])].flatMap((tone, i) => [[i / steps, tone], [(i + 1) / steps, tone]]);
-    const hover = data.statuses.map((line, row) => line.map((code, column) => `${plain(shorten(data.agents[row].name))}, round ${data.rounds[column]}: ${label(code)}${at(row, column) ? `; ${plain(shorten(at(row, column), 80))}` : ""}`));
+    const hover = data.statuses.map((line, row) => line.map((code, column) => `${plain(called(data.agents[row]))}, round ${data.rounds[column]}: ${label(code)}${at(row, column) ? `; ${plain(shorten(at(row, column), 80))}` : ""}`));
     const keys = seen.map((code) => ({ x: [null], y: [null], type: "scatter", mode: "markers", name: data.labels[code], marker: { symbol: "square", size: 11, color: palette[data.labels[code]] }, showlegend: true }));
     return {
       traces: [{
@@ -223,7 +225,7 @@ function drawMatrix(data) {
     summary: `Participation in rounds ${data.first} to ${data.last}: ${counts}`,
     table: () => ({
       head: ["agent", ...data.labels, "other rounds and remarks"],
-      rows: data.statuses.map((line, row) => [data.agents[row].name, ...data.labels.map((_, code) => line.filter((other) => other === code).length),
+      rows: data.statuses.map((line, row) => [called(data.agents[row], Infinity), ...data.labels.map((_, code) => line.filter((other) => other === code).length),
         line.map((code, column) => (code === 0 && !at(row, column) ? null : `${data.rounds[column]}: ${label(code)}${at(row, column) ? ` (${at(row, column)})` : ""}`)).filter(Boolean).join("; ")]),
     }),
   });

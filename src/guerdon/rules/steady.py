@@ -1,0 +1,247 @@
+"""Steady pay: a quiet price, released as far as an agent's reports tell something.
+
+A price and a test are two jobs. Output agreement is a quiet price for work, but a forged report earns as much as work.
+Information pay sees forged reports, but as a price it is so noisy that a member cannot live on it, and that a stranger
+can hit and run. This rule uses each for what it is good at:
+
+    earned    R_t = the price of output agreement, balanced variance; in all no more than the cost, Σ h(ν)
+    told      ρ̂   = Σ ⟨v_k, w_k⟩/s_t  ÷  Σ ĝ²₋ₖ/s_t        v_k = X_k − p, w_k the mean of the others' v
+
+ρ̂ is how much of the surprise m − p an agent's reports have told, relative to what the others' told among themselves
+(ĝ²₋ₖ); s_t, the signal of the last rounds, makes rounds count equally. Honest work has ρ = 1, whatever its size;
+the prediction, and anything else that is public, has about 0; work in every other round, 0.5. Then
+
+    released  = min(Σ R, Σ h) · min(ρ, 1)^2.5               with ρ = ρ̂ at the end of each period of rounds,
+                                                            and its lower bound ρ̂ − 3 standard errors before that
+
+No payment is negative and none is taken back, so a name that can be thrown away is worth nothing: what is not yet
+released is the stake. Less work loses by the price, forged reports by the test, and both together by the exponent: work
+with S samples, shrunk until it looks like ν, has ρ = √(S/ν) and releases h·(S/ν)^1.25. A report that knows more than
+honest work is paid no more than honest work. Cutting at 1 takes a little from honest agents, by chance; what that is on
+average is added at the end of a period. So honest pay is the cost.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from guerdon.arrays import Array, at_least_one, check_positive_integer, namespace
+from guerdon.costs import Cost
+from guerdon.evidence import Evidence
+from guerdon.rules.agreement import OutputAgreement, far_or_near
+from guerdon.rules.information import InformationPay, InformationState, information_scores
+from guerdon.rules.mechanism import Mechanism, Payments, Status, as_request, check_round, check_whole
+from guerdon.states import NoState
+
+SURE = 3.0  # standard errors that ρ̂ is taken to be too high by, before the end of a period
+STEEP = 2.5  # exponent
+FEWEST = 10  # rounds, before which nothing is released
+CUT = 0.4  # standard deviations that a cut at the mean takes away, on average: 1/√(2π)
+NOISIEST = 0.15  # standard error that is made up for, at most
+VAGUE = 0.5  # standard error of ρ̂, above which it says nothing
+PREDICTABLE = (
+    "gradients here are so predictable that work cannot be told from no work: nothing is released. Ask for more "
+    "samples, or take a longer dither"
+)
+MEMORY = 0.7  # weight of a round in the usual signal, relative to the next
+LEAST_TOLD = 0.8  # of a round, that the others are taken to have told in the mean
+LEAST_SIGNAL = 3.0  # times its standard error in the round: less is taken for that
+
+
+class SteadyState(NamedTuple):
+    """Per agent: what information pay remembers, and sums over the rounds of the agent's current period."""
+
+    signal: Array
+    weight: Array
+    wealth: Array
+    usual: Array  # decayed sum of ĝ²/σ², over all rounds
+    seen: Array  # and of rounds
+    rounds: Array
+    due: Array  # Σ h
+    earned: Array  # Σ R
+    spread: Array  # Σ (R − h)²
+    told: Array  # Σ ⟨v, w⟩/s
+    others: Array  # Σ ĝ²₋ₖ/s
+    told_squares: Array
+    products: Array
+    others_squares: Array
+    released: Array
+
+
+@dataclass(frozen=True)
+class SteadyPay(Mechanism):
+    """Pay by agreement with the others, as far as reports tell something; what is not released stays held.
+
+    After `period` rounds of its own an agent's period is settled, and a new one begins. Agents that `doubt` is on (to
+    one) are not used to score others, and reports beyond `limit` times the median length are shortened.
+    """
+
+    cost: Cost
+    period: int = 200
+    doubt: float = 10.0
+    limit: float = 3.0
+
+    wants_prediction = compares_pairs = remembers = keeps_bets = holds = True
+    takes_off_answers = False  # ρ̂ is how an agent's reports answer
+    rule_name, formula = "steady", "E − D"
+
+    def __post_init__(self) -> None:
+        check_whole(self, "period")
+        InformationPay(self.cost, doubt=self.doubt, limit=self.limit)  # which checks them
+
+    @property
+    def _test(self) -> InformationPay:
+        return InformationPay(self.cost, doubt=self.doubt, limit=self.limit)
+
+    def init(self, num_agents: int) -> SteadyState:
+        check_positive_integer("num_agents", num_agents)
+        empty = [np.zeros(num_agents) for _ in SteadyState._fields]
+        return SteadyState(*empty)._replace(wealth=self._test.init(num_agents).wealth)
+
+    def reference(self, state: SteadyState, counted: Array) -> Array:
+        return self._test.reference(_tested(state), counted)
+
+    def suspicion(self, state: SteadyState) -> Array:
+        return self._test.suspicion(_tested(state))
+
+    def pay(
+        self, state: SteadyState, evidence: Evidence, participating: Array, request: Any
+    ) -> tuple[Payments, SteadyState]:
+        state, mask = check_round(state, evidence, participating, request)
+        xp, nu = namespace(evidence.length), as_request(evidence, request)
+        price, _ = OutputAgreement(self.cost).pay(NoState(), evidence, mask, request)
+        scores = information_scores(evidence, self.reference(state, evidence.counted))
+        _, tested = self._test.pay(_tested(state), evidence, mask, request)
+        worked = price.status == Status.PAID.value
+        state = self._remember(state, scores, tested, worked, xp.where(worked, price.reward, 0.0), nu)
+        ends = state.rounds >= self.period
+        amount = xp.where(ends, self.final(state), self.sure(state))
+        reward = xp.where(worked & (amount > state.released), amount - state.released, 0.0)
+        state = state._replace(released=state.released + reward)
+        return price._replace(reward=reward), _renewed(state, ends)
+
+    def told(self, state: SteadyState) -> tuple[Array, Array]:
+        """Return ρ̂ of every agent, how much its reports told relative to the others', and its standard error."""
+        xp = namespace(state.told)
+        some, least = state.others > 0, LEAST_TOLD * state.rounds  # where the signal fell, its scale was too large
+        whole = xp.where(some, xp.where(state.others > least, state.others, least), 1.0)
+        share = xp.where(some, state.told / whole, 0.0)
+        square = state.told_squares - 2 * share * state.products + share**2 * state.others_squares
+        return share, xp.where(some, xp.sqrt(xp.where(square > 0, square, 0.0)) / whole, xp.inf)
+
+    def sure(self, state: SteadyState) -> Array:
+        """Return what can be released by now, of the current period: the part that is beyond doubt."""
+        xp = namespace(state.told)
+        share, error = self.told(state)
+        bound = xp.where(state.rounds < FEWEST, 0.0, share - SURE * xp.where(error < xp.inf, error, 1.0))
+        return _capped(state) * _part(bound)
+
+    def final(self, state: SteadyState) -> Array:
+        """Return what is released in all if the period ends now; nothing where no part is beyond doubt."""
+        xp = namespace(state.told)
+        share, error = self.told(state)
+        due = xp.where(state.due > 0, state.due, 1.0)
+        more = state.earned - state.due
+        square = state.spread - more**2 / at_least_one(state.rounds)
+        lost = CUT * (_by_chance(more / due, xp.sqrt(xp.where(square > 0, square, 0.0)) / due))
+        lost = lost + CUT * STEEP * _by_chance(share - 1, error)
+        return xp.where(self.sure(state) > 0, _capped(state) * _part(share) * (1 + lost), 0.0)
+
+    def held(self, state: SteadyState) -> Array:
+        """Return what each agent would get, beyond what it got, if its period ended now."""
+        xp = namespace(state.told)
+        rest = self.final(state) - state.released
+        return xp.where(rest > 0, rest, 0.0)
+
+    def warning(self, state: SteadyState) -> str:
+        """Return that nothing tells work from no work, where that is so."""
+        xp = namespace(state.others)
+        _, error = self.told(state)
+        vague = ~(error < VAGUE)
+        waited = state.rounds >= 2 * FEWEST
+        return PREDICTABLE if bool(xp.any(waited) & xp.all(vague | ~waited)) else ""
+
+    def words(self) -> str:
+        return f"steady pay, settled every {self.period} rounds"
+
+    def why(self, distance: float, expected: float) -> str:
+        return far_or_near(distance, expected)
+
+    def reasons(self) -> Mapping[Status, str]:
+        return self._test.reasons()
+
+    def largest_distance(self, payments: Payments, length: Array) -> Array:
+        return self._test.largest_distance(payments, length)
+
+    def _remember(
+        self, state: SteadyState, scores: Any, tested: InformationState, worked: Array, price: Array, nu: Array
+    ) -> SteadyState:
+        """Return the state with this round added for the agents that were priced."""
+        xp = namespace(price)
+        noise = nu * (scores.length_of_others - scores.signal_of_others)
+        known = worked & (scores.others > 1) & (noise > 0)
+        scale = xp.where(known, noise, 1.0)
+        others = xp.where(known, scores.signal_of_others / scale, 0.0)
+        told = xp.where(known, scores.agreement / scale, 0.0)
+        usual, seen, scale = _usual(state, told, others, known)
+        told, others = told / scale, others / scale
+        one, fair = xp.astype(worked, price.dtype), xp.where(worked, self.cost(nu), 0.0)
+        return SteadyState(
+            *tested,
+            usual, seen,
+            state.rounds + one, state.due + fair, state.earned + price, state.spread + (price - fair) ** 2,
+            state.told + told, state.others + others,
+            state.told_squares + told**2, state.products + told * others, state.others_squares + others**2,
+            state.released,
+        )  # fmt: skip
+
+
+def _tested(state: SteadyState) -> InformationState:
+    return InformationState(state.signal, state.weight, state.wealth)
+
+
+def _usual(state: SteadyState, told: Array, others: Array, known: Array) -> tuple[Array, Array, Array]:
+    """Return the decayed sums of the signal and of rounds with this one, and the scale that this round is divided by.
+
+    The scale is one for all: the signal of the last rounds as all had it (in the first, of that one), and no less than
+    the error of this round's.
+    """
+    xp = namespace(told)
+    own = xp.astype(known, told.dtype)
+    count = at_least_one(xp.sum(own))
+    now, mean = xp.sum(others) / count, xp.sum(told) / count
+    error = xp.sqrt(xp.sum(own * (told - mean) ** 2)) / count**1.5
+    usual = xp.where(known, MEMORY * state.usual + now, state.usual)
+    seen = xp.where(known, MEMORY * state.seen + 1, state.seen)
+    before = xp.sum(state.seen)
+    signal = xp.where(before > 0, xp.sum(state.usual) / xp.where(before > 0, before, 1.0), now)
+    scale = xp.where(signal > LEAST_SIGNAL * error, signal, LEAST_SIGNAL * error)
+    return usual, seen, xp.where(scale > 0, scale, 1.0)
+
+
+def _capped(state: SteadyState) -> Array:
+    """Return what was earned, no less than nothing and no more than the cost."""
+    xp = namespace(state.earned)
+    earned = xp.where(state.earned > 0, state.earned, 0.0)
+    return xp.where(earned < state.due, earned, state.due)
+
+
+def _part(share: Array) -> Array:
+    return namespace(share).clip(share, 0.0, 1.0) ** STEEP
+
+
+def _by_chance(beyond: Array, error: Array) -> Array:
+    """Return the error that is made up for: none where more was cut off than chance explains."""
+    xp = namespace(error)
+    return xp.where(beyond > 2 * error, 0.0, xp.where(error < NOISIEST, error, NOISIEST))
+
+
+def _renewed(state: SteadyState, ends: Array) -> SteadyState:
+    """Return the state with the sums of the period begun anew where it ended."""
+    xp = namespace(state.rounds)
+    kept = ("signal", "weight", "wealth", "usual", "seen")
+    return state._replace(
+        **{name: xp.where(ends, 0.0, value) for name, value in state._asdict().items() if name not in kept}
+    )

@@ -1,0 +1,177 @@
+"""Steady pay: honest work is paid its cost, forged reports are released nothing, and no payment is taken back."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from guerdon import AffineCost, OutputAgreement, SteadyPay, explain, gather
+from guerdon.rules.steady import PREDICTABLE, SteadyState
+
+COST, NU, DIM, AGENTS, PERIOD = AffineCost(1, 1), 16, 30, 8, 40
+RULE = SteadyPay(COST, period=PERIOD)
+EVERYBODY = np.ones(AGENTS, dtype=bool)
+Report = Callable[[np.random.Generator, Any, Any, int], Any]  # of the first agent: rng, surprise, own gradient, round
+
+
+def sample(rng: np.random.Generator, surprise: Any, size: float) -> Any:
+    """Return the mean gradient of `size` samples, less the prediction: σ² = DIM, B = σ²/g² = 30."""
+    return surprise + rng.normal(size=DIM) / size**0.5
+
+
+def play(report: Report, rounds: int = PERIOD, runs: int = 12, rule: Any = RULE) -> Any:
+    """Return what each agent is paid (runs, rounds, agents), where the first agent sends `report`."""
+    found: list[Any] = []
+    for seed in range(runs):
+        rng, state, paid = np.random.default_rng(seed), rule.init(AGENTS), list[Any]()
+        for number in range(rounds):
+            direction = rng.normal(size=DIM)
+            surprise = direction / np.linalg.norm(direction)
+            sent = np.stack([sample(rng, surprise, NU) for _ in range(AGENTS)])
+            sent[0] = report(rng, surprise, sent[0], number)
+            evidence = gather(sent, EVERYBODY, np.zeros(DIM), rule.reference(state, EVERYBODY))
+            payments, state = rule.pay(state, evidence, EVERYBODY, NU)
+            paid.append(payments.reward)
+        found.append(paid)
+    return np.array(found)
+
+
+def honest(rng: Any, surprise: Any, own: Any, number: int) -> Any:
+    del rng, surprise, number
+    return own
+
+
+HONEST = play(honest)
+
+
+def test_honest_agents_are_paid_their_cost_steadily() -> None:
+    """On average to three standard errors; none ends below half of it; and a part is released early."""
+    net = HONEST.sum(axis=1) / PERIOD - COST(NU)
+    assert abs(net.mean()) < 3 * net.mean(axis=1).std() / len(net) ** 0.5 + 0.15
+    assert net.min() > -0.5 * COST(NU)
+    assert net.std() < 0.15 * COST(NU)
+    assert (HONEST[:, :20].sum(axis=1) > 0).mean() > 0.95
+
+
+def test_nothing_is_ever_taken_back() -> None:
+    loud = play(lambda rng, _m, own, number: 1e3 * rng.normal(size=DIM) if number > 25 else own, runs=3)
+    assert (loud >= 0).all()
+    assert (HONEST >= 0).all()
+
+
+FORGED: dict[str, Report] = {
+    "the prediction": lambda _rng, _m, _own, _t: np.zeros(DIM),
+    "the prediction and honest-sized noise": lambda rng, _m, _own, _t: rng.normal(size=DIM) / 4,
+    "something else that is public": lambda _rng, _m, _own, _t: np.full(DIM, 0.1),
+    "noise three times too long": lambda rng, _m, _own, _t: 3 * rng.normal(size=DIM) / 4,
+    "the opposite": lambda _rng, _m, own, _t: -own,
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_forged_reports_are_released_nothing(forged: str) -> None:
+    """Under output agreement the first of them earns twice the cost."""
+    assert play(FORGED[forged], runs=4)[:, :, 0].sum() < 1e-3 * COST(NU)
+
+
+LESS: dict[str, tuple[Report, float]] = {
+    "half": (lambda rng, m, _own, _t: sample(rng, m, NU / 2), COST(NU / 2)),
+    "half, shrunk to honest length": (lambda rng, m, _own, _t: 0.71 * sample(rng, m, NU / 2), COST(NU / 2)),
+    "a quarter, shrunk": (lambda rng, m, _own, _t: 0.5 * sample(rng, m, NU / 4), COST(NU / 4)),
+    "every other round": (lambda _rng, _m, own, t: own if t % 2 else np.zeros(DIM), COST(NU) / 2),
+    "every other round, else noise": (lambda rng, _m, own, t: own if t % 2 else rng.normal(size=DIM) / 4, COST(NU) / 2),
+    "the first half of the period": (lambda _rng, _m, own, t: own if t < PERIOD / 2 else np.zeros(DIM), COST(NU) / 2),
+    "half in most rounds, else the prediction": (
+        lambda rng, m, _own, t: sample(rng, m, NU / 2) if t % 8 < 5 else np.zeros(DIM),
+        COST(NU / 2) * 5 / 8,
+    ),
+}
+
+
+@pytest.mark.parametrize("less", LESS)
+def test_less_work_loses(less: str) -> None:
+    report, spent = LESS[less]
+    net = play(report)[:, :, 0].sum(axis=1) / PERIOD - spent
+    assert net.mean() + 3 * net.std() / len(net) ** 0.5 < 0
+
+
+def test_work_in_rounds_that_tell_most_does_not_stand_for_the_rest() -> None:
+    """The surprise falls to a tenth after ten rounds of work: two rounds more are released at most."""
+
+    def early(rng: Any, surprise: Any, own: Any, number: int) -> Any:
+        del rng, surprise
+        return own if number < PERIOD / 4 else np.zeros(DIM)
+
+    found: list[float] = []
+    for seed in range(6):
+        rng, state, paid = np.random.default_rng(seed), RULE.init(AGENTS), 0.0
+        for number in range(PERIOD):
+            direction = rng.normal(size=DIM)
+            surprise = direction / np.linalg.norm(direction) * (10 if number < PERIOD / 4 else 1)
+            sent = np.stack([sample(rng, surprise, NU) for _ in range(AGENTS)])
+            sent[0] = early(rng, surprise, sent[0], number)
+            evidence = gather(sent, EVERYBODY, np.zeros(DIM), RULE.reference(state, EVERYBODY))
+            payments, state = RULE.pay(state, evidence, EVERYBODY, NU)
+            paid += payments.reward[0]
+        found.append(paid / PERIOD)
+    assert max(found) * PERIOD < (PERIOD / 4 + 2) * COST(NU)
+
+
+def test_knowing_more_than_honest_work_is_paid_no_more_than_its_cost() -> None:
+    """The surprise itself, at any length: information pay would pay many times the cost for it."""
+    for length in (1.0, 1.4, 3.0):
+        paid = play(lambda _rng, m, _own, _t, by=length: by * m, runs=3)[:, :, 0].sum(axis=1) / PERIOD
+        assert (paid < 1.02 * COST(NU)).all()
+
+
+def test_a_name_that_leaves_after_a_few_rounds_takes_less_than_its_work_cost() -> None:
+    for rounds in (1, 5, 9):
+        assert HONEST[:, :rounds].sum() == 0
+    assert HONEST[:, :20].sum(axis=1).max() <= 20 * COST(NU)
+
+
+def test_a_throwaway_name_that_sends_garbage_does_not_raise_what_others_are_paid() -> None:
+    others = play(lambda rng, _m, _own, _t: 100 * rng.normal(size=DIM))[:, :, 1:]
+    assert others.sum(axis=1).mean() / PERIOD < 1.05 * COST(NU)
+
+
+def test_a_new_period_begins_from_nothing() -> None:
+    paid = play(lambda _rng, _m, own, t: own if t < PERIOD else np.zeros(DIM), rounds=2 * PERIOD, runs=3)
+    assert (paid[:, :PERIOD, 0].sum(axis=1) > 0.5 * PERIOD * COST(NU)).all()
+    assert paid[:, PERIOD:, 0].sum() == 0
+    assert (paid[:, PERIOD:, 1:].sum(axis=1) > 0.5 * PERIOD * COST(NU)).all()
+
+
+def test_what_is_held_is_what_an_early_end_would_release() -> None:
+    rng, state = np.random.default_rng(3), RULE.init(AGENTS)
+    for _ in range(PERIOD - 1):
+        sent = np.stack([sample(rng, np.eye(DIM)[0], NU) for _ in range(AGENTS)])
+        evidence = gather(sent, EVERYBODY, np.zeros(DIM), EVERYBODY)
+        _, state = RULE.pay(state, evidence, EVERYBODY, NU)
+    assert (RULE.held(state) > 0).all()
+    np.testing.assert_allclose(RULE.held(state) + state.released, RULE.final(state))
+
+
+def test_where_nothing_can_be_told_it_says_so() -> None:
+    rng, state = np.random.default_rng(4), RULE.init(AGENTS)
+    for _ in range(25):
+        evidence = gather(rng.normal(size=(AGENTS, DIM)) / 4, EVERYBODY, np.zeros(DIM), EVERYBODY)
+        payments, state = RULE.pay(state, evidence, EVERYBODY, NU)
+        assert not payments.reward.any()
+    assert RULE.warning(state) == PREDICTABLE
+    assert RULE.warning(RULE.init(AGENTS)) == ""
+
+
+def test_a_payment_is_explained_by_what_was_earned_and_what_is_released() -> None:
+    evidence = gather(np.random.default_rng(5).normal(size=(AGENTS, DIM)), EVERYBODY, np.zeros(DIM), EVERYBODY)
+    payments, _ = RULE.pay(RULE.init(AGENTS), evidence, EVERYBODY, NU)
+    rule = OutputAgreement(COST)
+    price = rule.pay(rule.init(AGENTS), evidence, EVERYBODY, NU)[0].reward[0]
+    assert explain(RULE, payments, NU)[0].startswith(f"0 released; earned in this round: {price:.4g} (17 for the 16")
+
+
+def test_sums_are_per_agent() -> None:
+    assert set(SteadyState._fields) >= {"rounds", "due", "earned", "told", "others", "released"}
+    shapes = {part.shape[-1] for part in RULE.init(5)}
+    assert shapes == {5}
