@@ -315,7 +315,7 @@ def _draw_path(axes: Any, path: History, optimum: Optimum) -> None:
     axes.xaxis.set_major_formatter("{x:g}")
     axes.invert_xaxis()
     axes.set_yticks([1, 2, 4, 8, 16, 32, 64], ["1", "2", "4", "8", "16", "32", "64"])
-    axes.set(xlabel="squared error (logarithmic; training goes to the right)", ylabel="request ν (logarithmic)")
+    axes.set(xlabel="squared error (logarithmic)\ntraining goes to the right", ylabel="request ν (logarithmic)")
     legend(axes, "upper left")
 
 
