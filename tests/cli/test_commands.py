@@ -276,6 +276,7 @@ def test_reproduce_prints_claims_and_fails_where_one_fails(tmp_path: Path) -> No
     assert result.code == 0, result.stderr
     assert "5 of 5 claims hold" in result.stdout
     assert "report.html" in result.stdout
+    assert result.stderr == "", "a bar is for terminals"
     # Two repetitions cannot show a median's growth: the claim fails, and so does the command.
     result = run("reproduce", "fig2", "--repetitions", "2", "--out", str(tmp_path / "bad"))
     assert result.code == 1
