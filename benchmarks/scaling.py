@@ -8,7 +8,7 @@ from rich.table import Table
 from benchmarks.measure import best_time
 from benchmarks.workload import RULE
 from guerdon.agents import Cooperative
-from guerdon.figures import BLUE, GREY, panels, save_figure
+from guerdon.figures import BLUE, GREY, legend_below, panels, save_figure
 from guerdon.problems.linear_regression import linear_regression, optimal_step
 from guerdon.requests import FixedRequest
 from guerdon.simulation import simulate
@@ -36,7 +36,7 @@ def run(out: Path = Path("results")) -> tuple[Table, list[str]]:
     table = Table(title="time per round of one repetition, one setting varied", title_justify="left")
     for heading in ("varied", "agents", "dim", "batch size", "time", "growth of the time ÷ growth of the setting"):
         table.add_column(heading, justify="left" if heading == "varied" else "right")
-    figure, axes = panels([f"varying the {name}" for name in CURVES], width=11.0, height=3.4)
+    figure, axes = panels([f"varying the {name}" for name in CURVES], height=2.6, columns=3)
     for panel, (name, (settings, which)) in zip(axes, CURVES.items(), strict=True):
         times = [seconds_per_round(*setting) for setting in settings]
         sizes = [setting[which] for setting in settings]
@@ -45,8 +45,10 @@ def run(out: Path = Path("results")) -> tuple[Table, list[str]]:
             table.add_row(name, *(f"{x:,}" for x in setting), f"{time * 1e6:,.0f} µs", f"{growth:.2f}")
         panel.plot(sizes, np.array(times) * 1e3, "o-", color=BLUE, label="measured")
         panel.plot(sizes, np.array(sizes) * times[0] / sizes[0] * 1e3, "--", color=GREY, label="in proportion")
-        panel.set(xscale="log", yscale="log", xlabel=name, ylabel="ms per round")
-        panel.legend(frameon=False)
+        panel.set(xscale="log", yscale="log", xlabel=f"{name} (logarithmic)", ylabel="ms per round (log.)")
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_formatter("{x:,g}")
+    legend_below(figure, axes[0])
     out.mkdir(exist_ok=True)
     save_figure(figure, out / "scaling.svg")
     return table, []

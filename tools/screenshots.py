@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
-from tests.dashboard.conftest import CHROMIUM, serving
+from tests.dashboard.conftest import ARGUMENTS, CHROMIUM, serving
 from tests.support.dashboard_scenes import small_ledger
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
@@ -19,23 +19,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         path = Path(folder) / "guerdon.db"
         small_ledger(path)
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--no-first-run"])
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         with serving(path) as served:
-            wide = {"width": 1200, "height": 1500}
+            wide = {"width": 1200, "height": 3000}
             page = browser.new_context(viewport=wide, color_scheme="light").new_page()  # pyright: ignore[reportArgumentType]
-            _run(page, served.address)
+            _run(page, served.address, "dashboard-run.png", 0, 1660)
             _agent(page, served.address)
             _playground(page, served.address)
             page = browser.new_context(viewport=wide, color_scheme="dark").new_page()  # pyright: ignore[reportArgumentType]
-            _run(page, served.address, "dashboard-run-dark.png")
+            _run(page, served.address, "dashboard-run-dark.png", 1180, 1450)
         browser.close()
 
 
-def _run(page: Page, address: str, name: str = "dashboard-run.png") -> None:
+def _run(page: Page, address: str, name: str, top: int, height: int) -> None:
     page.goto(f"{address}/runs/1")
-    page.wait_for_selector("#matrix .main-svg >> nth=0")
+    page.wait_for_selector("#audit .main-svg >> nth=0")
     page.wait_for_selector("#verification[data-state=verified]", timeout=60_000)
-    _keep(page, name, 1200)
+    _keep(page, name, height, top)
 
 
 def _agent(page: Page, address: str) -> None:
@@ -52,11 +52,11 @@ def _playground(page: Page, address: str) -> None:
     _keep(page, "dashboard-playground.png", 900)
 
 
-def _keep(page: Page, name: str, height: int) -> None:
-    """Take a picture of the upper part of the page."""
+def _keep(page: Page, name: str, height: int, top: int = 0) -> None:
+    """Take a picture of a part of the page."""
     page.wait_for_timeout(300)
     file = IMAGES / name
-    page.screenshot(path=file, clip={"x": 0, "y": 0, "width": 1200, "height": height})
+    page.screenshot(path=file, clip={"x": 0, "y": top, "width": 1200, "height": height})
     print(f"{file}: {file.stat().st_size:,} bytes")
     if file.stat().st_size > LARGEST:
         raise SystemExit(f"{file} is larger than {LARGEST:,} bytes")

@@ -1,4 +1,7 @@
-"""Figures in one visual language: colours that colour-blind readers can tell apart, few lines, honest axes."""
+"""Figures in one visual language: colours that colour-blind readers can tell apart, few lines, honest axes.
+
+All are drawn as wide as a printed page, with no letter smaller than 7 points, and without pixels: fit for print.
+"""
 
 import io
 import math
@@ -16,11 +19,12 @@ BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#6
 # For an ordered family of curves (batch sizes 1, 2, 4, 8, 16): dark to light, each step visible in grey too.
 SEQUENCE = ("#440154", "#3B528B", "#21918C", "#5EC962", "#D9B500")
 NORMAL_95 = 1.96
+PAGE, TEXT = 7.0, 8  # the width of every figure in inches, and what is written in it in points
+POWERS = 10  # points of 10ᵏ, whose exponent is smaller
 
 STYLE: dict[Any, Any] = {
-    "figure.figsize": (7.2, 4.2),
-    "figure.dpi": 150,
-    "font.size": 10,
+    "figure.dpi": 200,
+    "font.size": TEXT,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -28,9 +32,10 @@ STYLE: dict[Any, Any] = {
     "grid.linewidth": 0.6,
     "axes.axisbelow": True,
     "axes.titlelocation": "left",
-    "axes.titlesize": 11,
+    "axes.titlesize": 9,
     "legend.frameon": False,
     "svg.hashsalt": "guerdon",
+    "pdf.fonttype": 42,  # TrueType: publishers refuse the default
 }
 
 
@@ -44,12 +49,12 @@ def utility_figure(game: MinibatchGame, others: int, cost_text: str) -> "Figure"
     cost = [game.cost(size) for size in sizes]
     best = game.best_response(0, [others] * game.num_agents)
     title = f"What pays: {game.num_agents} agents, h(s) = {cost_text}, {game.rule} variance, the others at {others}"
-    figure, (axes,) = panels([title], *STYLE["figure.figsize"])
+    figure, (axes,) = panels([title], height=4.0)
     with mpl.rc_context(STYLE):
         axes.axhline(0, color=GREY, linewidth=0.8)
-        axes.plot(sizes, utility + cost, color=BLUE, label="expected reward")
+        axes.plot(sizes, utility + cost, ".-", color=BLUE, markersize=4, label="expected reward")
         axes.plot(sizes, cost, color=ORANGE, linestyle="--", label="cost h(s)")
-        axes.plot(sizes, utility, color=GREEN, linewidth=2.2, label="utility = reward − cost")
+        axes.plot(sizes, utility, ".-", color=GREEN, linewidth=2.2, label="utility = reward − cost")
         axes.axvline(game.request, color=GREY, linewidth=0.8, linestyle=":")
         place = (best, float(utility[best - 1]) if best else 0.0)
         axes.plot(*place, "o", color=RED, zorder=5, clip_on=False)
@@ -68,22 +73,25 @@ def save_figure(figure: "Figure", target: Path | io.StringIO) -> None:
     """Write a figure to a file of any kind, or as SVG to a buffer; the same data give the same bytes."""
     import matplotlib as mpl
 
-    vector = not isinstance(target, Path) or target.suffix == ".svg"
+    kind = target.suffix[1:].lower() if isinstance(target, Path) else "svg"
+    undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     with mpl.rc_context(STYLE):
-        figure.savefig(target, format="svg" if vector else None, metadata={"Date": None} if vector else None)
+        figure.savefig(target, format=kind, metadata=undated.get(kind))
 
 
-def panels(titles: Sequence[str], width: float = 10.5, height: float = 4.0) -> tuple["Figure", list[Any]]:
-    """Return a figure with one panel per title, in the house style."""
+def panels(titles: Sequence[str], height: float, columns: int = 1, **grid: Any) -> tuple["Figure", list[Any]]:
+    """Return a figure, as wide as a page and `height` inches high, with one panel per title, in the house style."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        axes: list[Any] = list(figure.subplots(1, len(titles), squeeze=False)[0])
-        for panel, title in zip(axes, titles, strict=True):
+        figure = Figure(figsize=(PAGE, height), layout="constrained")
+        axes: list[Any] = list(figure.subplots(-(-len(titles) // columns), columns, squeeze=False, **grid).flat)
+        for panel in axes[len(titles) :]:
+            panel.remove()
+        for panel, title in zip(axes, titles, strict=False):
             panel.set_title(title)
-    return figure, axes
+    return figure, axes[: len(titles)]
 
 
 def draw_mean(axes: Any, x: Any, mean: Any, error: Any, color: str, label: str) -> None:
@@ -100,12 +108,18 @@ def draw_points(axes: Any, x: Any, means: Sequence[tuple[float, float]], **style
 
 def legend(axes: Any, place: str, columns: int = 1) -> None:
     """Add the legend, without a frame."""
-    axes.legend(loc=place, ncols=columns, frameon=False)
+    axes.legend(loc=place, ncols=columns, frameon=False, fontsize=TEXT)
+
+
+def legend_below(figure: "Figure", axes: Any) -> None:
+    """Add one legend for a family of curves that several panels share, below them all."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=TEXT)
 
 
 def plan_figure(report: dict[str, Any], title: str) -> "Figure":
     """Draw the trade-off that a forecast's report shows: total reward against rounds, with 90 % intervals."""
-    figure, (axes,) = panels([title], width=7.2, height=4.6)
+    figure, (axes,) = panels([title], height=4.4)
     for row in report["policies"]:
         chosen, fixed = row["policy"] == report["recommended"], row["request"] is not None
         color = RED if chosen else GREY if fixed else BLUE
@@ -137,7 +151,7 @@ def audit_figure(
     import numpy as np
     from matplotlib.ticker import MaxNLocator
 
-    figure, (axes,) = panels([_no_math(title)], width=7.2, height=4.6)
+    figure, (axes,) = panels([_no_math(title)], height=4.4)
     powers, threshold = np.asarray(evidence) / np.log(10), -np.log10(alpha)
     usual = [index for index, since in enumerate(differs) if since is None]
     for index in usual:
@@ -154,6 +168,7 @@ def audit_figure(
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(_as_odds)
+    axes.tick_params(axis="y", labelsize=POWERS)
     axes.set(xlabel="round", ylabel="evidence of a difference, as odds")
     legend(axes, "upper left")
     return figure
@@ -161,7 +176,8 @@ def audit_figure(
 
 def pilot_figure(report: Any) -> "Figure":
     """Draw what each rule would have paid for half the work and for all of it, beside what the work costs."""
-    figure, axes = panels([_no_math(rule.rule) for rule in report.rules] or [""], width=3.6 * max(2, len(report.rules)))
+    titles = [_no_math(rule.rule) for rule in report.rules] or [""]
+    figure, axes = panels(titles, height=2.6 * -(-len(titles) // 2), columns=2)
     work, costs = [report.half, report.request], [report.half_cost, report.full_cost]
     for panel, rule in zip(axes, report.rules, strict=False):  # without any round there is no rule to draw
         pay = [rule.half_pay, rule.full_pay]

@@ -2,12 +2,15 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
 from guerdon import BalancedVariance, ExpressionCost, OutputAgreement, gather
+from guerdon.cli.reports import print_claims
+from guerdon.experiments.claims import Claim, Experiment
 from tests.support.command_line import run, run_json, start
 
 EQUILIBRIUM = ["equilibrium", "--agents", "10", "--request", "8", "--cost", "1 + s", "--max-batch", "32"]
@@ -222,16 +225,62 @@ def test_simulate_says_that_runs_diverged(tmp_path: Path) -> None:
     assert "3 of 3 repetitions diverged" in result.stdout
 
 
+CLAIMS = (
+    Claim(
+        "f",
+        "the share [of agents] that is found by an audit of eighty rounds or more",
+        "at least 0.9",
+        0.95,
+        0.01,
+        True,
+    ),
+    Claim("f", "rounds", "3", 3.0, 0.0, True),
+    Claim(
+        "f", "what a claim says is one line, however long it is: nothing breaks it", "below 12345.678", 2e4, 31, False
+    ),
+)
+
+
+def printed(survey: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    drawing: Any = None
+    print_claims([Experiment("f", "Figure 1", "", drawing, pl.DataFrame(), CLAIMS, 1.2, (), survey)], Path("out"))
+    return capsys.readouterr().out.splitlines()
+
+
+def test_in_a_log_every_claim_is_one_whole_line_with_its_number_first(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed("synthetic survey", capsys)
+    assert lines[0] == "Figure 1 (1.2 s)"
+    for line, claim, number in zip(lines[1:4], CLAIMS, ("0.95 ± 0.01", "3", "2e+04 ± 31"), strict=True):
+        assert line.strip().startswith(number)
+        assert line.endswith(f"{'✓' if claim.holds else '✗'} {claim.claim}; expected: {claim.expected}")
+    assert [line.index("✓✗"[not claim.holds]) for line, claim in zip(lines[1:4], CLAIMS, strict=True)] == [22] * 3
+    assert "2 of 3 claims hold, with the synthetic survey (±: standard error)." in lines
+
+
+def test_on_a_terminal_a_claim_is_cut_and_one_that_fails_comes_again_in_full(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FORCE_COLOR": "1", "TERM": "dumb", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in printed("", capsys)]
+    assert max(map(len, lines[:4])) <= 80
+    assert lines[1].endswith("…")
+    assert lines[4] == "✗ f fails: what a claim says is one line, however long it is: nothing breaks it"
+    assert lines[5] == "  expected: below 12345.678; measured: 2e+04 ± 31"
+    assert lines[-2] == "2 of 3 claims hold (±: standard error)."
+
+
 @pytest.mark.slow
 def test_reproduce_prints_claims_and_fails_where_one_fails(tmp_path: Path) -> None:
     result = run("reproduce", "fig2", "--repetitions", "60", "--out", str(tmp_path / "good"))
     assert result.code == 0, result.stderr
     assert "5 of 5 claims hold" in result.stdout
     assert "report.html" in result.stdout
+    assert result.stderr == "", "a bar is for terminals"
     # Two repetitions cannot show a median's growth: the claim fails, and so does the command.
     result = run("reproduce", "fig2", "--repetitions", "2", "--out", str(tmp_path / "bad"))
     assert result.code == 1
-    assert "✗ fails" in result.stdout
+    assert "✗ fig2 fails:" in result.stdout
 
 
 @pytest.mark.slow

@@ -187,7 +187,26 @@ def test_a_server_that_goes_away(small: Path, visitor: Visitor) -> None:
     _, error = process.communicate(timeout=20)
     assert error == "", "an open stream does not hold it up"
     page.wait_for_selector("#offline:visible")
+    assert (page.locator("#verification").get_attribute("data-state"), page.inner_text("#verification")) == (
+        "none",
+        "not connected",
+    )
     visitor.context.close()
+
+
+def test_a_run_falls_silent_while_one_looks(
+    small: Path, serve: Callable[..., Served], visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Ledger(small) as ledger:
+        Training(ledger, "ends", NAMES).play(2)
+    monkeypatch.setattr("guerdon.dashboard.explanations.QUIET", 4.0)
+    served = serve(small)
+    page = visitor.visit(f"{served.address}/runs")
+    row = page.locator("tr", has_text="ends").locator(".state")
+    assert row.inner_text() == "active"
+    visitor.until("![...document.querySelectorAll('.state')].some((state) => state.textContent === 'active')")
+    assert row.inner_text() == "quiet"
+    visitor.leave(served.address)
 
 
 def start(*arguments: str) -> tuple[subprocess.Popen[str], Served]:

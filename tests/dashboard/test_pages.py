@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.dashboard.conftest import Served, Visitor, serving
+from guerdon.dashboard.pages import FILTERS
+from tests.dashboard.conftest import Served, Visitor, ask, serving
 from tests.pilot.records import made_up
 from tests.support.dashboard_scenes import NAMES
 
@@ -63,11 +64,32 @@ def test_a_run_with_all_its_charts(shown: tuple[str, Served], visitor: Visitor) 
         visitor.drawn(chart)
         assert len(page.locator(f"#{chart} .plot").get_attribute("aria-label") or "") > 20
     if kind == "large":
+        assert page.get_by_role("button", name="Audit this run").is_visible()
+        assert not [url for url in visitor.asked if url.endswith("/audit")], "a large run is audited if wanted"
         assert "1,000 agents" in page.locator(".tiles").inner_text().replace("\n", " ")
         assert "the 40 agents that missed most rounds" in page.locator("#matrix .remark").inner_text()
     page.wait_for_selector("#verification[data-state=verified]")
     assert re.fullmatch(r"verified up to record \d+ at \d\d:\d\d UTC", page.locator("#verification").inner_text())
     visitor.leave(served.address)
+
+
+@pytest.mark.slow
+def test_verdicts_and_what_colours_mean(chromium: Any, small_served: Served) -> None:
+    visitor = Visitor(chromium, color_scheme="dark")
+    page = visitor.visit(f"{small_served.address}/runs/1")
+    visitor.drawn("audit", "pay", "spread")
+    assert "1 of 10 agents differ (Vigo #6)" in page.locator("#audit .remark").inner_text()
+    for chart, meanings in (
+        ("pay", ["fits the cost", "paid less than it costs", "paid more than it costs"]),
+        ("audit", ["like the others so far", "differs"]),
+    ):
+        assert page.locator(f"#{chart} .legendtext").all_text_contents() == meanings
+    assert "To the left lie reports that agree better" in page.locator("#spread .note").inner_text()
+    # The band is well apart from the card that it lies on, in the dark too.
+    look = page.locator("#spread .shapelayer path").first.get_attribute("style") or ""
+    assert float(re.findall(r"fill-opacity: ([\d.]+)", look)[0]) > 0.3
+    assert "stroke-width: 1px" in look
+    visitor.leave(small_served.address)
 
 
 def test_the_numbers_behind_a_chart(shown: tuple[str, Served], visitor: Visitor) -> None:
@@ -152,6 +174,62 @@ def test_nothing_is_wider_than_the_window(chromium: Any, small_served: Served, w
             visitor.drawn(charts[path])
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
     visitor.context.close()
+
+
+@pytest.mark.slow
+def test_on_a_phone(chromium: Any, ledgers: Callable[[str], Path], tmp_path: Path) -> None:
+    """Navigation is one line, with every entry; a statement shows reward, balance and reason; titles are whole."""
+    (tmp_path / "report.html").write_text("<h1>Report</h1>")
+    (tmp_path / "pilot.json").write_text("{}")
+    with serving(ledgers("small"), tmp_path / "report.html", pilot=tmp_path / "pilot.json") as served:
+        visitor = Visitor(chromium, viewport={"width": 390, "height": 844})
+        page = visitor.visit(f"{served.address}/runs/1")
+        assert page.locator(".bar nav a").count() == 6
+        assert len(set(page.evaluate("[...document.querySelectorAll('.bar nav a')].map((a) => a.offsetTop)"))) == 1
+        visitor.drawn("pay", "spread", "audit")
+        for chart in ("pay", "spread", "distances", "audit"):
+            place = page.locator(f"#{chart} .xtitle").bounding_box()
+            assert place is not None
+            assert (place["x"] >= 0, place["x"] + place["width"] <= 390) == (True, True), chart
+        page = visitor.visit(f"{served.address}/agents/6/statement.html")
+        cells = page.evaluate("[...document.querySelectorAll('td')].map((cell) => cell.getBoundingClientRect().right)")
+        assert max(cells) <= 390
+        assert "reward" in page.evaluate(
+            "getComputedStyle(document.querySelector('td:nth-child(4)'), '::before').content"
+        )
+        visitor.leave(served.address)
+
+
+@pytest.mark.slow
+def test_rounds_are_whole(chromium: Any, small_served: Served) -> None:
+    visitor = Visitor(chromium)
+    page = visitor.visit(f"{small_served.address}/runs/2")  # three rounds
+    visitor.drawn("payout", "matrix")
+    assert page.locator("#payout .xtick").all_text_contents() == ["1", "2", "3"]
+    page.locator("#payout summary").click()
+    assert page.locator("#payout caption").text_content() == "Paid per round"
+    ask_for = "(rounds) => import('/static/charts.js').then((charts) => charts.roundAxis(rounds))"
+    for rounds, step in (([1, 1], 1), ([1, 9], 1), ([1, 62], 10), ([99_900, 100_000], 20)):
+        assert page.evaluate(ask_for, rounds) == {
+            "title": {"text": "round"},
+            "tickformat": ",d",
+            "tick0": 0,
+            "dtick": step,
+        }
+    visitor.leave(small_served.address)
+
+
+def test_every_table_has_a_caption(small_served: Served) -> None:
+    for path in ("/runs", "/agents", "/agents/6", "/agents/6/statement.html", "/payouts", "/payouts/1", "/api"):
+        tables = re.findall(r"<table[^>]*>(<caption>\w[^<]+</caption>)?", ask(small_served, path).text)
+        assert tables, path
+        assert all(tables), path
+
+
+@pytest.mark.parametrize("name", [" ", "", "\u200b", "\u2007\u00ad"])
+def test_a_blank_name_can_be_clicked(name: str) -> None:
+    assert FILTERS["named"](name) == "(blank name)"
+    assert FILTERS["named"](f"Basel{name}") == f"Basel{name}"
 
 
 def test_light_and_dark(chromium: Any, small_served: Served) -> None:

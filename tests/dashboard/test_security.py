@@ -9,9 +9,20 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode
 
+import numpy as np
 import pytest
 
-from guerdon.dashboard.security import COOKIE, SESSION, Access, check_token, is_loopback, safe_next
+from guerdon.dashboard.security import (
+    COOKIE,
+    FREE_GUESSES,
+    LONGEST_WAIT,
+    SESSION,
+    Access,
+    GuessedError,
+    check_token,
+    is_loopback,
+    safe_next,
+)
 from guerdon.dashboard.serve import find_token
 from guerdon.ledger import Ledger
 from tests.dashboard.conftest import Served, Visitor, ask
@@ -142,6 +153,7 @@ def test_without_the_token_nothing_is_shown(locked: Served) -> None:
         answer = ask(locked, path)
         assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
     for given in ("Bearer wrong", "Bearer ", f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Bearer é"):
+        locked.app.state.access.guesses._wrong.clear()  # or the last would have to wait
         assert ask(locked, "/api/runs", Authorization=given.encode().decode("latin-1")).status == 401, given
     assert ask(locked, f"/api/runs?token={TOKEN}").status == 401, "a token in an address is no token"
     assert ask(locked, "/runs", Cookie=f"{COOKIE}={TOKEN}").status == 303
@@ -181,7 +193,7 @@ def test_logging_in_with_a_browser(locked: Served, visitor: Visitor) -> None:
     assert page.url.endswith("/login?next=%2Fplayground%3Fagents%3D5")
     page.get_by_label("Token").fill("not the token at all")
     page.get_by_role("button", name="Log in").click()
-    page.get_by_text("This is not the token.").wait_for()
+    page.get_by_text("this is not the token.").wait_for()
     visitor.troubles.clear()  # the browser reports the 401
     page.get_by_label("Token").fill(TOKEN)
     page.get_by_role("button", name="Log in").click()
@@ -200,12 +212,79 @@ def test_sessions_end_and_cannot_be_made_up() -> None:
     session, now = access.session(), time.time()
     assert access.is_session(session)
     assert not access.is_session(session, now + SESSION + 1)
-    expiry, _, signature = session.partition(".")
-    assert not access.is_session(f"{int(expiry) + 9}.{signature}")
-    assert not Access(TOKEN).is_session(session), "another process has another secret"
-    for nonsense in ("", ".", "9" * 400, f"{expiry}.", "é.é", f"-1.{signature}"):
+    assert not Access(TOKEN).is_session(session), "another process has other sessions"
+    for nonsense in ("", ".", "9" * 400, f"{session}x", session[:-1], "é.é", "\udc80"):
         assert not access.is_session(nonsense)
-    assert TOKEN not in repr(access.secret)
+    access.session(now + SESSION + 1)
+    assert len(access._sessions) == 1, "what is over is forgotten"
+    assert TOKEN not in repr(access._sessions)
+
+
+@pytest.mark.parametrize("before", ['prefs={"a":1}; ', "a[b]=c d; ", "=; ;", f"{COOKIE}=stale; ", "x=é; "])
+def test_cookies_of_other_programs_do_not_end_a_session(before: str) -> None:
+    access = Access(TOKEN)
+    assert access.admits({"cookie": f"{before}{COOKIE}={access.session()}; after=1"})
+    assert not access.admits({"cookie": f"{before}x{COOKIE}={access.session()}"})
+
+
+def test_a_cookie_is_worth_nothing_after_logout(locked: Served) -> None:
+    cookies = [
+        ask(locked, "/login", "POST", urlencode({"token": TOKEN}).encode()).headers["set-cookie"].split(";")[0]
+        for _ in range(2)
+    ]
+    assert [ask(locked, "/api/runs", Cookie=cookie).status for cookie in cookies] == [200, 200]
+    assert ask(locked, "/logout", "POST", Cookie=cookies[0]).status == 303
+    assert [ask(locked, "/api/runs", Cookie=cookie).status for cookie in cookies] == [401, 200]
+
+
+def test_guesses_wait_ever_longer_and_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    access, now, tried, waits = Access(TOKEN), 1000.0, list[float](), list[int]()
+    session = access.session()
+    while now < 1300:
+        try:
+            assert not access.knows("wrong", "10.0.0.7", now)
+            tried.append(now)
+        except GuessedError as error:
+            waits.append(int(error.headers["retry-after"]))
+        now += 0.25
+    assert (min(waits), max(waits)) == (1, LONGEST_WAIT)
+    gaps = np.diff(tried)
+    assert gaps[:FREE_GUESSES].tolist() == [0.25] * (FREE_GUESSES - 1) + [1.0]
+    assert gaps[FREE_GUESSES:].tolist() == [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
+    assert [record.getMessage() for record in caplog.records][:2] == [
+        f"wrong token from 10.0.0.7 ({n})" for n in (1, 2)
+    ]
+    assert len(caplog.records) == len(tried)
+    assert TOKEN not in caplog.text
+    assert "wrong" not in caplog.text.replace("wrong token", ""), "nor is the guess logged"
+    with pytest.raises(GuessedError):  # the right one too has to wait, or it could be guessed
+        access.knows(TOKEN, "10.0.0.7", tried[-1] + 1)
+    assert access.knows(TOKEN, "10.0.0.7", tried[-1] + 61)
+    assert access.knows(TOKEN, "10.0.0.8", tried[-1] + 1), "another address does not wait"
+    assert access.admits({"cookie": f"{COOKIE}={session}"}, "10.0.0.7"), "who is logged in does not either"
+    assert not access.knows("wrong", "10.0.0.7", tried[-1] + 3600)
+    assert caplog.records[-1].getMessage().endswith("(1)"), "an hour later it is forgotten"
+
+
+def test_of_too_many_addresses_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("guerdon.dashboard.security.MOST_ADDRESSES", 3)
+    access = Access(TOKEN)
+    for number in range(9):
+        access.knows("wrong", f"10.0.0.{number}", 0.0)
+    assert list(access.guesses._wrong) == ["10.0.0.6", "10.0.0.7", "10.0.0.8"]
+
+
+def test_guessing_at_the_door(locked: Served) -> None:
+    """By the form and by the header alike; each request counts once."""
+    form = urlencode({"token": "wrong"}).encode()
+    answers = [ask(locked, "/login", "POST", form).status for _ in range(3)]
+    answers += [ask(locked, "/api/runs", Authorization="Bearer wrong").status for _ in range(2)]
+    assert answers == [401] * 5
+    waiting = ask(locked, "/login", "POST", urlencode({"token": TOKEN}).encode())
+    assert (waiting.status, waiting.headers["retry-after"]) == (429, "1")
+    assert "too many wrong tokens came from this address" in waiting.text
+    refused = ask(locked, "/api/runs", Authorization=f"Bearer {TOKEN}")
+    assert (refused.status, refused.json()["title"]) == (429, "Too many wrong tokens")
 
 
 @pytest.mark.parametrize("path", ["//evil.example", "/\\evil.example", "https://evil.example", "javascript:alert(1)", "", "/a\nb"])  # noqa: E501  # fmt: skip

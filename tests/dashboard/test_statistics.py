@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, BalancedVariance, EstimatedVariance, KnownVariance, OutputAgreement, gather
-from guerdon.dashboard import explanations, series, statistics
+from guerdon.dashboard import audits, explanations, series, statistics
 from guerdon.dashboard.queries import RunData, RunMember, read_run
-from guerdon.dashboard.source import LedgerSource
+from guerdon.dashboard.source import KeptAudit, LedgerSource
 from guerdon.ledger import Ledger
 from guerdon.rules import Mechanism, Status
 from tests.support.dashboard_scenes import NAMES, SHIRKER, Training
@@ -19,12 +19,19 @@ from tests.support.dashboard_scenes import NAMES, SHIRKER, Training
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 
 
-def played(mechanism: Mechanism, rounds: int, used: Any, scales: Any, seed: int = 0, request: int = 8) -> RunData:
-    """Return a run of agents that use `used` samples, with noise of unequal `scales` in each direction."""
+def played(
+    mechanism: Mechanism, rounds: int, used: Any, scales: Any, seed: int = 0, request: int = 8, constant: float = 0.0
+) -> RunData:
+    """Return a run of agents that use `used` samples, with noise of unequal `scales` in each direction.
+
+    With `constant` one of them sends nothing but this number.
+    """
     rng, crowd, present = np.random.default_rng(seed), len(used), np.ones(len(used), dtype=bool)
     rows: list[Any] = []
     for _ in range(rounds):
         gradients = 1 + rng.normal(size=(crowd, len(scales))) * scales / np.sqrt(used)[:, None]
+        if constant:
+            gradients[SHIRKER] = constant
         payments, _ = mechanism.pay(mechanism.init(crowd), gather(gradients, present), present, request)
         rows.append(payments)
     joined = [
@@ -85,6 +92,31 @@ def test_a_cheat_lies_outside_the_band_and_hardly_moves_it() -> None:
     median = [row.median_distance or math.nan for row in rows]
     assert median[SHIRKER] > band.high > max(median[:SHIRKER] + median[SHIRKER + 1 :])
     assert 20 < band.freedom < 45
+
+
+@pytest.mark.parametrize("variance", RULES[1:], ids=lambda rule: type(rule).__name__)
+def test_one_constant_cheat_does_not_move_the_honest_out_of_the_band(variance: Any) -> None:
+    """It raises the distance that is expected of everybody: D/E of honest work is then a thousandth, not 1."""
+    used = np.full(27, 8)
+    data = played(OutputAgreement(AffineCost(1, 1), variance), 60, used, EQUAL, constant=50.0)
+    band = statistics.honest_band(data)
+    assert band is not None
+    honest = statistics.distance_ratios(data)[data.position != SHIRKER]
+    assert ((honest > band.low) & (honest < band.high)).mean() == pytest.approx(0.95, abs=0.03)
+    assert statistics.distance_ratios(data)[data.position == SHIRKER].min() > band.high
+    assert band.middle < 0.05
+    drawn = statistics.histogram(data, band)
+    assert drawn is not None
+    assert drawn.above == 60, "the cheat is counted, and does not squeeze the others into one bin"
+    assert sum(band.low < edge < band.high for edge in drawn.edges) >= 5
+
+
+def test_what_is_known_stays_where_it_is() -> None:
+    """Where the variance is known, all doing less together shows."""
+    data = played(OutputAgreement(AffineCost(1, 1), KnownVariance(40.0)), 60, np.full(10, 4), EQUAL)
+    band = statistics.honest_band(data)
+    assert band is not None
+    assert (band.middle, band.inside < 0.3) == (1.0, True)
 
 
 def test_too_few_distances_make_no_band() -> None:
@@ -170,10 +202,37 @@ def test_a_run_read_bit_by_bit_is_the_run_read_at_once(tmp_path: Path) -> None:
     source.close()
 
 
+def test_an_audit_is_kept_for_a_while_but_not_of_another_ledger(tmp_path: Path) -> None:
+    path, other = tmp_path / "ledger.db", tmp_path / "other.db"
+    for place, rounds in ((path, 3), (other, 4)):
+        with Ledger(place) as ledger:
+            Training(ledger, "run", NAMES).play(rounds)
+    source = LedgerSource(str(path))
+    first = source.audit(source.run(1))
+    assert source.audit(source.run(1)) is first
+    kept = source._audits[1]
+    source._audits[1] = kept._replace(until=math.inf)  # as after an audit that took long
+    with Ledger(path) as ledger:
+        Training(ledger, "later", NAMES).play(1)
+        evidence = gather(np.random.default_rng(1).normal(size=(10, 60)), np.ones(10, dtype=bool))
+        ledger.record_round("run", 4, 8, evidence, np.ones(10, dtype=bool))
+    data = source.run(1)
+    behind = audits.verdicts(source.audit(data), data)
+    assert (behind.last, behind.newest, len(behind.agents)) == (3, False, 10)
+    source._audits[1] = source._audits[1]._replace(until=0.0)
+    assert audits.verdicts(source.audit(data), data).newest
+    source.close()
+    source._audits[1] = KeptAudit(source._audits[1].found._replace(agents=["nobody"]), data, math.inf)
+    source._where = str(other)
+    assert source.audit(source.run(1)).agents == NAMES
+    source.close()
+
+
 @pytest.mark.parametrize(("silence", "gap", "state"), [(10, 1, "active"), (119, 1, "active"), (121, 1, "quiet"), (500, 200, "active"), (700, 200, "quiet")])  # noqa: E501  # fmt: skip
 def test_when_a_run_is_quiet(silence: float, gap: float, state: str) -> None:
-    assert explanations.run_state(5, NOW, gap, NOW + timedelta(seconds=silence)) == state
-    assert explanations.run_state(0, NOW, 0.0, NOW + timedelta(seconds=silence)) == "waiting"
+    now, left = NOW + timedelta(seconds=silence), max(120, 3 * gap) - silence
+    assert explanations.run_state(5, NOW, gap, now) == (state, left if state == "active" else None)
+    assert explanations.run_state(0, NOW, 0.0, now) == ("waiting", None)
 
 
 def test_rules_in_words() -> None:

@@ -9,6 +9,7 @@ from guerdon.experiments import federations as experiment
 from guerdon.experiments.federations import BEHAVIOURS, FEDAVG, Outcome
 from guerdon.experiments.paper import AGENTS
 from guerdon.problems.heart import load_survey, prepare
+from tests.support.print import check_print
 
 
 def outcome(name: str, behaviour: str, profit: float, others: float = 0.0) -> Outcome:
@@ -38,6 +39,10 @@ def test_accuracy_may_be_lower_by_a_third_of_a_point() -> None:
     found = outcome("by age", "honest", 0.0)
     for unpaid, holds in ((0.7029, True), (0.7031, False)):
         assert experiment._same_accuracy(found, np.full(20, unpaid)).holds == holds
+
+
+def test_the_figure_is_fit_for_print() -> None:
+    check_print(experiment._draw([outcome(name, did, 1.0) for name in ("by age", FEDAVG) for did in BEHAVIOURS]))
 
 
 def test_agents_by_age_have_neighbouring_ages() -> None:

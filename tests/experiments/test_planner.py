@@ -13,13 +13,14 @@ from guerdon.experiments.planner import ADAPTIVE, RULE, STEP, PlannerSetting, Po
 from guerdon.experiments.reproduce import reproduce
 from guerdon.problems import linear_regression
 from guerdon.problems.heart import VARIABLE
+from tests.support.print import check_print
 
 SMALL = PlannerSetting("small", linear_regression(10, 10.0, 16), "error", (1.0, 0.2), (2, 8), (0.05, 5.0), 60, 10, 0)
 
 
 @functools.cache
 def swept() -> list[PolicySpending]:
-    return planner._sweep(SMALL)
+    return planner._sweep(SMALL, lambda _: None)
 
 
 @pytest.mark.slow
@@ -75,6 +76,7 @@ def test_the_planner_is_cheap_wherever_it_is_used(tmp_path: Path) -> None:
     if not os.environ.get(VARIABLE):
         pytest.skip(f"the CDC survey is absent: set {VARIABLE}")
     (experiment,) = reproduce(["planner"], 50, tmp_path)
+    check_print(experiment.drawing)
     uneven = [claim for claim in experiment.claims if "condition 100" in claim.claim]
     assert all(claim.measured < 1.25 for claim in uneven)
     assert [c for c in experiment.claims if not c.holds and c not in uneven and "work" not in c.claim] == []

@@ -4,16 +4,21 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from guerdon.experiments import fig2, fig4
-from guerdon.experiments.claims import Claim, Experiment, equals, exceeds
+from guerdon.experiments import fig2, fig3, fig4
+from guerdon.experiments.claims import Claim, Experiment, equals, exceeds, mean_over_repetitions
+from guerdon.experiments.paper import AGENTS, DIM, START
+from guerdon.experiments.report import write_report
 from guerdon.experiments.reproduce import FIGURES, reproduce
 from guerdon.problems.heart import VARIABLE
+from guerdon.problems.linear_regression import optimal_step
+from tests.support.print import check_print
 
 REPETITIONS, SEED = 10, 3
 
@@ -21,16 +26,16 @@ REPETITIONS, SEED = 10, 3
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Experiment]:
     """A small reproduction, made once."""
-    out, announced = tmp_path_factory.mktemp("small"), list[str]()
-    (experiment,) = reproduce(["fig2"], REPETITIONS, out, SEED, announce=announced.append)
-    assert announced == ["fig2"]
+    out, told = tmp_path_factory.mktemp("small"), list[tuple[str, float]]()
+    (experiment,) = reproduce(["fig2"], REPETITIONS, out, SEED, lambda *now: told.append(now))
+    assert told == [(f"fig2: S = {2**step}", step / 5) for step in range(5)]
     return out, experiment
 
 
 def test_a_small_reproduction_writes_everything(small: tuple[Path, Experiment]) -> None:
     out, experiment = small
     names = {path.name for path in out.iterdir()}
-    assert names == {"fig2.svg", "fig2.png", "fig2.parquet", "fig2.csv", "claims.json", "report.html"}
+    assert names == {"fig2.svg", "fig2.pdf", "fig2.png", "fig2.parquet", "fig2.csv", "claims.json", "report.html"}
     claims = json.loads((out / "claims.json").read_text())
     assert [set(claim) for claim in claims] == [
         {"figure", "claim", "expected", "measured", "standard_error", "holds"}
@@ -58,15 +63,40 @@ def test_the_same_seed_gives_the_same_claims(small: tuple[Path, Experiment], tmp
         assert (tmp_path / name).read_bytes() == (small[0] / name).read_bytes()
 
 
-def test_closed_forms_of_figure_4() -> None:
-    """THEORY §5: rounds 74, 36, 18, 10, 6 and totals 1480, 1080, 900, 900, 1020."""
-    assert [fig4.closed_form(nu) for nu in (1, 2, 4, 8, 16)] == [
-        (74, 1480),
-        (36, 1080),
-        (18, 900),
-        (10, 900),
-        (6, 1020),
-    ]
+def test_a_figure_is_fit_for_print(small: tuple[Path, Experiment]) -> None:
+    check_print(small[1].drawing)
+
+
+def test_a_run_reaches_the_target_before_the_expected_error_does() -> None:
+    """THEORY §5: the expected error takes 74, 36, 18, 10, 6 rounds; a run stops at the first passage of its own."""
+    expected = [fig4.expected_rounds(nu) for nu in (1, 2, 4, 8, 16)]
+    for mean, rounds in zip(expected, (74, 36, 18, 10, 6), strict=True):
+        assert mean.value < rounds - 3 * mean.error
+    literal = mean_over_repetitions([literal_rounds(16, seed) for seed in range(100)])
+    assert abs(literal.value - expected[-1].value) < 3 * np.hypot(literal.error, expected[-1].error)
+
+
+def literal_rounds(nu: int, seed: int) -> int:
+    """Train on samples, one run, and return how many rounds it took to be at the target."""
+    random, error, rounds = np.random.default_rng(seed), np.full(DIM, (START / DIM) ** 0.5), 0
+    while error @ error > fig4.TARGET:
+        features = random.normal(size=(AGENTS * nu, DIM))
+        residuals = features @ error - random.normal(size=AGENTS * nu)
+        error = error - optimal_step(DIM, AGENTS, nu) * 2 * residuals @ features / (AGENTS * nu)
+        rounds += 1
+    return rounds
+
+
+def test_what_figure_3_expects() -> None:
+    """THEORY §3 under known variance; at the request the balanced rule pays the cost, the estimated one less."""
+    np.testing.assert_allclose(fig3.expected_reward("known", [2, 4, 8, 16]), [-15, 1, 9, 13])
+    assert fig3.expected_reward("balanced", 8) == pytest.approx(9, abs=1e-3)
+    assert fig3.expected_reward("estimated", 8) == pytest.approx(9 - 8 * 2 / 70)
+    # Lengths of noise that vary as χ² with S degrees of freedom, drawn.
+    random = np.random.default_rng(0)
+    own, others = random.chisquare(2, 200_000) / 4, random.chisquare(72, 200_000) / 64
+    share = own / (own + others)
+    assert fig3.expected_reward("balanced", 2) == pytest.approx(9 + 80 / 9 * (1 - 10 * share.mean()), abs=0.1)
 
 
 def test_claims_can_fail() -> None:
@@ -76,6 +106,18 @@ def test_claims_can_fail() -> None:
     assert exceeds("f", "positive", noise + 0.2).holds
     assert not exceeds("f", "positive", noise).holds
     assert Claim("f", "c", "e", np.inf, np.nan, False).to_dict()["measured"] is None
+
+
+def test_the_number_of_claims_that_hold_says_which_survey_was_used(
+    small: tuple[Path, Experiment], tmp_path: Path
+) -> None:
+    experiment = small[1]
+    for survey, words in (
+        ("", "5 of 5</b><span>claims hold</span>"),
+        ("synthetic <one>", "hold, with the synthetic &lt;"),
+    ):
+        write_report([replace(experiment, survey=survey)], REPETITIONS, SEED, tmp_path / "report.html")
+        assert words in (tmp_path / "report.html").read_text()
 
 
 def test_wrong_names_and_numbers_are_refused(tmp_path: Path) -> None:
@@ -104,4 +146,6 @@ def test_the_synthetic_survey_leads_to_the_same_conclusions(tmp_path: Path, monk
 def failures(names: Sequence[str], out: Path) -> list[Claim]:
     """Return the claims that fail at the paper's 250 repetitions."""
     experiments = reproduce(names, 250, out)
+    for experiment in experiments:
+        check_print(experiment.drawing)
     return [claim for experiment in experiments for claim in experiment.claims if not claim.holds]

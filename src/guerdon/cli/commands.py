@@ -35,7 +35,7 @@ from guerdon.cli.reports import (
     print_simulation,
     simulation_rows,
 )
-from guerdon.cli.tables import print_json
+from guerdon.cli.tables import print_json, progress_bar
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.game import RULES, MinibatchGame, Rule, equilibrium_report
 from guerdon.rules import choices, choose, choose_payable, explain
@@ -228,9 +228,8 @@ def reproduce(
     need("guerdon reproduce", "sim", *SIMULATOR)
     from guerdon.experiments.reproduce import reproduce as run_experiments
 
-    with Console(stderr=True).status("starting") as status:
-        names = figures or ()
-        experiments = run_experiments(names, repetitions, out, seed, lambda name: status.update(f"running {name}"))
+    with progress_bar() as tell:
+        experiments = run_experiments(figures or (), repetitions, out, seed, tell)
     print_claims(experiments, out)
     if not all(claim.holds for experiment in experiments for claim in experiment.claims):
         raise typer.Exit(1)

@@ -13,7 +13,7 @@ from guerdon.rules import Payments, Status
 
 if TYPE_CHECKING:
     from guerdon.certificate import Certificate
-    from guerdon.experiments.claims import Experiment
+    from guerdon.experiments.claims import Claim, Experiment
     from guerdon.planning.forecasts import Plan
     from guerdon.simulation import History
 
@@ -99,21 +99,33 @@ def print_certificate(certificate: "Certificate", title: str) -> None:
 
 
 def print_claims(experiments: Sequence["Experiment"], out: Path) -> None:
-    """Print every claim with its verdict, the time of each experiment, and where the report is."""
-    title, text = "What the paper says, and what was measured", ("figure", "claim", "expected", "")
-    table = new_table(title, *text[:3], "measured", "s.e.", "", text=text)
+    """Print one line per claim, what was measured first; then in full those that fail, and where the report is."""
+    from guerdon.experiments.claims import used_survey
+
+    console = Console(emoji=False, highlight=False, soft_wrap=True)
+    # A terminal gets what fits into its lines, a log all of it.
+    fit: Any = {"soft_wrap": False, "no_wrap": True, "overflow": "ellipsis"} if console.is_terminal else {}
+    for experiment in experiments:
+        console.print(f"[bold]{escape(experiment.title)}[/] ({experiment.seconds:.1f} s)")
+        for claim in experiment.claims:
+            line = f"{_measured(claim)}  {_mark(claim)} {escape(claim.claim)}; expected: {escape(claim.expected)}"
+            console.print(line, **fit)
     claims = [claim for experiment in experiments for claim in experiment.claims]
-    for claim in claims:
-        verdict = "[green]✓ holds[/]" if claim.holds else "[bold red]✗ fails[/]"
-        numbers = f"{claim.measured:.4g}", f"{claim.standard_error:.2g}"
-        table.add_row(claim.figure, escape(claim.claim), escape(claim.expected), *numbers, verdict)
-    console = Console(emoji=False)
-    console.print(table)
+    for claim in (claim for claim in claims if not claim.holds):
+        console.print(f"{_mark(claim)} {escape(claim.figure)} fails: {escape(claim.claim)}")
+        console.print(f"  expected: {escape(claim.expected)}; measured: {_measured(claim).strip()}")
     held = sum(claim.holds for claim in claims)
-    console.print(f"{held} of {len(claims)} claims hold.")
-    parts = ", ".join(f"{experiment.name} {experiment.seconds:.1f} s" for experiment in experiments)
-    console.print(f"Time: {parts} (compilation included).")
-    console.print(f"Report: {out / 'report.html'}", soft_wrap=True, highlight=False, markup=False)
+    console.print(f"{held} of {len(claims)} claims hold{used_survey(experiments)} (±: standard error).")
+    console.print(f"Report: {out / 'report.html'}", markup=False)
+
+
+def _measured(claim: "Claim") -> str:
+    error = f"± {claim.standard_error:.2g}" if claim.standard_error else ""
+    return f"{claim.measured:>10.4g} {error:<9}"
+
+
+def _mark(claim: "Claim") -> str:
+    return "[green]✓[/]" if claim.holds else "[bold red]✗[/]"
 
 
 def plan_report(plan: "Plan") -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """What every command prints with: tables for people, JSON for programs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -44,6 +45,18 @@ def print_table(
     for row in rows:
         table.add_row(*(escape(UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", cell)) for cell in row))
     console.print(table)
+
+
+@contextmanager
+def progress_bar() -> Generator[Callable[[str, float], None]]:
+    """Yield a function that shows, on a terminal's standard error, what is being done and which share is behind it."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = BarColumn(20), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False)
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("starting", total=1.0)
+        yield lambda words, share: bar.update(task, completed=share, description=words)
 
 
 def print_verification(found: "Verification") -> None:

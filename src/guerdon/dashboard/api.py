@@ -7,7 +7,7 @@ import numpy as np
 from fastapi import APIRouter, HTTPException, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
-from guerdon.dashboard import queries, series, statistics
+from guerdon.dashboard import audits, queries, series, statistics
 from guerdon.dashboard.models import ErrorAnswer, PayoutDetail, PayoutList, PayoutShare, StatementLine, StatementPage
 from guerdon.dashboard.monitor import LedgerMonitor, LedgerStatus, follow
 from guerdon.dashboard.playground import GameAnswer, GameSettings, SimulationQueue, can_simulate, play
@@ -91,6 +91,16 @@ def read_distances(request: Request, run: Id) -> statistics.Distances:
     data = source_of(request).run(run)
     band = statistics.honest_band(data)
     return statistics.Distances(band, statistics.histogram(data, band))
+
+
+@router.get("/runs/{run}/audit", responses=MISSING)
+def read_audit(request: Request, run: Id) -> audits.RunVerdicts:
+    """Return which agents of a run differ from the others, and which are cleared, as `guerdon audit` tests it.
+
+    A large run is audited a tenth of the time at most; in between the answer may end before the last round.
+    """
+    data = source_of(request).run(run)
+    return audits.verdicts(source_of(request).audit(data), data)
 
 
 @router.get("/runs/{run}/participation", responses=MISSING)

@@ -22,12 +22,17 @@ class Formula(NamedTuple):
     filled: str
 
 
-def run_state(rounds: int, last_activity: datetime, gap: float, now: datetime | None = None) -> RunState:
-    """Return whether a run waits for its first round, goes on, or has been quiet for longer than usual."""
+def run_state(
+    rounds: int, last_activity: datetime, gap: float, now: datetime | None = None
+) -> tuple[RunState, float | None]:
+    """Return whether a run waits for its first round, goes on, or has been quiet for longer than usual.
+
+    For one that goes on also in how many seconds it will be quiet if nothing happens.
+    """
     if rounds == 0:
-        return "waiting"
-    silence = ((now or datetime.now(UTC)) - last_activity).total_seconds()
-    return "active" if silence <= max(QUIET, GAPS * gap) else "quiet"
+        return "waiting", None
+    left = max(QUIET, GAPS * gap) - ((now or datetime.now(UTC)) - last_activity).total_seconds()
+    return ("active", left) if left >= 0 else ("quiet", None)
 
 
 def formula(payment: AnyRow) -> Formula | None:

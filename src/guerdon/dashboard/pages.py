@@ -1,5 +1,6 @@
 """The pages. What a page shows first is in its HTML; scripts draw the charts and keep it up to date."""
 
+import unicodedata
 from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlencode
@@ -12,10 +13,9 @@ from guerdon.dashboard import queries
 from guerdon.dashboard.api import monitor_of, source_of
 from guerdon.dashboard.monitor import LedgerStatus
 from guerdon.dashboard.playground import LARGEST_BATCH, MOST_AGENTS, can_simulate
-from guerdon.dashboard.security import COOKIE, SANDBOX, SESSION, Access, safe_next
+from guerdon.dashboard.security import COOKIE, SANDBOX, SESSION, Access, GuessedError, safe_next
 from guerdon.ledger import render
 from guerdon.ledger.errors import UnavailableError
-from guerdon.ledger.money import format_amount
 from guerdon.ledger.queries import common_accounts, find_payout, owed
 from guerdon.ledger.statements import statement as whole_statement
 from guerdon.pilot import PilotRecord, assess, wording
@@ -50,7 +50,7 @@ class ListPage(NamedTuple):
 def show(request: Request, template: str, status_code: int = 200, **content: Any) -> HTMLResponse:
     """Return a page made from a template; without the token it says nothing about the ledger."""
     state = request.app.state
-    admitted = state.access.admits(request.headers)
+    admitted = request.scope["admitted"]
     status = monitor_of(request).status if admitted else LedgerStatus()
     common = {
         "path": request.url.path, "status": status, "unit": status.unit or "", "admitted": admitted,
@@ -218,7 +218,7 @@ def login_page(request: Request) -> Response:
     """Ask for the token."""
     if request.app.state.access.token is None:
         return RedirectResponse("/", 303)
-    return show(request, "login.html", wanted=safe_next(request.query_params.get("next", "/")), wrong=False)
+    return show(request, "login.html", wanted=safe_next(request.query_params.get("next", "/")), wrong="")
 
 
 @router.post("/login")
@@ -232,8 +232,14 @@ async def login(request: Request) -> Response:
             return PlainTextResponse("too long", 413)
     fields = parse_qs(body.decode("utf-8", "replace"))
     wanted = safe_next(fields.get("next", ["/"])[0])
-    if not access.knows(fields.get("token", [""])[0].strip()):
-        return show(request, "login.html", 401, wanted=wanted, wrong=True)
+    try:
+        right = access.knows(fields.get("token", [""])[0].strip(), request.client.host if request.client else "")
+    except GuessedError as error:
+        shown = show(request, "login.html", 429, wanted=wanted, wrong=str(error))
+        shown.headers.update(error.headers)
+        return shown
+    if not right:
+        return show(request, "login.html", 401, wanted=wanted, wrong="this is not the token")
     answer = RedirectResponse(wanted, 303)
     secure = request.url.scheme == "https"
     answer.set_cookie(COOKIE, access.session(), max_age=SESSION, httponly=True, samesite="strict", secure=secure)
@@ -241,8 +247,9 @@ async def login(request: Request) -> Response:
 
 
 @router.post("/logout")
-def logout() -> Response:
-    """Forget the cookie."""
+def logout(request: Request) -> Response:
+    """Forget the cookie, here and in the browser."""
+    request.app.state.access.end_session(request.headers)
     answer = RedirectResponse("/login", 303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer
@@ -258,4 +265,10 @@ def moment(at: datetime | None) -> str:
     return "" if at is None else f"{at:%Y-%m-%d %H:%M}"
 
 
-FILTERS = {"money": format_amount, "brief": brief, "moment": moment}
+def named(name: str) -> str:
+    """Return a name that can be seen: of a blank one it says so."""
+    seen = any(unicodedata.category(letter)[0] in "LNPS" for letter in name)
+    return name if seen else "(blank name)"
+
+
+FILTERS = {"money": render.aligned, "brief": brief, "moment": moment, "named": named}

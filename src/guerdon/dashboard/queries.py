@@ -52,6 +52,7 @@ class RunOverview:
     liability: str
     request: int | None
     looks_at: Literal["distance", "information"]
+    quiet_in: float | None  # seconds from now until an active run is quiet, if nothing happens
 
 
 @dataclass(frozen=True)
@@ -149,10 +150,12 @@ def _run_overview(connection: Connection, run: AnyRow) -> RunOverview:
     recent = select(records.c.created_at).join(rounds, rounds.c.record == records.c.seq).where(rounds.c.run == run.id)
     times = connection.execute(recent.order_by(rounds.c.number.desc()).limit(20)).scalars().all()
     done, last, rule = run_summary(connection, run), last_round(connection, run.id), rule_of(run)
+    state, quiet_in = run_state(done.rounds, done.last_activity, usual_gap(times))
     return RunOverview(
-        run.id, run.name, run_state(done.rounds, done.last_activity, usual_gap(times)), rule.words(), run.cost,
+        run.id, run.name, state, rule.words(), run.cost,
         done.agents, done.rounds, done.paid, done.started_at, done.last_activity, run.liability,
         None if last is None else last.request, "information" if rule.wants_prediction else "distance",
+        quiet_in,
     )  # fmt: skip
 
 
@@ -252,8 +255,12 @@ def read_run(connection: Connection, number: int, known: RunData | None = None) 
 
 def _is_still_there(connection: Connection, known: RunData, row: AnyRow) -> bool:
     record = int(known.record[-1]) if len(known.record) else row.record
-    sealed = connection.execute(select(records.c.hash).where(records.c.seq == record)).scalar()
-    return sealed == known.seal and known.name == row.name
+    return seal_of(connection, record) == known.seal and known.name == row.name
+
+
+def seal_of(connection: Connection, record: int) -> bytes | None:
+    """Return the hash of a record, or None if there is none of this number."""
+    return connection.execute(select(records.c.hash).where(records.c.seq == record)).scalar()
 
 
 def _empty_run(connection: Connection, row: AnyRow) -> RunData:

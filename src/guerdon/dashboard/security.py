@@ -3,12 +3,12 @@
 import hashlib
 import hmac
 import ipaddress
+import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -18,6 +18,12 @@ COOKIE = "guerdon_session"
 SESSION = 12 * 3600  # seconds until one has to log in again
 SHORTEST_TOKEN = 16
 OPEN_PATHS = ("/login", "/static/")
+FREE_GUESSES = 5  # wrong tokens from one address that need not wait; each further one waits twice as long
+LONGEST_WAIT = 60.0  # seconds
+FORGOTTEN = 900.0  # seconds after its last wrong token an address starts anew
+MOST_ADDRESSES = 10_000
+
+log = logging.getLogger("guerdon.dashboard")
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -60,41 +66,85 @@ def check_token(token: str) -> str:
     return token
 
 
+class GuessedError(Exception):
+    """Too many wrong tokens came from an address: nothing is looked at for some seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"too many wrong tokens came from this address; try again in {seconds:.0f} s")
+        self.headers = {"retry-after": f"{seconds:.0f}"}
+
+
+class WrongTokens(NamedTuple):
+    """How many wrong tokens came from an address, and when the last one did."""
+
+    number: int
+    last: float
+
+
+class Guesses:
+    """Wrong tokens by address: they are logged, and after a few each has to wait twice as long as the one before."""
+
+    def __init__(self) -> None:
+        self._wrong: dict[str, WrongTokens] = {}
+
+    def check(self, address: str, now: float) -> None:
+        """Raise while an address has to wait."""
+        number, last = self._wrong.get(address, (0, now))
+        wait = min(LONGEST_WAIT, 2.0 ** min(number - FREE_GUESSES, 60)) if number >= FREE_GUESSES else 0.0
+        if last + wait > now:
+            raise GuessedError(max(1.0, last + wait - now))
+
+    def note(self, address: str, now: float) -> None:
+        """Note a wrong token; of too many addresses the one that was noted first is forgotten."""
+        before = self._wrong.pop(address, WrongTokens(0, now))
+        number = 1 if now - before.last > FORGOTTEN else before.number + 1
+        self._wrong[address] = WrongTokens(number, now)
+        if len(self._wrong) > MOST_ADDRESSES:
+            self._wrong.pop(next(iter(self._wrong)))
+        log.warning("wrong token from %s (%d)", address or "an unknown address", number)
+
+
 @dataclass(frozen=True)
 class Access:
     """Who may look: all who reach the server under a loopback name, or all who know the token."""
 
     token: str | None = None
     loopback: bool = True
-    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    guesses: Guesses = field(default_factory=Guesses, repr=False)
+    _sessions: dict[bytes, float] = field(default_factory=dict[bytes, float], repr=False)  # hash: valid until
 
-    def knows(self, token: str) -> bool:
-        """Tell, in constant time, whether this is the token."""
-        return self.token is not None and hmac.compare_digest(token.encode(), self.token.encode())
+    def knows(self, token: str, address: str = "", now: float | None = None) -> bool:
+        """Tell, in constant time, whether this is the token; raise where an address has to wait."""
+        moment = time.time() if now is None else now
+        self.guesses.check(address, moment)
+        right = self.token is not None and hmac.compare_digest(token.encode(), self.token.encode())
+        if not right:
+            self.guesses.note(address, moment)
+        return right
 
     def session(self, now: float | None = None) -> str:
-        """Return what the cookie holds after login: until when it is valid, signed; not the token."""
-        expiry = str(int((time.time() if now is None else now) + SESSION))
-        return f"{expiry}.{self._sign(expiry)}"
+        """Return what the cookie holds after login: something random; it is kept here until when it is valid."""
+        moment, value = time.time() if now is None else now, secrets.token_urlsafe(32)
+        for past in [key for key, end in self._sessions.items() if end <= moment]:
+            del self._sessions[past]
+        self._sessions[_hashed(value)] = moment + SESSION
+        return value
 
     def is_session(self, value: str, now: float | None = None) -> bool:
         """Tell whether a cookie was made here, and is still valid."""
-        expiry, _, signature = value.partition(".")
-        genuine = hmac.compare_digest(signature.encode(), self._sign(expiry).encode())
-        return genuine and expiry.isdigit() and int(expiry) > (time.time() if now is None else now)
+        return self._sessions.get(_hashed(value), 0.0) > (time.time() if now is None else now)
 
-    def admits(self, headers: Mapping[str, str]) -> bool:
-        """Tell whether a request may see anything but the login page."""
-        if self.token is None:
+    def end_session(self, headers: Mapping[str, str]) -> None:
+        """Forget the sessions of a request: their cookies are worth nothing from now on."""
+        for value in _own_cookies(headers):
+            self._sessions.pop(_hashed(value), None)
+
+    def admits(self, headers: Mapping[str, str], address: str = "") -> bool:
+        """Tell whether a request may see anything but the login page; raise where its address has to wait."""
+        if self.token is None or any(self.is_session(value) for value in _own_cookies(headers)):
             return True
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self.knows(token.strip()):
-            return True
-        try:
-            morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        except CookieError:
-            return False
-        return morsel is not None and self.is_session(morsel.value)
+        return scheme.lower() == "bearer" and self.knows(token.strip(), address)
 
     def accepts_host(self, host: str) -> bool:
         """Tell whether a request names this machine: on loopback, any other name was rebound by DNS."""
@@ -103,8 +153,17 @@ class Access:
         name = host[1 : host.find("]")] if host.startswith("[") else host.rpartition(":")[0] or host
         return is_loopback(name)
 
-    def _sign(self, expiry: str) -> str:
-        return hmac.new(self.secret, expiry.encode(), hashlib.sha256).hexdigest()
+
+def _hashed(value: str) -> bytes:
+    return hashlib.sha256(value.encode("utf-8", "surrogateescape")).digest()
+
+
+def _own_cookies(headers: Mapping[str, str]) -> Iterator[str]:
+    """Yield what our cookies hold; those of other programs on this host may be written in any way."""
+    for part in headers.get("cookie", "").split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == COOKIE:
+            yield value
 
 
 class Guard:
@@ -136,7 +195,11 @@ class Guard:
             return problem(421, "this dashboard answers to 127.0.0.1 and localhost only; to serve others use --host")
         if path.startswith("/api") and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             return problem(403, "another site may not ask the dashboard")
-        if path.startswith(OPEN_PATHS) or self.access.admits(headers):
+        try:
+            scope["admitted"] = self.access.admits(headers, (scope.get("client") or [""])[0])
+        except GuessedError as error:
+            return problem(429, str(error), error.headers)
+        if path.startswith(OPEN_PATHS) or scope["admitted"]:
             return None
         if path.startswith("/api"):
             return problem(401, "a token is needed: send it as `Authorization: Bearer TOKEN`, or log in")
@@ -145,10 +208,10 @@ class Guard:
         return RedirectResponse(f"/login?next={quote(wanted, safe='')}", 303)
 
 
-def problem(status: int, detail: str) -> Response:
+def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return an error of the API."""
     content = {"title": TITLES.get(status, "Error"), "status": status, "detail": detail}
-    headers = {"www-authenticate": "Bearer"} if status == 401 else None
+    headers = {"www-authenticate": "Bearer"} if status == 401 else headers
     return JSONResponse(content, status, headers, "application/problem+json")
 
 
@@ -160,6 +223,7 @@ TITLES = {
     405: "Read only",
     421: "Wrong host",
     422: "Not understood",
+    429: "Too many wrong tokens",
     500: "Something went wrong",
     503: "Ledger not available",
 }

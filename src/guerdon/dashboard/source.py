@@ -1,19 +1,37 @@
 """The ledger that the dashboard shows: read only, opened when it is needed, and again when it comes back."""
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from guerdon.dashboard.queries import RunData, read_run
+from guerdon.dashboard.queries import RunData, read_run, seal_of
 from guerdon.ledger import Ledger
+from guerdon.ledger.auditing import RunAudit, audit_run
 from guerdon.ledger.errors import RefusedError, UnavailableError
 from guerdon.ledger.verify import UNREADABLE
 
 RUNS_KEPT = 4  # in memory: two hundred thousand payments take 8 MB
+REST = 10.0  # times as long as an audit took before the next of the same run
 PATIENCE = 2.0  # seconds to wait for a database that another program holds: a page must not hang
+
+
+class KeptAudit(NamedTuple):
+    """An audit, the run that it rests on, and until when it will do."""
+
+    found: RunAudit
+    data: RunData
+    until: float
+
+
+def _is_part(connection: Connection, kept: KeptAudit) -> bool:
+    """Tell whether the rounds of an audit are still in the ledger: it may be another one in the same place."""
+    record = kept.data.record
+    return len(record) > 0 and seal_of(connection, int(record[-1])) == kept.data.seal
 
 
 class LedgerSource:
@@ -24,6 +42,8 @@ class LedgerSource:
         self._ledger: Ledger | None = None
         self._lock = threading.RLock()
         self._runs: OrderedDict[int, RunData] = OrderedDict()
+        self._audits: dict[int, KeptAudit] = {}
+        self._auditing = threading.Lock()
 
     @contextmanager
     def reading(self) -> Generator[Connection]:
@@ -55,10 +75,23 @@ class LedgerSource:
                 self._runs.popitem(last=False)
             return found
 
+    def audit(self, data: RunData) -> RunAudit:
+        """Return the audit of a run, or for a while the last one: it reads all rounds and may take seconds."""
+        with self._auditing, self.reading() as connection:
+            kept, start = self._audits.get(data.id), time.monotonic()
+            if kept is not None and (kept.data.seal == data.seal or start < kept.until) and _is_part(connection, kept):
+                return kept.found
+            found = audit_run(connection, data.name)
+            end = time.monotonic()
+            kept = KeptAudit(found, data, end + REST * (end - start))
+            self._audits = dict([*self._audits.items(), (data.id, kept)][-RUNS_KEPT:])
+            return found
+
     def forget(self) -> None:
         """Drop what was read: the ledger has changed."""
         with self._lock:
             self._runs.clear()
+            self._audits.clear()
 
     def close(self) -> None:
         with self._lock:

@@ -5,6 +5,8 @@ stands out only if the interval at a level of 95 % for all agents together (Bonf
 
 Distances: for honest work D/E follows F with f and (n − 2)·f degrees of freedom, χ²_f/f where the variance is known. f
 is chosen so that the middle half of all log(D/E) of the run is as wide as it should be: a few cheats hardly move it.
+Where the variance is not known, E rests on all the others, and one agent that is far away raises it for everybody. So
+the band is moved to the middle of the run's distances there.
 """
 
 import math
@@ -21,6 +23,7 @@ from guerdon.rules import Status
 
 CONFIDENCE = 0.95
 BINS = 48
+REACH = 3.0  # times as far as the band's end what lies further out is counted, but not drawn
 QUARTILES = 1.349  # the distance between the quartiles of a normal distribution, in standard deviations
 LARGEST_FREEDOM = 1e7
 FEWEST_DISTANCES = 20  # below, a band would be a guess
@@ -64,6 +67,7 @@ class DistanceBand:
     freedom: float
     participants: float
     inside: float
+    middle: float  # times the distance expected by the rule: what the band was moved by
 
 
 @dataclass(frozen=True)
@@ -148,9 +152,11 @@ def honest_band(data: RunData) -> DistanceBand | None:
     participants = float(np.median(present[np.unique(data.round[known])]))
     others = math.inf if variance["kind"] == "known" else max(participants - 2, 1.0)
     freedom = effective_freedom(ratios[known], others)
-    low, high = (f_quantile(p, freedom, others * freedom) for p in ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
-    inside = float(((ratios[known] >= low) & (ratios[known] <= high)).mean())
-    return DistanceBand(low, high, freedom, participants, inside)
+    tail = (1 - CONFIDENCE) / 2
+    low, median, high = (f_quantile(p, freedom, others * freedom) for p in (tail, 0.5, 1 - tail))
+    middle = 1.0 if variance["kind"] == "known" else float(np.median(ratios[known])) / median
+    inside = float(((ratios[known] >= middle * low) & (ratios[known] <= middle * high)).mean())
+    return DistanceBand(middle * low, middle * high, freedom, participants, inside, middle)
 
 
 def effective_freedom(ratios: Any, others: float) -> float:
@@ -166,12 +172,13 @@ def effective_freedom(ratios: Any, others: float) -> float:
 
 
 def histogram(data: RunData, band: DistanceBand | None) -> DistanceHistogram | None:
-    """Return how D/E is distributed, over a range that holds the band and all but a few in a thousand."""
+    """Return how D/E is distributed, over a range that holds the band and what is not far from it."""
     ratios = distance_ratios(data)
     ratios = ratios[~np.isnan(ratios)]
     if not len(ratios):
         return None
-    first, last = (float(end) for end in np.quantile(ratios, [0.001, 0.999]))
+    near = ratios if band is None else ratios[(ratios > band.low / REACH) & (ratios < band.high * REACH)]
+    first, last = (float(end) for end in np.quantile(near, [0.001, 0.999]))
     if band is not None:
         first, last = min(first, 0.9 * band.low), max(last, 1.1 * band.high)
     last = last if last > first else first + 1.0

@@ -1,7 +1,9 @@
 """What an experiment must show: each claim with what was expected, what was measured, and whether it holds."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -10,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIGNIFICANT = 3.0  # standard errors
+Tell: TypeAlias = Callable[[str, float], None]  # what is being done, and which share of the whole is behind it
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,19 @@ class Experiment:
     claims: tuple[Claim, ...]
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
+    survey: str = ""  # the label of the survey that it used, if any
+
+
+def count_steps(tell: Tell, total: int) -> Callable[[str], None]:
+    """Return a function to call before each of `total` steps, with what the step does."""
+    numbers = count()
+    return lambda words: tell(words, next(numbers) / total)
+
+
+def used_survey(experiments: Iterable[Experiment]) -> str:
+    """Return, after a comma, which survey was used: a synthetic one may have stood in for the real one."""
+    labels = dict.fromkeys(experiment.survey for experiment in experiments if experiment.survey)
+    return "".join(f", with the {label}" for label in labels)
 
 
 class Mean(NamedTuple):

@@ -16,9 +16,18 @@ from guerdon._trees import register
 from guerdon.agents import Agent, Portion, Reporting, View
 from guerdon.arrays import Array
 from guerdon.broadcasts import Dither
-from guerdon.experiments.claims import SIGNIFICANT, Claim, Experiment, Mean, exceeds, mean_over_repetitions
+from guerdon.experiments.claims import (
+    SIGNIFICANT,
+    Claim,
+    Experiment,
+    Mean,
+    Tell,
+    count_steps,
+    exceeds,
+    mean_over_repetitions,
+)
 from guerdon.experiments.paper import AGENTS, COST
-from guerdon.figures import BLUE, GREEN, GREY, RED, legend, panels
+from guerdon.figures import BLUE, GREEN, GREY, NORMAL_95, RED, legend_below, panels
 from guerdon.predictions import Extrapolation
 from guerdon.problems import Problem, splits
 from guerdon.problems.federation import federation, local_training
@@ -39,7 +48,7 @@ AGREEMENT: dict[str, Mechanism] = {
 INFORMATION: dict[str, Mechanism] = {"information": InformationPay(COST)}
 DRAWN = ("half the work", "half, from the first day", "zeros")  # other forged reports earn what zeros earn
 TICKS = (-30, -10, -5, 0, 5, 10, 30)
-COLORS = {"calibrated": GREEN, "balanced": BLUE, "information": RED}
+MARKS = {"calibrated": (GREEN, "o"), "balanced": (BLUE, "s"), "information": (RED, "D")}
 
 
 @register
@@ -148,15 +157,15 @@ def unpaid_accuracy(problem: Problem, rate: float, repetitions: int, seed: int) 
     return late_accuracy(simulate(problem, honest, FlatPay(COST), requests, ROUNDS, repetitions, seed, alike=True))
 
 
-def run(repetitions: int, seed: int) -> Experiment:
+def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     """Play every behaviour in every federation."""
     data = prepare(load_survey())
-    problems = federations(data)
-    outcomes = [
-        play(name, problem, behaviour, repetitions, seed)
-        for name, problem in problems.items()
-        for behaviour in BEHAVIOURS
-    ]
+    problems, outcomes = federations(data), list[Outcome]()
+    step = count_steps(tell, len(problems) * len(BEHAVIOURS))
+    for name, problem in problems.items():
+        for behaviour in BEHAVIOURS:
+            step(f"{name}, {behaviour}")
+            outcomes.append(play(name, problem, behaviour, repetitions, seed))
     claims = _claims(outcomes)
     for name, problem in problems.items():
         if name != FEDAVG:
@@ -165,8 +174,9 @@ def run(repetitions: int, seed: int) -> Experiment:
     return Experiment(
         "federations",
         f"Agents that differ ({data.label})",
-        "Left: what each of ten honest agents earns a round above its cost of 17, by how the survey is divided among "
-        "them (points: agents; band: a tenth of the cost). Right: what one agent earns that does something else. "
+        "Above: what each of ten honest agents earns a round above its cost of 17, by how the survey is divided among "
+        "them (points: agents; band: a tenth of the cost). Below: what one agent earns that does something else, with "
+        "95 % intervals. Both axes are linear up to 10 and logarithmic beyond. "
         "Calibrated agreement pays agents with different data their cost; half the work after the calibration loses, "
         "but reports made without any work do not. Information pay makes those lose, and is far noisier.",
         _draw(outcomes),
@@ -176,6 +186,7 @@ def run(repetitions: int, seed: int) -> Experiment:
             "Half the work from the first day and noisier data look the same in every report: where agents differ, no "
             "rule that pays each its own cost can tell them apart without other evidence.",
         ),
+        survey=data.label,
     )
 
 
@@ -220,19 +231,21 @@ def _worst(profits: Any) -> Mean:
 
 
 def _draw(outcomes: list[Outcome]) -> Any:
-    figure, axes = panels(["honest agents, each a point", "one agent that does otherwise"], width=13.0, height=6.0)
+    titles = ["honest agents, each a point", "one agent that does otherwise"]
+    figure, axes = panels(titles, height=7.2, height_ratios=(1, 2))
     names = list(dict.fromkeys(found.federation for found in outcomes))
     rows = [found for found in outcomes if found.behaviour in DRAWN]
     axes[0].axvspan(-TENTH, TENTH, color=GREY, alpha=0.25, linewidth=0)
-    for shift, (rule, color) in zip((-0.2, 0.0, 0.2), COLORS.items(), strict=True):
+    for shift, (rule, (color, mark)) in zip((-0.25, 0.0, 0.25), MARKS.items(), strict=True):
+        style: Any = {"color": color, "marker": mark, "markersize": 3, "linestyle": ""}
         for found in outcomes:
             if found.behaviour == "honest":
                 place = np.full(AGENTS, names.index(found.federation) + shift)
-                axes[0].plot(found.profits[rule].mean(axis=0), place, "o", color=color, markersize=4, alpha=0.7)
+                axes[0].plot(found.profits[rule].mean(axis=0), place, alpha=0.7, **style)
         means = [mean_over_repetitions(found.profits[rule][:, 0]) for found in rows]
         places = np.arange(len(rows)) + shift
-        values, errors = [mean.value for mean in means], [1.96 * mean.error for mean in means]
-        axes[1].errorbar(values, places, xerr=errors, fmt="o", color=color, markersize=4, label=rule)
+        values, errors = [mean.value for mean in means], [NORMAL_95 * mean.error for mean in means]
+        axes[1].errorbar(values, places, xerr=errors, elinewidth=1, label=rule, **style)
     labels = [names, [f"{found.federation}: {found.behaviour}" for found in rows]]
     for panel, texts in zip(axes, labels, strict=True):
         panel.axvline(0, color=GREY, linewidth=0.8)
@@ -240,8 +253,8 @@ def _draw(outcomes: list[Outcome]) -> Any:
         panel.invert_yaxis()
         panel.set_xlabel("profit per round (pay less cost)")
         panel.set_xscale("symlog", linthresh=10)
-        panel.set_xticks(TICKS, [f"{tick:+d}" if tick else "0" for tick in TICKS])
-    legend(axes[1], "lower center")
+        panel.set_xticks(TICKS, [f"{tick:+d}".replace("-", "−") if tick else "0" for tick in TICKS])
+    legend_below(figure, axes[1])
     return figure
 
 

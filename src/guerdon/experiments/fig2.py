@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 
 from guerdon.agents import Fixed
-from guerdon.experiments.claims import Claim, Experiment, curve, exceeds
+from guerdon.experiments.claims import Claim, Experiment, Tell, count_steps, curve, exceeds
 from guerdon.experiments.paper import AGENTS, COST, DIM, LARGEST, REQUEST, SIZES, START
-from guerdon.figures import GREY, SEQUENCE, draw_mean, legend, panels
+from guerdon.figures import GREY, POWERS, SEQUENCE, draw_mean, legend, panels
 from guerdon.problems.linear_regression import expected_errors, linear_regression, optimal_step
 from guerdon.requests import FixedRequest
 from guerdon.rules import FlatPay
@@ -19,11 +19,13 @@ ROUNDS = 40
 STEP = optimal_step(DIM, AGENTS, REQUEST)
 
 
-def run(repetitions: int, seed: int) -> Experiment:
+def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     """Train with all agents at 1, 2, 4, 8 and 16 samples, and the step for 8."""
     problem = linear_regression(DIM, START, max_batch=LARGEST)
     errors: dict[int, Any] = {}
+    step = count_steps(tell, len(SIZES))
     for size in SIZES:
+        step(f"S = {size}")
         agents, requests = [Fixed(size)] * AGENTS, FixedRequest(REQUEST, STEP)
         errors[size] = simulate(problem, agents, FlatPay(COST), requests, ROUNDS, repetitions, seed).metrics["error"]
     theory = {size: np.array(expected_errors(DIM, AGENTS, size, STEP, START, ROUNDS)) for size in SIZES}
@@ -75,7 +77,7 @@ def _agrees(errors: dict[int, Any], theory: dict[int, Any]) -> Claim:
 
 
 def _draw(errors: dict[int, Any], theory: dict[int, Any]) -> Any:
-    figure, (axes,) = panels(["Squared error ‖θ − θ*‖² by the batch size S that all agents use"], width=7.6, height=4.4)
+    figure, (axes,) = panels(["Squared error ‖θ − θ*‖² by the batch size S that all agents use"], height=4.0)
     rounds = np.arange(ROUNDS + 1)
     for size, color in zip(SIZES, SEQUENCE, strict=True):
         if size >= 4:
@@ -84,7 +86,8 @@ def _draw(errors: dict[int, Any], theory: dict[int, Any]) -> Any:
             axes.plot(rounds, theory[size], color=GREY, linestyle="--", linewidth=0.9)
         else:
             axes.plot(rounds, np.median(errors[size], axis=0), color=color, label=f"S = {size} (median)")
-    axes.set(yscale="log", ylim=(0.2, 1e8), xlim=(0, ROUNDS), xlabel="round", ylabel="squared error")
+    axes.set(yscale="log", ylim=(0.2, 1e8), xlim=(0, ROUNDS), xlabel="round", ylabel="squared error (logarithmic)")
+    axes.tick_params(axis="y", labelsize=POWERS)
     legend(axes, "center right")
     return figure
 

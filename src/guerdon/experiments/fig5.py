@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 
 from guerdon.agents import Cooperative
-from guerdon.experiments.claims import Claim, Experiment, curve, exceeds, mean_over_repetitions
+from guerdon.experiments.claims import Claim, Experiment, Tell, count_steps, curve, exceeds, mean_over_repetitions
 from guerdon.experiments.paper import AGENTS, BALANCED, COST, ESTIMATED, LARGEST, SIZES
-from guerdon.figures import GREEN, GREY, RED, SEQUENCE, draw_mean, draw_points, legend, panels
+from guerdon.figures import GREEN, GREY, RED, SEQUENCE, draw_mean, draw_points, legend, legend_below, panels
 from guerdon.problems.heart import HeartData, load_survey, prepare
 from guerdon.requests import FixedRequest
 from guerdon.simulation import History, Stop, simulate
@@ -21,15 +21,18 @@ RULES = {"estimated": ESTIMATED, "balanced": BALANCED}  # on real data the varia
 EARLY = 10  # rounds after which accuracies are compared
 
 
-def run(repetitions: int, seed: int) -> Experiment:
+def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     """Train on the survey until 75.5 % of the validation set are right, asking for 1, 2, 4, 8 and 16 samples."""
+    step = count_steps(tell, 1 + len(SIZES))
+    step("reading the survey")
     data = prepare(load_survey())
     problem = data.regression(LARGEST)
     agents, stop = [Cooperative()] * AGENTS, Stop("accuracy", at_least=TARGET)
-    histories = {
-        nu: simulate(problem, agents, RULES, FixedRequest(nu, STEP), ROUNDS, repetitions, seed, stop=stop)
-        for nu in SIZES
-    }
+    histories: dict[int, History] = {}
+    for nu in SIZES:
+        step(f"ν = {nu}")
+        policy = FixedRequest(nu, STEP)
+        histories[nu] = simulate(problem, agents, RULES, policy, ROUNDS, repetitions, seed, stop=stop)
     return Experiment(
         "fig5",
         f"Figure 5: the heart-disease survey ({data.label})",
@@ -40,6 +43,7 @@ def run(repetitions: int, seed: int) -> Experiment:
         _draw(histories, data),
         _table(histories, data),
         tuple(_claims(histories, data)),
+        survey=data.label,
     )
 
 
@@ -78,8 +82,9 @@ def _honest_pay(nu: int, history: History) -> list[Claim]:
 
 
 def _draw(histories: dict[int, History], data: HeartData) -> Any:
-    titles = [f"accuracy, {data.label}", "reward paid so far, all agents", "pay of an honest agent ÷ its cost"]
-    figure, (left, middle, right) = panels(titles, width=13.0, height=4.0)
+    titles = ["accuracy", "reward paid so far, all agents", "honest agent: pay ÷ cost"]
+    figure, (left, middle, right) = panels(titles, height=3.0, columns=3)
+    figure.suptitle(data.label, fontsize=8, x=0.01, ha="left")
     shown = max(int(np.percentile(history.rounds_played, 90)) for history in histories.values())
     for (nu, history), color in zip(histories.items(), SEQUENCE, strict=True):
         mean, error = curve(history.metrics["accuracy"][:, : shown + 1])
@@ -89,9 +94,9 @@ def _draw(histories: dict[int, History], data: HeartData) -> Any:
     left.axhline(TARGET, color=GREY, linewidth=0.8, linestyle=":")
     left.set_ylim(0.6, 0.77)
     _draw_pay(right, histories)
-    for panel, place in ((left, "lower right"), (middle, "center right")):
+    for panel in (left, middle):
         panel.set(xlabel="round", xlim=(0, shown))
-        legend(panel, place)
+    legend_below(figure, left)
     return figure
 
 
@@ -101,7 +106,7 @@ def _draw_pay(axes: Any, histories: dict[int, History]) -> None:
         draw_points(axes, range(len(SIZES)), means, fmt=marker, color=color, label=rule)
     axes.axhline(1, color=GREY, linewidth=0.8)
     axes.set_xticks(range(len(SIZES)), [str(nu) for nu in SIZES])
-    axes.set(xlabel="request ν", ylim=(0.7, 1.1))
+    axes.set(xlabel="request ν", ylim=(0.8, 1.05))
     legend(axes, "lower right")
 
 

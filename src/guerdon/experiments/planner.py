@@ -3,7 +3,7 @@
 # JAX's transformations forget the types of what they are given.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ import polars as pl
 
 from guerdon.agents import Cooperative
 from guerdon.evidence import gather
-from guerdon.experiments.claims import Claim, Experiment, mean_over_repetitions
+from guerdon.experiments.claims import Claim, Experiment, Tell, count_steps, mean_over_repetitions
 from guerdon.experiments.incentives import incentive_claims
 from guerdon.experiments.paper import AGENTS, BALANCED, COST, DIM, START
 from guerdon.figures import BLUE, GREEN, GREY, NORMAL_95, ORANGE, RED, draw_points, legend, panels
@@ -77,7 +77,7 @@ class PolicySpending(NamedTuple):
     reached: float  # the share of repetitions that got there; the others' totals go up to where they were cut off
 
 
-def run(repetitions: int, seed: int) -> Experiment:
+def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     """Train every setting with every policy; the adaptive one is the same everywhere, with nothing to set."""
     data = prepare(load_survey())
     few = max(2, repetitions * 2 // 5)  # repetitions of the problems that only confirm
@@ -89,10 +89,16 @@ def run(repetitions: int, seed: int) -> Experiment:
         PlannerSetting("uneven", uneven, "error", UNEVEN_TARGETS, SIZES[:5], UNEVEN_STEPS, ROUNDS, few, seed),
         PlannerSetting("network", network, *right, SIZES[1:5], NETWORK_STEPS, FEWER_ROUNDS, few, seed),
     ]
-    spent = {setting.name: _sweep(setting) for setting in settings}
+    pilots = min(PILOTS, repetitions)
+    step = count_steps(tell, sum(len(_policies(setting)) for setting in settings) + 4 + pilots)
+    spent = {setting.name: _sweep(setting, step) for setting in settings}
+    step("linear: the exact optimum")
     optima = {target: optimal_requests(DIM, AGENTS, COST, START, target, LARGEST) for target in TARGETS}
+    step("linear: what is asked")
     path = simulate(settings[0].problem, [Cooperative()] * AGENTS, BALANCED, NoiseScaleRequest(COST, LARGEST), 100,
                     repetitions, seed, stop=Stop("error", at_most=TARGETS[-1]))  # fmt: skip
+    step("estimates and incentives")
+    claims = *_claims(spent, optima), *_unbiased(settings[:2]), *incentive_claims(repetitions, seed)
     return Experiment(
         "planner",
         f"The planner: what to request ({data.label})",
@@ -104,8 +110,9 @@ def run(repetitions: int, seed: int) -> Experiment:
         "the best fixed choice in hindsight, on every problem.",
         _draw(spent, optima, path),
         _table(spent, optima, data),
-        (*_claims(spent, optima), *_unbiased(settings[:2]), *incentive_claims(repetitions, seed), _covered(path)),
+        (*claims, _covered(path, pilots, step)),
         notes=_notes(settings),
+        survey=data.label,
     )
 
 
@@ -133,12 +140,27 @@ def _network(data: HeartData) -> Problem:
     return from_loss(loss, (data.train_features, data.train_labels), start, score, max_batch=LARGEST_ROWS)
 
 
-def _sweep(setting: PlannerSetting) -> list[PolicySpending]:
-    found = _play(setting, ADAPTIVE, 0, float("nan"), NoiseScaleRequest(COST, setting.problem.max_batch))
+def _policies(setting: PlannerSetting) -> list[tuple[str, int, float, Requests]]:
+    """Return every policy with its kind, request and step."""
+    listed: list[tuple[str, int, float, Requests]] = [
+        (ADAPTIVE, 0, float("nan"), NoiseScaleRequest(COST, setting.problem.max_batch))
+    ]
     for nu in setting.sizes:
-        found += _play(setting, RULE, nu, float("nan"), NoiseScaleRequest(COST, nu, min_batch=nu))
-        for step in setting.steps or (optimal_step(DIM, AGENTS, nu),):
-            found += _play(setting, STEP, nu, step, FixedRequest(nu, step))
+        listed.append((RULE, nu, float("nan"), NoiseScaleRequest(COST, nu, min_batch=nu)))
+        steps = setting.steps or (optimal_step(DIM, AGENTS, nu),)
+        listed += [(STEP, nu, step, FixedRequest(nu, step)) for step in steps]
+    return listed
+
+
+def _sweep(setting: PlannerSetting, step: Callable[[str], None]) -> list[PolicySpending]:
+    found: list[PolicySpending] = []
+    for policy, nu, length, requests in _policies(setting):
+        step(
+            f"{setting.name}: {policy}"
+            + (f", ν = {nu}" if nu else "")
+            + ("" if np.isnan(length) else f", {length:.2g}")
+        )
+        found += _play(setting, policy, nu, length, requests)
     return found
 
 
@@ -219,10 +241,11 @@ def _unbiased(settings: list[PlannerSetting]) -> list[Claim]:
     return claims
 
 
-def _covered(path: History) -> Claim:
+def _covered(path: History, pilots: int, step: Callable[[str], None]) -> Claim:
     """Claim that the forecast's interval covers the realised total, pilots being single trainings of the same kind."""
     frame, totals, shares = path.to_frame(), path.total_reward(), list[float]()
-    for number in range(min(PILOTS, path.repetitions)):
+    for number in range(pilots):
+        step(f"forecast from pilot {number + 1} of {pilots}")
         pilot = pilot_from_frame(frame.filter(frame["repetition"] == number), "error", at_most=TARGETS[-1])
         fit = fit_pilot(pilot, number)._replace(dim=FORECAST_DIM)
         low, high = forecast(COST, AGENTS, fit, sizes=(), repetitions=100).forecasts[0].total[1:]
@@ -249,7 +272,7 @@ def _notes(settings: list[PlannerSetting]) -> tuple[str, ...]:
 
 def _draw(spent: Mapping[str, list[PolicySpending]], optima: Mapping[float, Optimum], path: History) -> Any:
     titles = ["linear: total ÷ optimum", "linear: what is asked", "heart: total reward", "adaptive ÷ best in hindsight"]
-    figure, axes = panels(titles, width=15.0, height=4.2)
+    figure, axes = panels(titles, height=5.8, columns=2)
     _draw_linear(axes[0], spent["linear"], optima)
     _draw_path(axes[1], path, optima[TARGETS[-1]])
     _draw_heart(axes[2], spent["heart"])
@@ -289,9 +312,10 @@ def _draw_path(axes: Any, path: History, optimum: Optimum) -> None:
     axes.plot(optimum.errors[:-1], optimum.requests, color=GREY, linestyle="--", marker=".", label="exact optimum")
     axes.set_xscale("log")
     axes.set_yscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.invert_xaxis()
     axes.set_yticks([1, 2, 4, 8, 16, 32, 64], ["1", "2", "4", "8", "16", "32", "64"])
-    axes.set(xlabel="squared error (training goes to the right)", ylabel="request ν")
+    axes.set(xlabel="squared error (logarithmic)\ntraining goes to the right", ylabel="request ν (logarithmic)")
     legend(axes, "upper left")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import guerdon
-from guerdon.experiments.claims import Claim, Experiment
+from guerdon.experiments.claims import Claim, Experiment, used_survey
 from guerdon.figures import save_figure
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def write_report(experiments: Sequence[Experiment], repetitions: int, seed: int,
     body = "\n".join(_section(experiment) for experiment in experiments)
     filled = PAGE.format(
         style=STYLE, held=held, claims=len(claims), repetitions=repetitions, seconds=seconds, seed=seed, body=body,
-        version=escape(guerdon.__version__),
+        version=escape(guerdon.__version__), survey=escape(used_survey(experiments)),
     )  # fmt: skip
     path.write_text(filled, encoding="utf-8")
 

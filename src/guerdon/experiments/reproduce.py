@@ -2,13 +2,13 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 from guerdon.arrays import check_positive_integer
-from guerdon.experiments.claims import Experiment
+from guerdon.experiments.claims import Experiment, Tell
 from guerdon.experiments.report import write_report
 from guerdon.figures import save_figure
 
@@ -17,11 +17,12 @@ EXPERIMENTS = (*FIGURES, "planner", "exploits", "federations")
 
 
 def reproduce(
-    names: Sequence[str], repetitions: int, out: Path, seed: int = 0, announce: Callable[[str], None] = lambda _: None
+    names: Sequence[str], repetitions: int, out: Path, seed: int = 0, tell: Tell = lambda _words, _share: None
 ) -> list[Experiment]:
     """Run the named experiments (the paper's figures, if none is named), and write everything into the folder `out`.
 
-    For each: NAME.svg, NAME.png, NAME.parquet, NAME.csv; for all together: claims.json and report.html.
+    `tell` gets what is being done, and which share of everything is behind it. Each experiment leaves NAME.svg,
+    NAME.pdf, NAME.png, NAME.parquet and NAME.csv, all together claims.json and report.html.
     """
     unknown = [name for name in names if name not in EXPERIMENTS]
     if unknown:
@@ -31,19 +32,22 @@ def reproduce(
         raise ValueError("`repetitions` must be at least 2, so that there is a standard error; got 1")
     out.mkdir(parents=True, exist_ok=True)
     finished: list[Experiment] = []
-    for name in names or FIGURES:
-        announce(name)
-        finished.append(_run(name, repetitions, seed, out))
+    for index, name in enumerate(chosen := names or FIGURES):
+
+        def tell_all(words: str, share: float, index: int = index, name: str = name) -> None:
+            tell(f"{name}: {words}", (index + share) / len(chosen))
+
+        finished.append(_run(name, repetitions, seed, out, tell_all))
     claims = [claim.to_dict() for experiment in finished for claim in experiment.claims]
     (out / "claims.json").write_text(json.dumps(claims, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     write_report(finished, repetitions, seed, out / "report.html")
     return finished
 
 
-def _run(name: str, repetitions: int, seed: int, out: Path) -> Experiment:
+def _run(name: str, repetitions: int, seed: int, out: Path, tell: Tell) -> Experiment:
     start = time.perf_counter()
-    experiment: Experiment = import_module(f"guerdon.experiments.{name}").run(repetitions, seed)
-    for suffix in ("svg", "png"):
+    experiment: Experiment = import_module(f"guerdon.experiments.{name}").run(repetitions, seed, tell)
+    for suffix in ("svg", "pdf", "png"):
         save_figure(experiment.drawing, out / f"{name}.{suffix}")
     experiment.data.write_parquet(out / f"{name}.parquet")
     experiment.data.write_csv(out / f"{name}.csv")

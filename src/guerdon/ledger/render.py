@@ -55,6 +55,16 @@ def statement_html(statement: Statement) -> str:
     )
 
 
+def aligned(micro: int) -> str:
+    """Return an exact amount for a column: spaces as wide as digits stand for the decimals that it has not.
+
+    >>> aligned(9_000_000) + "|", aligned(1_500_001) + "|"
+    ('9.00\\u2007\\u2007\\u2007\\u2007|', '1.500001|')
+    """
+    text = format_amount(micro)
+    return text + (6 - len(text.partition(".")[2])) * "\N{FIGURE SPACE}"
+
+
 def write_table(out: TextIO, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
     """Write rows as CSV."""
     writer = csv.DictWriter(out, fieldnames=columns, lineterminator="\n")
@@ -77,11 +87,11 @@ def _is_number(text: str) -> bool:
 
 
 def _row(line: Line) -> str:
-    reward = "" if line.reward is None else format_amount(line.reward)
+    reward = "" if line.reward is None else aligned(line.reward)
     mark = "" if line.status in (None, "paid") else f' class="{escape(str(line.status))}"'
     cells = [
-        f"{line.at:%Y-%m-%d %H:%M}", escape(line.what), str(line.request or ""), reward, format_amount(line.change),
-        format_amount(line.balance), escape(line.why),
+        f"{line.at:%Y-%m-%d %H:%M}", escape(line.what), str(line.request or ""), reward, aligned(line.change),
+        aligned(line.balance), escape(line.why),
     ]  # fmt: skip
     return f"<tr{mark}>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 

@@ -1,5 +1,5 @@
 // One agent's pay against the cost of its work, added up; and printing.
-import { colour, complain, draw, number, plain, read, ready } from "/static/charts.js";
+import { colour, complain, draw, number, plain, read, ready, roundAxis, style } from "/static/charts.js";
 
 const box = document.getElementById("agent");
 document.getElementById("print").addEventListener("click", () => print());
@@ -23,12 +23,12 @@ function show(data, unit) {
     traces: [
       ...(known ? [
         { x: data.round, y: data.high, type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false },
-        { x: data.round, y: data.low, type: "scatter", mode: "lines", line: { width: 0 }, fill: "tonexty", fillcolor: "rgba(0, 158, 115, 0.18)", name: "band of honest work", hoverinfo: "skip" },
+        { x: data.round, y: data.low, type: "scatter", mode: "lines", line: { width: 0 }, fill: "tonexty", fillcolor: style("--band"), name: "band of honest work", hoverinfo: "skip" },
       ] : []),
       { x: data.round, y: data.work, type: "scatter", mode: "lines", name: "cost of the requested work", line: { color: colour("orange"), width: 2, dash: "dash" } },
       { x: data.round, y: data.paid, type: "scatter", mode: data.round.length > 1 ? "lines" : "markers", name: "paid", line: { color: colour("blue"), width: 2 } },
     ],
-    layout: { xaxis: { title: { text: "round" } }, yaxis: { title: { text: plain(unit) } }, showlegend: true, hovermode: "x unified" },
+    layout: { xaxis: roundAxis(data.round), yaxis: { title: { text: plain(unit) } }, showlegend: true, hovermode: "x unified" },
   }) : null, {
     remark: known ? `The band is cost ± 1.96 · s · √rounds, s the spread of a round's pay over all agents of the run, from its quartiles.${data.rounds_per_point > 1 ? ` Drawn is every ${data.rounds_per_point}th round.` : ""}` : "",
     summary: `${number(data.paid.at(-1))} ${unit} paid up to round ${data.round.at(-1)}, for work that costs ${number(data.work.at(-1))}`,

@@ -26,6 +26,23 @@ export function number(value, digits = 2) {
   return Number(value).toLocaleString("en", { maximumFractionDigits: digits });
 }
 
+// Rounds are whole: no tick lies between two of them, and none is shortened to thousands.
+export function roundAxis(rounds) {
+  const rough = Math.max(1, (rounds.at(-1) - rounds[0]) / (innerWidth < 600 ? 4 : 8));
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].find((times) => times * power >= rough) * power;
+  return { title: { text: "round" }, tickformat: ",d", tick0: 0, dtick: step };
+}
+
+export function digits(value, count = 3) {
+  return Number(value).toLocaleString("en", { maximumSignificantDigits: count });
+}
+
+// A title of an axis, broken where a phone is too narrow for it.
+export function title(text) {
+  return innerWidth < 600 ? text.replace(/(.{18}\S*) /g, "$1<br>") : text;
+}
+
 export function style(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
@@ -80,6 +97,7 @@ function tabulate(details, make) {
     const { head, rows } = make();
     const table = document.createElement("table");
     table.className = "list";
+    table.createCaption().textContent = details.parentElement.querySelector("h2").textContent;
     const top = table.createTHead().insertRow();
     for (const text of head) {
       const cell = document.createElement("th");

@@ -5,6 +5,7 @@ let shown = root.dataset.head;
 let latest = shown;
 let busy = false;
 let offline = null;
+let quiet = null;
 
 function say(id, visible, text) {
   const box = document.getElementById(id);
@@ -39,6 +40,7 @@ async function refresh() {
     if (answer.ok) {
       replaceParts(new DOMParser().parseFromString(await answer.text(), "text/html"));
       shown = wanted;
+      awaitQuiet();
       document.dispatchEvent(new CustomEvent("guerdon:changed"));
     }
   } catch {
@@ -49,6 +51,21 @@ async function refresh() {
   if (latest !== shown) refresh();
 }
 
+// Nothing is recorded when a run falls silent: the page is fetched again at the moment when that shows.
+function awaitQuiet() {
+  const left = [...document.querySelectorAll("[data-quiet-in]")].map((state) => Number(state.dataset.quietIn));
+  clearTimeout(quiet);
+  if (left.length > 0) quiet = setTimeout(refresh, Math.min(1000 * Math.min(...left) + 500, 2 ** 31 - 1));
+}
+
+// Without the server nobody knows whether the ledger is sound.
+function lose() {
+  const badge = document.getElementById("verification");
+  badge.dataset.state = "none";
+  badge.textContent = "not connected";
+  say("offline", true);
+}
+
 function replaceParts(fresh) {
   for (const part of document.querySelectorAll("[data-live]")) {
     const next = fresh.getElementById(part.id);
@@ -56,6 +73,7 @@ function replaceParts(fresh) {
   }
 }
 
+awaitQuiet();
 if (location.pathname !== "/login") {
   const source = new EventSource("/api/events");
   source.addEventListener("status", (message) => {
@@ -65,7 +83,7 @@ if (location.pathname !== "/login") {
     follow(JSON.parse(message.data));
   });
   source.addEventListener("error", () => {
-    offline ??= setTimeout(() => say("offline", true), 1500);
+    offline ??= setTimeout(lose, 1500);
   });
   addEventListener("pagehide", () => source.close());
 }

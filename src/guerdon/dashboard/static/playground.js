@@ -1,5 +1,5 @@
 // The playground: sliders in, the server's game out; the address keeps the settings.
-import { colour, draw, number, read, ready, style } from "/static/charts.js";
+import { colour, draw, number, read, ready, style, title } from "/static/charts.js";
 
 const $ = (id) => document.getElementById(id);
 const frame = document.querySelector(".playground");
@@ -100,7 +100,7 @@ function show() {
       ...simulated(),
     ],
     layout: {
-      height: 420, showlegend: true, hovermode: "x unified", xaxis: { title: { text: "batch size that the agent secretly uses" }, range: [0, game.max_batch], zeroline: false },
+      height: 420, showlegend: true, hovermode: "x unified", xaxis: { title: { text: title("batch size that the agent secretly uses") }, range: [0, game.max_batch], zeroline: false },
       yaxis: { title: { text: "per round, in units of cost" }, range: [bottom - margin, top + margin], zerolinecolor: style("--soft") },
       shapes: [{ type: "line", x0: game.request, x1: game.request, yref: "paper", y0: 0, y1: 1, line: { color: style("--soft"), width: 1, dash: "dot" } }],
       annotations: [{ x: game.request, yref: "paper", y: 0, yanchor: "bottom", xanchor: "left", text: " asked for", showarrow: false, font: { color: style("--soft"), size: 11 } }],
@@ -119,7 +119,7 @@ function showPoints() {
   const rows = [...points.points, points.honest].sort((a, b) => a.batch_size - b.batch_size);
   draw("curve", () => ({
     traces: simulated(),
-    layout: { height: 420, showlegend: true, xaxis: { title: { text: "batch size that the agent secretly uses" }, rangemode: "tozero" }, yaxis: { title: { text: "per round, in units of cost" }, zerolinecolor: style("--soft") } },
+    layout: { height: 420, showlegend: true, xaxis: { title: { text: title("batch size that the agent secretly uses") }, rangemode: "tozero" }, yaxis: { title: { text: "per round, in units of cost" }, zerolinecolor: style("--soft") } },
   }), {
     remark: told(),
     summary: `Simulated utility over the batch size; as asked ${number(points.honest.utility, 3)}`,

@@ -1,5 +1,5 @@
 // The charts of a run; drawn again whenever the ledger has changed.
-import { colour, complain, draw, number, plain, read, ready, shorten, style } from "/static/charts.js";
+import { colour, complain, digits, draw, number, plain, read, ready, roundAxis, shorten, style, title } from "/static/charts.js";
 
 const box = document.getElementById("run");
 const address = `/api/runs/${box.dataset.run}`;
@@ -24,10 +24,66 @@ async function update() {
     drawDistances(distances, agents.agents);
     drawMatrix(participation);
     complain(null);
+    audit();
     box.dataset.drawn = String(rounds.round.at(-1) ?? 0);
   } catch (error) {
     complain(error);
   }
+}
+
+// An audit reads all rounds: it comes after everything else, and again while it is behind. A large one must be wanted.
+let auditing = false;
+let wanted = Number(box.dataset.payments) < 50_000;
+async function audit() {
+  document.getElementById("audit-now").closest(".tools").hidden = wanted;
+  if (!wanted) draw("audit", null);
+  if (auditing || !wanted) return;
+  auditing = true;
+  let data = null;
+  try {
+    data = await read(`${address}/audit`);
+    drawAudit(data);
+  } catch (error) {
+    complain(error);
+  }
+  auditing = false;
+  if (data && !data.newest) setTimeout(audit, 10_000);
+}
+
+const says = { "tells less": "tells less than the others", shorter: "sends shorter reports than the others", longer: "sends longer reports than the others" };
+
+function drawAudit({ agents, alpha, last, can_clear: clears }) {
+  const limit = -Math.log10(alpha);
+  const differs = agents.filter((agent) => agent.differs_in !== null);
+  const cleared = agents.filter((agent) => agent.cleared_to !== null);
+  const shown = extremes(agents, (agent) => agent.evidence).filter((agent, i, all) => agents.length <= 24 || i >= all.length - 24);
+  const ticks = labels(shown);
+  const kind = (agent) => (agent.differs_in !== null ? "differs" : agent.cleared_to !== null ? "cleared" : "like the others so far");
+  const looks = { "like the others so far": ["blue", "circle"], cleared: ["green", "square"], differs: ["red", "diamond"] };
+  const told = (agent) => (agent.differs_in === null ? (agent.cleared_to === null ? "" : `cleared to round ${agent.cleared_to}`) : `differs since round ${agent.differs_in}: ${says[agent.because]}`);
+  draw("audit", agents.length ? () => ({
+    traces: groups(shown, kind, looks).map((group) => ({
+      ...group.trace, x: group.members.map((a) => Math.min(Math.max(a.evidence, -2), 3 * limit)), y: group.places.map((i) => ticks[i].at),
+      text: group.members.map((a) => `${plain(called(a))}: ${told(a) || "nothing stands out"}; odds 10^${number(a.evidence, 1)}`), hoverinfo: "text",
+    })),
+    layout: {
+      height: Math.max(190, 100 + 24 * shown.length), showlegend: true, yaxis: names(ticks),
+      xaxis: { title: { text: title("odds that it differs, at their highest") }, zeroline: false, range: [-2.2, 3.2 * limit], tickvals: [0, limit, 3 * limit], ticktext: ["even", `${number(1 / alpha, 0)} to 1`, `${number(alpha ** -3, 0)}`] },
+      shapes: [{ type: "line", yref: "paper", x0: limit, x1: limit, y0: 0, y1: 1, line: { color: style("--ink"), width: 1.5, dash: "dot" } }],
+    },
+  }) : null, {
+    remark: agents.length ? `Up to round ${number(last)}: ${differs.length} of ${agents.length} agents differ${differs.length ? ` (${differs.slice(0, 6).map((a) => called(a)).join(", ")}${differs.length > 6 ? " …" : ""})` : ""}, ${clears ? `${cleared.length} are cleared` : "and nobody can be cleared, as no public prediction was used"}. A difference may come from an agent's data. If all draw samples of the same kind, it happens to one honest agent in ${number(1 / alpha, 0)} at most.` : "",
+    summary: `Audit of ${agents.length} agents: ${differs.length} differ`,
+    table: () => ({ head: ["agent", "verdict", "odds, as a power of ten", "what"], rows: agents.map((a) => [called(a, Infinity), a.verdict, number(a.evidence, 2), told(a)]) }),
+  });
+}
+
+// One trace for each kind that occurs, so that the legend names it.
+function groups(shown, kind, looks) {
+  return Object.entries(looks).map(([name, [tone, symbol]]) => {
+    const places = shown.map((_, i) => i).filter((i) => kind(shown[i]) === name);
+    return { places, members: places.map((i) => shown[i]), trace: { name, type: "scatter", mode: "markers", marker: { size: 10, color: colour(tone), symbol }, showlegend: true } };
+  }).filter(({ places }) => places.length > 0);
 }
 
 function drawRounds(data) {
@@ -35,7 +91,7 @@ function drawRounds(data) {
   const size = data.rounds_per_point;
   const remark = size > 1 ? `Each point is the mean of ${size} rounds.` : "";
   const last = data.round.at(-1);
-  const x = { title: { text: "round" } };
+  const x = roundAxis(data.round);
   const trace = (values, name, look) => ({ x: data.round, y: values, name, type: "scatter", mode: data.round.length > 1 ? "lines" : "markers", ...look });
   const rows = (...columns) => data.round.map((round, i) => [round, ...columns.map((values) => number(values[i], 4))]);
   chooseMetric(Object.keys(data.metrics));
@@ -85,20 +141,18 @@ function drawPay(agents) {
   const worked = agents.filter((agent) => agent.rounds > 0);
   const shown = extremes(worked, (agent) => agent.difference);
   const ticks = labels(shown);
-  const paint = { fits: "blue", less: "red", more: "green", "too early": "soft" };
-  const marks = { fits: "circle", less: "triangle-left", more: "triangle-right", "too early": "circle-open" };
+  const looks = { [words.fits]: ["blue", "circle"], [words.less]: ["red", "triangle-left"], [words.more]: ["purple", "triangle-right"], [words["too early"]]: ["soft", "circle-open"] };
   const out = worked.filter((agent) => agent.verdict === "less" || agent.verdict === "more").length;
   const hidden = worked.length - shown.length;
   const remark = `${out === 0 ? "No agent's pay differs from the cost" : `The pay of ${out} agent${out > 1 ? "s" : ""} differs from the cost`} at a level of 95 % for all ${worked.length} together (Bonferroni); single intervals miss zero for one honest agent in twenty.${hidden > 0 ? ` Shown are the ${shown.length} agents at either end; the numbers have all.` : ""}`;
   draw("pay", shown.length ? () => ({
-    traces: [{
-      x: shown.map((agent) => agent.difference), y: ticks.map((tick) => tick.at), type: "scatter", mode: "markers",
-      error_x: { type: "data", symmetric: false, array: shown.map((a) => (a.high ?? a.difference) - a.difference), arrayminus: shown.map((a) => a.difference - (a.low ?? a.difference)), color: style("--soft"), thickness: 1.6, width: 4 },
-      marker: { size: 10, color: shown.map((a) => colour(paint[a.verdict])), symbol: shown.map((a) => marks[a.verdict]) },
-      text: shown.map((a) => `${plain(called(a))}: ${number(a.difference, 3)} ± ${a.high === null ? "?" : number(a.high - a.difference, 3)}, ${words[a.verdict]}`), hoverinfo: "text",
-    }],
+    traces: groups(shown, (agent) => words[agent.verdict], looks).map(({ members: some, places, trace }) => ({
+      ...trace, x: some.map((agent) => agent.difference), y: places.map((i) => ticks[i].at),
+      error_x: { type: "data", symmetric: false, array: some.map((a) => (a.high ?? a.difference) - a.difference), arrayminus: some.map((a) => a.difference - (a.low ?? a.difference)), color: style("--soft"), thickness: 1.6, width: 4 },
+      text: some.map((a) => `${plain(called(a))}: ${number(a.difference, 3)} ± ${a.high === null ? "?" : number(a.high - a.difference, 3)}, ${words[a.verdict]}`), hoverinfo: "text",
+    })),
     layout: {
-      height: Math.max(180, 70 + 24 * shown.length), xaxis: { title: { text: `pay − cost of the requested work, ${plain(unit)} per round` }, zeroline: true, zerolinecolor: style("--ink"), zerolinewidth: 1.5 },
+      height: Math.max(190, 100 + 24 * shown.length), showlegend: true, xaxis: { title: { text: title(`pay − cost of the requested work, ${plain(unit)} per round`) }, zeroline: true, zerolinecolor: style("--ink"), zerolinewidth: 1.5 },
       yaxis: names(ticks),
     },
   }) : null, {
@@ -110,31 +164,32 @@ function drawPay(agents) {
   });
 }
 
-const band = (found, axes) => found === null ? [] : [{ type: "rect", layer: "below", x0: found.low, x1: found.high, fillcolor: colour("green"), opacity: 0.16, line: { width: 0 }, ...axes }];
+const band = (found, axes) => found === null ? [] : [{ type: "rect", layer: "below", x0: found.low, x1: found.high, fillcolor: style("--band"), line: { color: style("--good"), width: 1 }, ...axes }];
 
 function drawDistances({ band: found, histogram }, agents) {
-  const x = { title: { text: "distance ÷ distance expected of honest work" }, zeroline: false };
+  const x = { title: { text: title("distance ÷ distance expected of honest work") }, zeroline: false };
   const middle = histogram?.edges.slice(1).map((edge, i) => (edge + histogram.edges[i]) / 2);
   const shapes = band(found, { yref: "paper", y0: 0, y1: 1 });
-  const outside = histogram === null ? 0 : histogram.below + histogram.above;
   const remark = histogram === null ? undefined : found === null ? "There are too few distances yet to draw the band of honest work." :
-    `${number(100 * found.inside, 1)} % of all are in the band from ${number(found.low, 2)} to ${number(found.high, 2)}; of honest work 95 % would be. The band is that of normal gradients with ${number(found.freedom, 0)} effective dimensions and ${number(found.participants, 0)} participants; the dimensions are estimated from the middle half of these distances.${outside > 0 ? ` ${outside} are outside the drawn range.` : ""}`;
+    `${number(100 * found.inside, 1)} % of all are in the band from ${digits(found.low)} to ${digits(found.high)}; of honest work 95 % would be. The band is that of normal gradients with ${number(found.freedom, 0)} effective dimensions and ${number(found.participants, 0)} participants; the dimensions are estimated from the middle half of these distances.${Math.abs(found.middle - 1) > 0.1 ? ` It was moved to the middle of these distances, ${digits(found.middle)} of what the rule expected: somebody far away raises what is expected of all.` : ""}${histogram.below > 0 ? ` Not drawn, further to the left: ${number(histogram.below)}.` : ""}${histogram.above > 0 ? ` Not drawn, further to the right: ${number(histogram.above)}.` : ""}`;
   draw("distances", histogram === null ? null : () => ({
     traces: [{ x: middle, y: histogram.counts, type: "bar", marker: { color: colour("blue") }, hovertemplate: "%{x:.2f}: %{y}<extra></extra>" }],
     layout: { xaxis: x, yaxis: { title: { text: "payments" } }, bargap: 0.06, shapes },
   }), {
-    remark, summary: `Histogram of relative distances${found === null ? "" : `; ${number(100 * found.inside, 1)} % in the band of honest work from ${number(found.low, 2)} to ${number(found.high, 2)}`}`,
+    remark, summary: `Histogram of relative distances${found === null ? "" : `; ${number(100 * found.inside, 1)} % in the band of honest work from ${digits(found.low)} to ${digits(found.high)}`}`,
     table: () => ({ head: ["from", "to", "payments"], rows: histogram.counts.map((count, i) => [number(histogram.edges[i], 3), number(histogram.edges[i + 1], 3), count]) }),
   });
   const shown = extremes(agents, (agent) => agent.median_distance);
   const ticks = labels(shown);
+  const ends = shown.flatMap((a) => [a.low_distance, a.high_distance]);
+  const wide = Math.min(...ends) > 0 && Math.max(...ends) > 20 * Math.min(...ends);
   draw("spread", shown.length === 0 ? null : () => ({
     traces: [{
       x: shown.map((a) => a.median_distance), y: ticks.map((tick) => tick.at), type: "scatter", mode: "markers", marker: { size: 9, color: colour("blue") },
       error_x: { type: "data", symmetric: false, array: shown.map((a) => a.high_distance - a.median_distance), arrayminus: shown.map((a) => a.median_distance - a.low_distance), color: style("--soft"), thickness: 1.6, width: 4 },
       text: shown.map((a) => `${plain(called(a))}: median ${number(a.median_distance, 2)}`), hoverinfo: "text",
     }],
-    layout: { height: Math.max(300, 70 + 24 * shown.length), xaxis: x, yaxis: names(ticks), shapes },
+    layout: { height: Math.max(300, 70 + 24 * shown.length), xaxis: wide ? { ...x, type: "log", dtick: 1, tickformat: ",~g", title: { text: `${x.title.text} (logarithmic)` } } : x, yaxis: names(ticks), shapes },
   }), {
     remark: shown.length === 0 ? undefined : "Where the variance is estimated or balanced, each agent is measured against the others: if all did less work together, it would not show here.",
     summary: `Median relative distance per agent, from ${number(shown[0]?.median_distance)} to ${number(shown.at(-1)?.median_distance)}`,
@@ -163,7 +218,7 @@ function drawMatrix(data) {
         type: "heatmap", x: data.rounds, y: data.agents.map((_, i) => i), z: data.statuses, zmin: -1.5, zmax: data.labels.length - 0.5, colorscale: scale, showscale: false, xgap: data.rounds.length > 60 ? 0.5 : 2, ygap: 2,
         text: data.statuses.map((line, row) => line.map((_, column) => (at(row, column) ? "•" : ""))), texttemplate: "%{text}", textfont: { color: style("--ink") }, hovertext: hover, hovertemplate: "%{hovertext}<extra></extra>",
       }, ...keys],
-      layout: { height: Math.max(170, 96 + 22 * data.agents.length), showlegend: true, xaxis: { title: { text: "round" }, showgrid: false, zeroline: false }, yaxis: { ...names(labels(data.agents)), autorange: false, range: [data.agents.length - 0.5, -0.5] } },
+      layout: { height: Math.max(170, 96 + 22 * data.agents.length), showlegend: true, xaxis: { ...roundAxis(data.rounds), showgrid: false, zeroline: false }, yaxis: { ...names(labels(data.agents)), autorange: false, range: [data.agents.length - 0.5, -0.5] } },
     };
   } : null, {
     remark: some ? `Rounds ${number(data.first)} to ${number(data.last)} of ${number(data.newest)}: ${counts}.${hidden}` : "",
@@ -182,6 +237,10 @@ function drawMatrix(data) {
 document.getElementById("metric").addEventListener("change", (event) => {
   metric = event.target.value;
   update();
+});
+document.getElementById("audit-now").addEventListener("click", () => {
+  wanted = true;
+  audit();
 });
 document.getElementById("earlier").addEventListener("click", () => {
   until = Number(box.dataset.first) - 1;
