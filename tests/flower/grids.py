@@ -17,7 +17,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
-from guerdon.flower import batch_size, paid_work
+from guerdon.flower import Request, batch_size, paid_work
 from guerdon.ledger.submissions import public_key_der
 
 SUPERLINK = 1
@@ -127,8 +127,9 @@ def reply(message: Message, arrays: ArrayRecord, **metrics: Any) -> Message:
 
 def gradients_of(message: Message, number: int) -> ArrayRecord:
     """Return the gradient that a node with this number computes: the same each time, noisier for fewer samples."""
-    config = message.content.config_records["guerdon-request"]
-    rng = np.random.default_rng([number, int(str(config["round"]))])
+    request = Request.read(message.content)
+    assert request is not None
+    rng = np.random.default_rng([number, request.round])
     arrays = next(iter(message.content.array_records.values()))
     size = batch_size(message)
     noisy = {n: a.numpy() + rng.normal(size=a.shape).astype(a.numpy().dtype) / np.sqrt(size) for n, a in arrays.items()}

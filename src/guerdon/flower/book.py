@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from guerdon.ledger.statements import Payslip
 
 NOT_ASKED = "was not asked this round"
+TOO_FEW = (Status.ALONE, Status.TOO_FEW)  # nobody to compare with
 WAITS = (1, 2, 5, 10, 30, 60)  # seconds between attempts: the work is done, the pay must not be lost
 
 Found = TypeVar("Found")
@@ -77,6 +78,16 @@ class PaidRound(NamedTuple):
     def participants(self) -> int:
         """How many sent something that counts."""
         return int(np.sum(self.done.evidence.counted))
+
+    @property
+    def warning(self) -> str:
+        """What the operator must know where nobody can be paid; empty otherwise."""
+        if not self.participants:
+            return "no node sent anything that can be used"
+        if not np.isin(self.payments.status, TOO_FEW).any():
+            return ""
+        count = self.participants
+        return f"nobody is paid, because only {count} of the replies can be used; at least three nodes must take part"
 
     def metrics(self, own: MetricRecord | None, more: Mapping[str, float]) -> MetricRecord:
         """Return a strategy's metrics with the round's pay, and `more`, added."""

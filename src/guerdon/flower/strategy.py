@@ -15,11 +15,11 @@ from guerdon.broadcasts import Dither
 from guerdon.flower import recovery
 from guerdon.flower.book import Book, PaidRound, RunBook
 from guerdon.flower.fedsgd import FedSGD
-from guerdon.flower.messages import GRADIENTS, MODELS, PAY, REQUEST, Request, with_model, with_records
+from guerdon.flower.messages import GRADIENTS, MODELS, Request, tell, with_model
 from guerdon.flower.nodes import Member, MembersGrid
 from guerdon.flower.paying import PaidServer, Witness
 from guerdon.flower.payload import Template, is_finite, read_arrays
-from guerdon.flower.replies import Form, Report, Rules, agree, sort_evaluations, sort_replies
+from guerdon.flower.replies import Form, Report, Rules, agree, check_some_worked, sort_evaluations, sort_replies
 from guerdon.flower.results import numbers, release_memory, renumbered
 from guerdon.ledger import Ledger
 from guerdon.ledger.checks import check_name
@@ -215,10 +215,8 @@ class AskedRounds(Strategy):
                 raise RefusedError(f"the strategy sends two messages to {member.account!r} in a round; pay is for one")
             taken.add(member.account)
             pay = self._book.pay_of(member.account)
-            if request is not None:
-                with_records(message, {REQUEST: self._request_of(member, request).record(pay)})
-            elif pay is not None:
-                with_records(message, {PAY: pay.record()})
+            asked = {} if request is None else self._request_of(member, request).settings()
+            tell(message, asked | ({} if pay is None else pay.settings()))
             self._asked.append((message.metadata, member))
         self._asked.sort(key=lambda asked: asked[1].account)  # the order of sampling must not change any digit
 
@@ -244,6 +242,7 @@ class AskedRounds(Strategy):
         if sum(report.usable for report in reports) < usable:
             paid = self._server.settle(request, seats)
             self._server.refuse(paid)
+        check_some_worked(reports, request)
         self._server.accept()
         return paid
 
@@ -278,6 +277,8 @@ class AskedRounds(Strategy):
         log.info("Round %d pays %.6f %s to %d nodes", paid.request.round, paid.total, unit, paid.participants)
         for line in paid.lines()[:SHOWN]:
             log.info("\t> %s", line)
+        if paid.warning:
+            log.warning("Round %d: %s", paid.request.round, paid.warning)
         self._server.log_noise_scale(paid)
         self._server.log_warning()
 
