@@ -17,7 +17,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
-from guerdon.flower import Request, batch_size, paid_work
+from guerdon.flower import Request, paid_work, samples_to_use
 from guerdon.ledger.submissions import public_key_der
 
 SUPERLINK = 1
@@ -131,7 +131,7 @@ def gradients_of(message: Message, number: int) -> ArrayRecord:
     assert request is not None
     rng = np.random.default_rng([number, request.round])
     arrays = next(iter(message.content.array_records.values()))
-    size = batch_size(message)
+    size = samples_to_use(message)
     noisy = {n: a.numpy() + rng.normal(size=a.shape).astype(a.numpy().dtype) / np.sqrt(size) for n, a in arrays.items()}
     return record(**{name: array.astype(arrays[name].dtype) for name, array in noisy.items()})
 

@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from guerdon import AffineCost, CalibratedAgreement
 from guerdon.agents import Cooperative, Declining, Fixed, Portion, echo, garbage, learning, sign_flip, zero
-from guerdon.flower import FedSGD, Pay, Request, batch_size, decline, last_pay, paid_work
+from guerdon.flower import FedSGD, Pay, Request, decline, last_pay, paid_work, samples_to_use
 from guerdon.flower.messages import Answer, tell
 from guerdon.ledger import Ledger
 from guerdon.ledger.submissions import is_signed_by, submission
@@ -158,10 +158,10 @@ def context(**config: Any) -> Context:
 
 
 def test_the_request_is_read() -> None:
-    assert batch_size(asked()) == 8
+    assert samples_to_use(asked()) == 8
     assert Request.read(asked().content) == Request("run", 3, 8, "gradients")
     with pytest.raises(ValueError, match=r"is the server's strategy wrapped in `guerdon\.flower\.Rewarded`"):
-        batch_size(Message(RecordDict(), 5, "train"))
+        samples_to_use(Message(RecordDict(), 5, "train"))
 
 
 def test_declining_sends_nothing_but_the_reason() -> None:
@@ -207,7 +207,7 @@ def sent_by(agent: Any, message: Message, own: Context | None = None) -> tuple[M
     used: list[int] = []
 
     def app(found: Message, _: Context) -> Message:
-        used.append(batch_size(found))
+        used.append(samples_to_use(found))
         return reply(found, record(**{name: array + 1 for name, array in MODEL.items()}))
 
     return paid_work(agent, seed=0)(message, own or context(), app), used

@@ -1,4 +1,4 @@
-"""Flower's differential privacy on the nodes' side, and rounds in which every node fails."""
+"""Client apps that are not made for pay: differential privacy on nodes, failures everywhere, requests ignored."""
 
 import logging
 from pathlib import Path
@@ -118,3 +118,16 @@ def test_one_that_declines_is_no_failure(
         rewarded().start(MemoryGrid(nodes), model, num_rounds=1)
     assert [found.statuses for found in ledger.rounds("run")] == [{"declined": 5}]
     assert "Round 1: no node sent anything that can be used" in caplog.text
+
+
+def test_who_uses_other_than_the_requested_samples_is_named_once(
+    nodes: list[Node], model: ArrayRecord, rewarded: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    for i, node in enumerate(nodes):
+        used = {0: 1200, 1: 4}.get(i, 8)
+        node.app = lambda message, _, i=i, n=used: reply(message, gradients_of(message, i), **{"num-examples": n})
+    with caplog.at_level(logging.WARNING, "flwr.guerdon"):
+        rewarded().start(MemoryGrid(nodes), model, num_rounds=3)
+    (line,) = [line.getMessage() for line in caplog.records if "asked for" in line.getMessage()]
+    assert "num-examples" in line
+    assert "n0: 1200 where 8 were asked for, n1: 4 where 8 were asked for" in line

@@ -4,7 +4,7 @@ app = ClientApp(mods=[paid_work()])
 
 @app.train()
 def train(message, context):
-    samples = batch_size(message)
+    samples = samples_to_use(message)
     ...
 """
 
@@ -62,7 +62,7 @@ def paid_work(agent: "Agent | Callable[[Context], Agent | None] | None" = None, 
     return mod
 
 
-def batch_size(message: Message) -> int:
+def samples_to_use(message: Message) -> int:
     """Return how many samples to use for a message: what is asked, or what the node's agent has chosen."""
     found = find_settings(message.content, CHOSEN)
     if found is None:

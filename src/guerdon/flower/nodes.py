@@ -64,7 +64,7 @@ def _is_canonical(key: bytes) -> bool:
 class MembersGrid(Grid):
     """A grid that shows only members: a strategy samples and waits for members only."""
 
-    def __init__(self, grid: Grid, keys: Mapping[str, bytes], *, allow_anonymous: bool, warned: set[int]) -> None:
+    def __init__(self, grid: Grid, keys: Mapping[str, bytes], *, allow_anonymous: bool, warned: set[int | str]) -> None:
         if not keys and not allow_anonymous:
             raise RefusedError(f"no payment without identity: no public key is enrolled in the ledger. {REMEDY}")
         self._grid, self._keys = grid, {key: name for name, key in keys.items()}

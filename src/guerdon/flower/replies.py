@@ -1,7 +1,7 @@
 """What came back from the nodes of a round: who sent something that can be used, and what is wrong with the rest."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -95,6 +95,17 @@ def check_some_worked(reports: Sequence[Report], request: Request) -> None:
         f"round {request.round} of run {request.run!r}: all {len(reports)} nodes failed, so the round is not recorded "
         f"and the run stops. Mend the cause and start the app again: it goes on with this round. {told}"
     )
+
+
+def other_samples(reports: Sequence[Report], weight: str, asked: Callable[[Member], int]) -> dict[str, str]:
+    """Return, by account, what nodes say that they used where that is not what they were asked for."""
+    found: dict[str, str] = {}
+    for report in reports:
+        content = RecordDict() if report.reply is None else report.reply.content
+        used = next((record[weight] for record in content.metric_records.values() if weight in record), None)
+        if isinstance(used, (int, float)) and used != asked(report.member):
+            found[report.member.account] = f"{used:g} where {asked(report.member)} were asked for"
+    return found
 
 
 def sort_evaluations(asked: Asked, replies: Iterable[Message], weight: str | None) -> tuple[list[Message], list[str]]:

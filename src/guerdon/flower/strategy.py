@@ -14,12 +14,21 @@ from guerdon.arrays import check_choice
 from guerdon.broadcasts import Dither
 from guerdon.flower import recovery
 from guerdon.flower.book import Book, PaidRound, RunBook
-from guerdon.flower.fedsgd import FedSGD
+from guerdon.flower.fedsgd import find_steps
 from guerdon.flower.messages import GRADIENTS, MODELS, Request, tell, with_model
 from guerdon.flower.nodes import Member, MembersGrid
 from guerdon.flower.paying import PaidServer, Witness
 from guerdon.flower.payload import Template, is_finite, read_arrays
-from guerdon.flower.replies import Form, Report, Rules, agree, check_some_worked, sort_evaluations, sort_replies
+from guerdon.flower.replies import (
+    Form,
+    Report,
+    Rules,
+    agree,
+    check_some_worked,
+    other_samples,
+    sort_evaluations,
+    sort_replies,
+)
 from guerdon.flower.results import numbers, release_memory, renumbered
 from guerdon.ledger import Ledger
 from guerdon.ledger.checks import check_name
@@ -33,6 +42,11 @@ from guerdon.server import Server
 log = logging.getLogger("flwr.guerdon")
 
 SHOWN = 20  # nodes whose pay is logged one by one
+
+
+OTHER_SAMPLES = (
+    "Nodes report other `%s` than they are paid for: %s. Let their app use `samples_to_use(message)`, and report that"
+)
 
 
 class AskedRounds(Strategy):
@@ -56,7 +70,7 @@ class AskedRounds(Strategy):
         self._ended = False  # `requests` wants nothing more
         self._offset = 0  # Flower's rounds of this run before this process
         self._form: Form | None = None  # the names that replies' records had so far
-        self._warned: set[int] = set()  # nodes of which a warning has told
+        self._warned: set[int | str] = set()  # nodes and accounts of which a warning has told
         self._evaluated: dict[str, float] = {}  # metrics of the model that the next round begins with
 
     # Flower's interface
@@ -115,6 +129,7 @@ class AskedRounds(Strategy):
         received = list(replies)
         rules = Rules(self._template.after(self._model), self._request, self._weight, self.require_signatures)
         reports = sort_replies(self._asked, received, rules)
+        self._warn(reports, self._request)
         paid = self._settle(self._request, reports)
         number, failure = server_round + self._offset, None
         arrays, metrics = None, None
@@ -231,6 +246,15 @@ class AskedRounds(Strategy):
     def _metrics(self, paid: PaidRound, own: MetricRecord | None) -> MetricRecord:
         """Return what Flower logs of a round."""
         return paid.metrics(own, self._server.metrics(paid))
+
+    def _warn(self, reports: list[Report], request: Request) -> None:
+        """Name the nodes, each once, that say they used other than the requested samples."""
+        weight = self._weight or "num-examples"
+        found = other_samples(reports, weight, lambda member: self._request_of(member, request).request)
+        told = [f"{account}: {used}" for account, used in found.items() if account not in self._warned]
+        self._warned |= found.keys()
+        if told:
+            log.warning(OTHER_SAMPLES, weight, ", ".join(told[:SHOWN]))
 
     def _settle(self, request: Request, reports: list[Report]) -> PaidRound:
         """Return what the round pays; reports that cannot be used, alone or with the others, are refused."""
@@ -361,13 +385,6 @@ class Rewarded(AskedRounds):
     def _finish(self) -> None:
         if self._owns_ledger:
             self.ledger.close()  # it opens again when it is needed
-
-
-def find_steps(strategy: Strategy) -> FedSGD | None:
-    """Return the `FedSGD` inside a strategy, whose nodes send gradients; None: they send models."""
-    if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"`strategy` must be one of flwr.serverapp.strategy, got {type(strategy).__name__}")
-    return next((layer for layer in recovery.unwrap(strategy) if isinstance(layer, FedSGD)), None)
 
 
 def _check(server: Server, *, one_step: bool) -> Server:
