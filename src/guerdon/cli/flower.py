@@ -1,5 +1,6 @@
 """The command line of the Flower part: `guerdon flower COMMAND`."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -42,19 +43,26 @@ def resume(
 ) -> None:
     """Continue a run after its last paid round: nobody is paid twice, and no paid round is lost.
 
-    Starts the app with `flwr run`, with its settings `guerdon-db` and `guerdon-run` set to this ledger and this run. An
-    app that passes both to `Rewarded` also continues if you start it again in another way.
+    Starts the app with `flwr run`, with the settings that it was last started with, and `guerdon-db` and `guerdon-run`
+    set to this ledger and this run. An app that passes both to `Rewarded` also continues if you start it yourself.
     """
     need("guerdon flower", "flower", "flwr", "sqlalchemy")
+    from guerdon.flower.recovery import read_settings
+
     if not (flower_app / "pyproject.toml").is_file():
         raise ValueError(f"`APP` must be the folder of a Flower app, with a pyproject.toml in it, got {flower_app}")
     where = _plain_address(db)
     with open_ledger(db) as ledger:
         name, last = _find(ledger.runs(), run)
+        found = ledger.resume(name)
+    known = {} if found is None else read_settings(found.arrays)
+    told = [f"{key}={_quoted(value) if isinstance(value, str) else json.dumps(value)}" for key, value in known.items()]
     typer.echo(f"Run {name!r} continues with round {last + 1}." if last else f"Run {name!r} has no paid round yet.")
+    if told:
+        typer.echo(f"It was started with {', '.join(told)}; --run-config changes that.")
     if dry_run:
         return
-    told = [*(run_config or ()), f"guerdon-db={_quoted(where)}", f"guerdon-run={_quoted(name)}"]
+    told += [*(run_config or ()), f"guerdon-db={_quoted(where)}", f"guerdon-run={_quoted(name)}"]
     beside = Path(sys.executable).with_name("flwr")
     program = str(beside) if beside.exists() else shutil.which("flwr") or "flwr"
     command = [program, "run", str(flower_app), *([] if superlink is None else [superlink]), "--stream"]

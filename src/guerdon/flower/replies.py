@@ -1,5 +1,6 @@
 """What came back from the nodes of a round: who sent something that can be used, and what is wrong with the rest."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,10 @@ from guerdon.flower.nodes import Member
 from guerdon.flower.payload import Template
 from guerdon.ledger.submissions import gradient_hash, is_signed_by, submission
 
+OTHER_SAMPLES = (
+    "Nodes report other `%s` than they are paid for: %s. Let their app use `samples_to_use(message)`, and report that"
+)
+SHOWN = 20  # nodes that are named
 HEAVIEST = 2**53  # beyond it, weights could add up to infinity
 LATE = "no reply before the deadline"
 TWICE = "it answered twice, and not the same"
@@ -26,6 +31,8 @@ _ERRORS = {
     7: "its client app was not accepted",
     8: "its client app crashed",
 }
+
+log = logging.getLogger("flwr.guerdon")
 
 Form = frozenset[tuple[str, str, int]]  # the names of records and metrics
 Asked = Sequence[tuple[Metadata, Member]]  # the messages that were sent, and their receivers
@@ -97,15 +104,20 @@ def check_some_worked(reports: Sequence[Report], request: Request) -> None:
     )
 
 
-def other_samples(reports: Sequence[Report], weight: str, asked: Callable[[Member], int]) -> dict[str, str]:
-    """Return, by account, what nodes say that they used where that is not what they were asked for."""
-    found: dict[str, str] = {}
+def warn_of_other_samples(
+    reports: Sequence[Report], weight: str, asked: Callable[[Member], int], warned: set[int | str]
+) -> None:
+    """Name the nodes, each once, that say they used other than the requested samples."""
+    told: list[str] = []
     for report in reports:
         content = RecordDict() if report.reply is None else report.reply.content
         used = next((record[weight] for record in content.metric_records.values() if weight in record), None)
-        if isinstance(used, (int, float)) and used != asked(report.member):
-            found[report.member.account] = f"{used:g} where {asked(report.member)} were asked for"
-    return found
+        account, number = report.member.account, asked(report.member)
+        if isinstance(used, (int, float)) and used != number and account not in warned:
+            warned.add(account)
+            told.append(f"{account}: {used:g} where {number} were asked for")
+    if told:
+        log.warning(OTHER_SAMPLES, weight, ", ".join(told[:SHOWN]))
 
 
 def sort_evaluations(asked: Asked, replies: Iterable[Message], weight: str | None) -> tuple[list[Message], list[str]]:

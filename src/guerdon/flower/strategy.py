@@ -25,11 +25,12 @@ from guerdon.flower.replies import (
     Rules,
     agree,
     check_some_worked,
-    other_samples,
     sort_evaluations,
     sort_replies,
+    warn_of_other_samples,
 )
-from guerdon.flower.results import numbers, release_memory, renumbered
+from guerdon.flower.results import numbers, release_memory
+from guerdon.flower.rounds import Rounds
 from guerdon.ledger import Ledger
 from guerdon.ledger.checks import check_name
 from guerdon.ledger.errors import RefusedError
@@ -44,9 +45,7 @@ log = logging.getLogger("flwr.guerdon")
 SHOWN = 20  # nodes whose pay is logged one by one
 
 
-OTHER_SAMPLES = (
-    "Nodes report other `%s` than they are paid for: %s. Let their app use `samples_to_use(message)`, and report that"
-)
+STEP_UNUSED = "; its step is not used: nodes send models, and the strategy moves as it always does"
 
 
 class AskedRounds(Strategy):
@@ -68,7 +67,8 @@ class AskedRounds(Strategy):
         self._asked: list[tuple[Metadata, Member]] = []
         self._request: Request | None = None  # of the current round; None where nobody is asked
         self._ended = False  # `requests` wants nothing more
-        self._offset = 0  # Flower's rounds of this run before this process
+        self._done = 0  # Flower's rounds of this run before this process
+        self._settings: dict[str, Any] = {}  # of the app, as the run was started with them
         self._form: Form | None = None  # the names that replies' records had so far
         self._warned: set[int | str] = set()  # nodes and accounts of which a warning has told
         self._evaluated: dict[str, float] = {}  # metrics of the model that the next round begins with
@@ -89,8 +89,15 @@ class AskedRounds(Strategy):
 
         Set `timeout` to the seconds that a round may take: who has not replied by then is not paid for it.
         """
+
+        def evaluate(server_round: int, model: ArrayRecord) -> MetricRecord | None:
+            found = None if evaluate_fn is None else evaluate_fn(server_round, model)
+            self._evaluated |= numbers("central-", found)
+            return found
+
+        rounds = Rounds(grid, num_rounds, timeout, train_config, evaluate_config, evaluate, lambda: self._ended)
         try:
-            return self._start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+            return self._start(rounds, initial_arrays)
         finally:
             self._finish()
 
@@ -105,7 +112,7 @@ class AskedRounds(Strategy):
         if self._ended:
             return []
         sent = self._server.place(arrays)
-        messages = list(self.strategy.configure_train(server_round + self._offset, arrays, config, members))
+        messages = list(self.strategy.configure_train(server_round, arrays, config, members))
         if not messages:
             return []
         request = self._server.request(sent, len(messages))
@@ -129,17 +136,16 @@ class AskedRounds(Strategy):
         received = list(replies)
         rules = Rules(self._template.after(self._model), self._request, self._weight, self.require_signatures)
         reports = sort_replies(self._asked, received, rules)
-        self._warn(reports, self._request)
+        warn_of_other_samples(reports, self._weight or "num-examples", self._samples_of, self._warned)
         paid = self._settle(self._request, reports)
-        number, failure = server_round + self._offset, None
-        arrays, metrics = None, None
+        arrays, metrics, failure = None, None, None
         try:
-            arrays, metrics = self._aggregate(number, paid)
+            arrays, metrics = self._aggregate(server_round, paid)
         except Exception as error:  # noqa: BLE001 - the work is done, and must be paid before the run ends
             failure = error
         told = numbers("", metrics) | self._evaluated
         release_memory(reports, received)
-        self._book.record(paid, told, self._checkpoint(self._model if arrays is None else arrays, number))
+        self._book.record(paid, told, self._checkpoint(self._model if arrays is None else arrays, server_round))
         self._evaluated = {}
         self._log(paid)
         if failure is not None:
@@ -158,7 +164,7 @@ class AskedRounds(Strategy):
         if self._ended or self._server.shifts:
             return []
         members = self._members(grid)
-        messages = list(self.strategy.configure_evaluate(server_round + self._offset, arrays, config, members))
+        messages = list(self.strategy.configure_evaluate(server_round, arrays, config, members))
         self._address(messages, members, None)
         return messages
 
@@ -169,40 +175,23 @@ class AskedRounds(Strategy):
         kept, wrong = sort_evaluations(self._asked, replies, self._weight)
         for line in wrong:
             log.info("\t> evaluation left out: %s", line)
-        metrics = self.strategy.aggregate_evaluate(server_round + self._offset, kept) if kept else None
+        metrics = self.strategy.aggregate_evaluate(server_round, kept) if kept else None
         self._evaluated |= numbers("eval-", metrics)
         return metrics
 
     # Inside
 
-    def _start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int,
-        timeout: float,
-        train_config: ConfigRecord | None,
-        evaluate_config: ConfigRecord | None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
-    ) -> Result:
-        self._ended = False
+    def _start(self, rounds: Rounds, initial_arrays: ArrayRecord) -> Result:
+        self._ended, self._settings = False, recovery.settings_of(rounds.grid)
         arrays = self._begin(initial_arrays, resume=True)
-        done = self._offset
-        if done:
-            log.info("Run %r continues after round %d, the last one paid", self.run, done)
-        if done >= num_rounds:
-            log.info("All %d rounds of run %r are paid: there is nothing left to do", num_rounds, self.run)
+        self._members(rounds.grid)  # or raise, before anything is computed
+        if self._done:
+            log.info("Run %r continues after round %d, the last one paid", self.run, self._done)
+        if self._done >= rounds.last:
+            log.info("All %d rounds of run %r are paid: there is nothing left to do", rounds.last, self.run)
             return Result(arrays=arrays)
-
-        def evaluate(server_round: int, model: ArrayRecord) -> MetricRecord | None:
-            found = None if evaluate_fn is None or self._ended else evaluate_fn(server_round + done, model)
-            self._evaluated |= numbers("central-", found)
-            return found
-
-        result = super().start(
-            grid, arrays, num_rounds - done, timeout, train_config, evaluate_config, evaluate if evaluate_fn else None
-        )
-        return renumbered(result, done, arrays)
+        self.summary()
+        return rounds.play(self, arrays, self._done)
 
     def _begin(self, arrays: ArrayRecord, *, resume: bool) -> ArrayRecord:
         """Take up the run where the ledger has it, and return the model to go on with."""
@@ -214,7 +203,7 @@ class AskedRounds(Strategy):
         rule, saved = found
         recovery.check_resumable(self.strategy, self.run)
         model = recovery.saved_model(saved.get("model", {}), self._template, self.run)
-        self._offset = int(saved["flower"]["round"])
+        self._done = int(saved["flower"]["round"])
         self._server.resume(self._book.done, rule, saved)
         recovery.remind(self.strategy, saved.get("strategy", {}))
         return model
@@ -243,18 +232,12 @@ class AskedRounds(Strategy):
         del member
         return request
 
+    def _samples_of(self, member: Member) -> int:
+        return 0 if self._request is None else self._request_of(member, self._request).request
+
     def _metrics(self, paid: PaidRound, own: MetricRecord | None) -> MetricRecord:
         """Return what Flower logs of a round."""
         return paid.metrics(own, self._server.metrics(paid))
-
-    def _warn(self, reports: list[Report], request: Request) -> None:
-        """Name the nodes, each once, that say they used other than the requested samples."""
-        weight = self._weight or "num-examples"
-        found = other_samples(reports, weight, lambda member: self._request_of(member, request).request)
-        told = [f"{account}: {used}" for account, used in found.items() if account not in self._warned]
-        self._warned |= found.keys()
-        if told:
-            log.warning(OTHER_SAMPLES, weight, ", ".join(told[:SHOWN]))
 
     def _settle(self, request: Request, reports: list[Report]) -> PaidRound:
         """Return what the round pays; reports that cannot be used, alone or with the others, are refused."""
@@ -289,7 +272,7 @@ class AskedRounds(Strategy):
 
     def _checkpoint(self, model: ArrayRecord, number: int) -> dict[str, Any]:
         groups = {
-            "flower": {"round": np.asarray(number)},
+            "flower": {"round": np.asarray(number), **recovery.pack_settings(self._settings)},
             "model": read_arrays(model),
             "strategy": recovery.changed(recovery.remembered(self.strategy), self._before),
             **self._server.saved(),
@@ -368,9 +351,9 @@ class Rewarded(AskedRounds):
     def summary(self) -> None:
         """Log who is paid by which rule, then what the wrapped strategy says."""
         server = self.server
-        rule, cost = describe(server.mechanism)
         log.info("\t├──> Paid rounds of run %r, recorded in %s", self.run, self.ledger.where)
-        log.info("\t│\t├── Rule: %s, cost %s", rule, cost)
+        log.info("\t│\t├── Rule: %r", server.mechanism)
+        log.info("\t│\t├── Requests: %r%s", server.requests, "" if self._steps else STEP_UNUSED)
         if server.mechanism.wants_prediction or server.dither is not None:
             log.info("\t│\t├── Prediction: %s, dither: %s", server.predictor, server.dither)
         if self._server.shifts:
