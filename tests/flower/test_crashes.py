@@ -1,5 +1,6 @@
 """Real SuperNodes, a real SuperLink, and -9 for each of them: nobody is paid twice, and no paid round is lost."""
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
