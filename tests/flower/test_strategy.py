@@ -570,6 +570,29 @@ def test_a_budget_ends_the_training(grid: MemoryGrid, model: ArrayRecord, reward
     assert ledger.verify().holds
 
 
+def test_a_budget_ends_a_run_of_any_strategy(
+    grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Five nodes at a cost of 9 each: 45 a round, paid exactly by the balanced rule."""
+    for budget, rounds in ((100, 2), (100, 2), (180, 4)):
+        rewarded(budget=budget).start(grid, model, num_rounds=6)
+        assert len(ledger.rounds("run")) == rounds
+    assert "Of the budget of 100, 10 is left, and the next round costs 45" in caplog.text
+    with pytest.raises(ValueError, match="`budget` must be"):
+        rewarded(budget=-1.0)
+
+
+def test_pay_against_cost_is_logged_at_the_end(
+    grid: MemoryGrid, model: ArrayRecord, rewarded: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "flwr.guerdon"):
+        rewarded().start(grid, model, num_rounds=3)
+    told = [line.getMessage() for line in caplog.records]
+    lines = [line for line in told if "a round for work that costs 9, in 3 rounds" in line]
+    assert [line.partition(" was paid ")[0] for line in lines] == ["n0", "n1", "n2", "n3", "n4"]
+    assert all("(95 %)" in line for line in lines)
+
+
 def test_metrics_are_remembered(grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:
     rewarded().start(grid, model, num_rounds=2, evaluate_fn=lambda number, _: MetricRecord({"quality": number + 0.5}))
     first, second = (found.metrics for found in ledger.rounds("run"))

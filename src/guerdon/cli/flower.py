@@ -5,15 +5,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from guerdon.cli.ledger import open_ledger
-from guerdon.cli.options import DEFAULT, DbOption, need
-
-if TYPE_CHECKING:
-    from guerdon.ledger.queries import RunSummary
+from guerdon.cli.options import DEFAULT, DbOption, find_run, need
 
 app = typer.Typer(no_args_is_help=True, help="Paid rounds on Flower: continue a run that was interrupted.")
 
@@ -53,7 +50,8 @@ def resume(
         raise ValueError(f"`APP` must be the folder of a Flower app, with a pyproject.toml in it, got {flower_app}")
     where = _plain_address(db)
     with open_ledger(db) as ledger:
-        name, last = _find(ledger.runs(), run)
+        chosen = find_run(ledger.runs(), run, "--run")
+        name, last = chosen.name, chosen.last_round or 0
         found = ledger.resume(name)
     known = {} if found is None else read_settings(found.arrays)
     told = [f"{key}={_quoted(value) if isinstance(value, str) else json.dumps(value)}" for key, value in known.items()]
@@ -87,14 +85,3 @@ def _quoted(text: str) -> str:
     if '"' in text or not text.isprintable():
         raise ValueError(f"Flower cannot read {text!r} as a setting: start the app yourself, it continues its run")
     return f'"{text}"'
-
-
-def _find(runs: "list[RunSummary]", name: str | None) -> tuple[str, int]:
-    """Return the run of that name, or the only one, and its last paid round (0: none yet)."""
-    known = {run.name: run.last_round or 0 for run in runs}
-    if name is None and len(known) == 1:
-        return next(iter(known.items()))
-    if name is None or name not in known:
-        listed = ", ".join(repr(run) for run in known) or "none"
-        raise ValueError(f"`--run` must name a run of the ledger ({listed}), got {name!r}")
-    return name, known[name]

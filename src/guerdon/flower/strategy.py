@@ -17,7 +17,7 @@ from guerdon.flower.book import Book, PaidRound, RunBook
 from guerdon.flower.fedsgd import find_steps
 from guerdon.flower.messages import GRADIENTS, MODELS, Request, tell, with_model
 from guerdon.flower.nodes import Member, MembersGrid
-from guerdon.flower.paying import PaidServer, Witness
+from guerdon.flower.paying import PaidServer, Witness, check_server
 from guerdon.flower.payload import Template, is_finite, read_arrays
 from guerdon.flower.replies import (
     Form,
@@ -116,7 +116,7 @@ class AskedRounds(Strategy):
         if not messages:
             return []
         request = self._server.request(sent, len(messages))
-        if request < 1:
+        if request < 1 or not self._book.affords(len(messages), request):
             log.info("Nothing more is asked for: run %r ends before round %d", self.run, number)
             self._ended = True
             return []
@@ -313,6 +313,8 @@ class Rewarded(AskedRounds):
     samples of the same kind; then replies that are not trusted are left out (see `guerdon.Server`). `one_step` says
     that nodes take one step on all requested samples: only then may they send models under `OutputAgreement`.
 
+    `budget` ends the run before a round that could cost more than is left of it: every node asked, times its cost.
+
     `witness` is for `WitnessedPay`: a function of the model that was sent, which returns the gradients of several
     minibatches of the server's own data, as many samples in all as the rule says.
     """
@@ -334,17 +336,18 @@ class Rewarded(AskedRounds):
         alike: bool = False,
         one_step: bool = False,
         witness: Witness | None = None,
+        budget: float | None = None,
     ) -> None:
         sends = MODELS if find_steps(strategy) is None else GRADIENTS
         check_name("a run's name", run)
         check_choice("liability", liability, LIABILITIES)
         describe(mechanism)
-        server = _check(Server(mechanism, requests, prediction, dither, sends, alike), one_step=one_step)
+        server = check_server(Server(mechanism, requests, prediction, dither, sends, alike), one_step=one_step)
         if (witness is None) == mechanism.wants_witness:
             raise ValueError("`witness` must be given with `WitnessedPay`, and with no other rule")
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self._owns_ledger = self.ledger is not ledger
-        book = Book(self.ledger, run, mechanism, liability, escrow)
+        book = Book(self.ledger, run, mechanism, liability, escrow, budget)
         super().__init__(strategy, PaidServer(server, witness), book, run)
         self.allow_anonymous, self.require_signatures = allow_anonymous, require_signatures
 
@@ -365,26 +368,12 @@ class Rewarded(AskedRounds):
         own = dict(zip(self._book.roster, self._server.own_requests, strict=False))
         return request.asking(own[member.account]) if member.account in own else request  # a new node: as all
 
+    def _start(self, rounds: Rounds, initial_arrays: ArrayRecord) -> Result:
+        result = super()._start(rounds, initial_arrays)
+        for found in self.ledger.earnings(self.run) if self._book.roster else ():
+            log.info("%s was %s", found.agent, found.words)
+        return result
+
     def _finish(self) -> None:
         if self._owns_ledger:
             self.ledger.close()  # it opens again when it is needed
-
-
-def _check(server: Server, *, one_step: bool) -> Server:
-    """Return a server that pays for work and whose prediction is looked at, or raise."""
-    rule = type(server.mechanism).__name__
-    if server.prediction is not None and not server.mechanism.wants_prediction:
-        raise ValueError(
-            f"`prediction` must be None with {rule}, which would not look at it; pay by `InformationPay`, or leave the "
-            "prediction out"
-        )
-    if server.sends == MODELS and server.mechanism.pays_short_moves and not (one_step or server.mechanism.vary):
-        raise ValueError(
-            f"`mechanism` must not be {rule} where nodes send models that they trained in several steps: fewer samples "
-            "are fewer steps, a shorter move, and closer to the others', so a node that shirks is paid more than one "
-            "that works. Wrap `FedSGD`, with nodes that send the gradient of all requested samples (the recommended "
-            "way); or pay by `InformationPay` with a `dither`; or by `CalibratedAgreement` with `vary`, which finds "
-            "out whether work is seen here; or, where every node takes exactly one step on all requested samples, say "
-            "so with `one_step=True`"
-        )
-    return server
