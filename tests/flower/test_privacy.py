@@ -26,10 +26,10 @@ WRAPPERS: dict[str, Any] = {
 MODS: dict[str, Any] = {"fixed": fixedclipping_mod, "adaptive": adaptiveclipping_mod}
 
 
-def working(number: int, mods: list[Any]) -> ClientApp:
+def working(number: int, mods: list[Any], *inner: Any) -> ClientApp:
     app = ClientApp(mods=mods)
 
-    @app.train()
+    @app.train(mods=list(inner))
     def train(message: Message, context: Context) -> Message:
         del context
         return reply(message, gradients_of(message, number), loss=1.0)
@@ -37,7 +37,7 @@ def working(number: int, mods: list[Any]) -> ClientApp:
     return app
 
 
-@pytest.mark.parametrize("first", ["paid_work", "clipping"])
+@pytest.mark.parametrize("first", ["paid_work", "clipping", "the app's"])
 @pytest.mark.parametrize("kind", list(WRAPPERS))
 def test_clipping_on_the_nodes_is_paid(
     kind: str, first: str, nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
@@ -45,7 +45,8 @@ def test_clipping_on_the_nodes_is_paid(
     """Flower's clipping mods demand exactly one `ConfigRecord`; the request is in it, whichever mod comes first."""
     for i, node in enumerate(nodes):
         mods = [paid_work(), MODS[kind]]
-        node.app = working(i, mods if first == "paid_work" else mods[::-1])
+        inner = [mods.pop()] if first == "the app's" else []
+        node.app = working(i, mods[::-1] if first == "clipping" else mods, *inner)
     result = rewarded(WRAPPERS[kind]()).start(MemoryGrid(nodes), model, num_rounds=2)
     assert [found.statuses for found in ledger.rounds("run")] == [{"paid": 5}, {"paid": 5}]
     assert not np.array_equal(result.arrays["w"].numpy(), MODEL["w"])
