@@ -35,9 +35,6 @@ class Deployment:
 
     folder: Path
     secure: bool = True  # TLS, and only registered keys may connect; otherwise plain text, and anybody may connect
-    simulated: bool = (
-        False  # nodes are simulated in the SuperLink's own process: `flwr[simulation]`, needs `secure=False`
-    )
     port: int = field(default_factory=lambda: free_port())
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict[str, "subprocess.Popen[bytes]"])
 
@@ -65,7 +62,6 @@ class Deployment:
             command += ["--enable-supernode-auth"]
         else:
             command += ["--insecure"]
-        command += ["--simulation"] if self.simulated else []
         self._start("superlink", command)
         self._wait("superlink", self.port)
 

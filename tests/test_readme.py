@@ -65,6 +65,7 @@ DOCS = [
         "pilot",
         "planner",
         "simulation",
+        "tutorial",
     )
 ]
 PAGES = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", *DOCS]

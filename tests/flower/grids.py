@@ -17,7 +17,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
-from guerdon.flower import batch_size, paid_work
+from guerdon.flower import Request, paid_work, samples_to_use
 from guerdon.ledger.submissions import public_key_der
 
 SUPERLINK = 1
@@ -59,14 +59,15 @@ class MemoryGrid(Grid):
         self.nodes = {node.number: node for node in nodes}
         self.deliver = over_the_wire if wire else (lambda message: message)
         self.sent: list[Message] = []
+        self.info: Any = None  # the run, as Flower has it
         self.strays: list[Message] = []  # replies that nobody asked for, delivered with the next ones
 
     def set_run(self, run: Any) -> None:
-        del run
+        self.info = run
 
     @property
     def run(self) -> Any:
-        return None
+        return self.info
 
     def create_message(self, *_: Any, **__: Any) -> Message:
         raise NotImplementedError
@@ -127,10 +128,11 @@ def reply(message: Message, arrays: ArrayRecord, **metrics: Any) -> Message:
 
 def gradients_of(message: Message, number: int) -> ArrayRecord:
     """Return the gradient that a node with this number computes: the same each time, noisier for fewer samples."""
-    config = message.content.config_records["guerdon-request"]
-    rng = np.random.default_rng([number, int(str(config["round"]))])
+    request = Request.read(message.content)
+    assert request is not None
+    rng = np.random.default_rng([number, request.round])
     arrays = next(iter(message.content.array_records.values()))
-    size = batch_size(message)
+    size = samples_to_use(message)
     noisy = {n: a.numpy() + rng.normal(size=a.shape).astype(a.numpy().dtype) / np.sqrt(size) for n, a in arrays.items()}
     return record(**{name: array.astype(arrays[name].dtype) for name, array in noisy.items()})
 

@@ -34,7 +34,7 @@ def sent_models(grid: MemoryGrid) -> list[np.ndarray]:
     rounds: dict[int, Message] = {}
     for message in grid.sent:
         if message.metadata.message_type == "train":
-            rounds.setdefault(int(str(message.content.config_records["guerdon-request"]["round"])), message)
+            rounds.setdefault(int(str(message.content.config_records["config"]["guerdon-round"])), message)
     found = [next(iter(message.content.array_records.values())) for message in rounds.values()]
     return [np.concatenate([part.numpy().reshape(-1) for part in record.values()]) for record in found]
 
@@ -100,8 +100,9 @@ def test_the_offset_is_told_to_nobody(
         result = rewarded(FedSGD(), mechanism=RULE, dither=Dither(1.0)).start(grid, model, num_rounds=2)
     for message in grid.sent[:5]:
         assert len(message.content.array_records) == 1
-        told = message.content.config_records["guerdon-request"]
-        assert set(told) == {"run", "round", "request", "sends", "batch-size"}
+        (told,) = message.content.config_records.values()
+        names = {"run", "round", "request", "sends", "usual", "samples"}
+        assert set(told) == {"server-round", *(f"guerdon-{name}" for name in names)}
     offset = sent_models(grid)[0] - flat(model)
     assert not any(f"{abs(number):.6f}" in caplog.text for number in offset)
     metrics = result.train_metrics_clientapp[2]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import ArrayRecord
+from flwr.supercore.run import Run
 
 from guerdon.ledger import Ledger
 from guerdon.ledger.submissions import fingerprint
@@ -47,6 +48,20 @@ def test_resume_says_where_a_run_stands_and_starts_the_app(
     assert command[1:5] == ["run", APP, "local", "--stream"]
     told = [after for before, after in pairwise(command) if before == "--run-config"]
     assert told == ["samples=4", f'guerdon-db="{ledger.where}"', 'guerdon-run="run"']
+
+
+def test_resume_remembers_what_the_app_was_started_with(
+    grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger, started: list[list[str]]
+) -> None:
+    info = Run.create_empty(1)
+    info.override_config = {"samples": 4, "rule": "balanced", "anonymous": True, "lr": 0.5, "guerdon-db": "other.db"}
+    grid.set_run(info)
+    rewarded().start(grid, model, num_rounds=2)
+    done = resume(APP, "local", "--db", ledger.where, "-c", "samples=8")
+    assert 'started with samples=4, rule="balanced", anonymous=true, lr=0.5;' in done.output
+    told = [after for before, after in pairwise(started[0]) if before == "--run-config"]
+    assert told[:5] == ["samples=4", 'rule="balanced"', "anonymous=true", "lr=0.5", "samples=8"]  # the last one counts
+    assert told[5:] == [f'guerdon-db="{ledger.where}"', 'guerdon-run="run"']
 
 
 def test_a_dry_run_starts_nothing(rewarded: Make, ledger: Ledger, nodes: list[Node], started: list[list[str]]) -> None:

@@ -13,14 +13,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from guerdon import AffineCost, CalibratedAgreement
 from guerdon.agents import Cooperative, Declining, Fixed, Portion, echo, garbage, learning, sign_flip, zero
-from guerdon.flower import FedSGD, Pay, Request, batch_size, decline, last_pay, paid_work
-from guerdon.flower.messages import Answer
+from guerdon.flower import FedSGD, Pay, Request, decline, last_pay, paid_work, samples_to_use
+from guerdon.flower.messages import Answer, tell
 from guerdon.ledger import Ledger
 from guerdon.ledger.submissions import is_signed_by, submission
 from tests.flower.conftest import MODEL, Make
@@ -64,7 +64,7 @@ def test_a_signature_is_of_the_rounds_request_where_nodes_are_asked_for_differen
         node.context.node_config["guerdon-key"] = key_file(tmp_path / str(node.number), node.key)
     grid, rule = MemoryGrid(nodes), CalibratedAgreement(AffineCost(1, 1), vary=0.25)
     rewarded(mechanism=rule, require_signatures=True).start(grid, model, num_rounds=2)
-    asked = [batch_size(message) for message in grid.sent if "guerdon-request" in message.content]
+    asked = [samples_to_use(message) for message in grid.sent if Request.read(message.content) is not None]
     assert set(asked) == {8, 6, 10}
     assert {slip.status for slip in ledger.payslips("run")} == {"paid"}
     assert ledger.verify().holds
@@ -142,12 +142,13 @@ def test_an_app_without_the_mod_is_paid_as_well(
     assert ledger.rounds("run")[0].statuses == {"paid": 5}
 
 
-def asked(**changes: Any) -> Message:
+def asked(
+    number: int = 3, sends: str = "gradients", pay: Pay | None = None, arrays: ArrayRecord | None = None
+) -> Message:
     MemoryGrid([])
-    content = RecordDict(
-        {"arrays": record(**MODEL), "guerdon-request": Request("run", 3, 8, "gradients").record()} | changes
-    )
+    content = RecordDict({"arrays": arrays or record(**MODEL), "config": ConfigRecord({"lr": 0.1})})
     message = Message(content, 5, "train")
+    tell(message, Request("run", number, 8, sends).settings() | ({} if pay is None else pay.settings()))
     message.metadata.__dict__["_message_id"] = "m"
     return message
 
@@ -157,10 +158,10 @@ def context(**config: Any) -> Context:
 
 
 def test_the_request_is_read() -> None:
-    assert batch_size(asked()) == 8
+    assert samples_to_use(asked()) == 8
     assert Request.read(asked().content) == Request("run", 3, 8, "gradients")
     with pytest.raises(ValueError, match=r"is the server's strategy wrapped in `guerdon\.flower\.Rewarded`"):
-        batch_size(Message(RecordDict(), 5, "train"))
+        samples_to_use(Message(RecordDict(), 5, "train"))
 
 
 def test_declining_sends_nothing_but_the_reason() -> None:
@@ -174,7 +175,7 @@ def test_declining_sends_nothing_but_the_reason() -> None:
 
 def test_messages_without_a_request_pass_through() -> None:
     plain = asked()
-    del plain.content["guerdon-request"]
+    del plain.content["config"]
     found = paid_work()(plain, context(), lambda message, _: reply(message, record(**MODEL)))
     assert "guerdon-answer" not in found.content
 
@@ -183,7 +184,7 @@ def test_the_pay_is_told_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr("guerdon.flower.client.log.info", lambda text, *parts: told.append(text % parts))
     pay = Pay(2, 8, "paid", 9_250_000, 20_000_000, "EUR", "9 for the 8 samples asked for, plus 0.25")
-    message, own = asked(**{"guerdon-pay": pay.record()}), context()
+    message, own = asked(pay=pay), context()
     for _ in range(2):
         paid_work()(message, own, lambda found, _: reply(found, record(**MODEL)))
     assert told == ["Round 2: 9.25 EUR (paid; balance 20.00). 9 for the 8 samples asked for, plus 0.25"]
@@ -206,7 +207,7 @@ def sent_by(agent: Any, message: Message, own: Context | None = None) -> tuple[M
     used: list[int] = []
 
     def app(found: Message, _: Context) -> Message:
-        used.append(batch_size(found))
+        used.append(samples_to_use(found))
         return reply(found, record(**{name: array + 1 for name, array in MODEL.items()}))
 
     return paid_work(agent, seed=0)(message, own or context(), app), used
@@ -227,9 +228,7 @@ def test_an_agent_declines_properly() -> None:
 
 def test_declining_is_at_random_and_repeatable() -> None:
     def declined(seed: int | None) -> list[bool]:
-        rounds = [
-            asked(**{"guerdon-request": Request("run", number, 8, "gradients").record()}) for number in range(1, 41)
-        ]
+        rounds = [asked(number) for number in range(1, 41)]
         replies = [
             paid_work(Declining(0.5), seed=seed)(one, context(), lambda m, _: reply(m, record(**MODEL)))
             for one in rounds
@@ -247,7 +246,7 @@ def test_declining_is_at_random_and_repeatable() -> None:
 @pytest.mark.parametrize(("agent", "factor"), [(zero(), 0.0), (sign_flip(), -1.0)], ids=["zero", "flip"])
 def test_an_agent_reports_something_else(agent: Any, factor: float, sends: str) -> None:
     """In place of the gradient; where models are sent, in place of the move away from the one that was received."""
-    message = asked(**{"guerdon-request": Request("run", 3, 8, sends).record()})
+    message = asked(sends=sends)
     found, used = sent_by(agent, message)
     own = MODEL["w"] + 1 if sends == "gradients" else np.ones_like(MODEL["w"])  # the app's gradient, or its move
     origin = 0 if sends == "gradients" else MODEL["w"]
@@ -267,10 +266,8 @@ def test_an_echo_sends_the_last_move_of_the_model() -> None:
 def test_a_learning_agent_learns_from_his_pay() -> None:
     agent, own = learning((2, 8), AffineCost(1, 1)), context()
     for number, reward in enumerate([3.0, 20.0, 20.0], start=1):
-        changes: dict[str, Any] = {"guerdon-request": Request("run", number, 8, "gradients").record()}
-        if number > 1:
-            changes["guerdon-pay"] = Pay(number - 1, 8, "paid", int(reward * 1e6), 0, "EUR", "").record()
-        sent_by(agent, asked(**changes), own)
+        pay = Pay(number - 1, 8, "paid", int(reward * 1e6), 0, "EUR", "") if number > 1 else None
+        sent_by(agent, asked(number, pay=pay), own)
     tries = own.state.array_records["guerdon-memory"]["0"].numpy()
     assert tries.sum() == 2  # of the third round he has not heard yet
     profits = own.state.array_records["guerdon-memory"]["1"].numpy()

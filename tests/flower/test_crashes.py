@@ -1,9 +1,6 @@
 """Real SuperNodes, a real SuperLink, and -9 for each of them: nobody is paid twice, and no paid round is lost."""
 
-import os
-import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -136,21 +133,3 @@ def _commands(number: int) -> str:
         except OSError:
             continue
     return " ".join(found)
-
-
-@pytest.mark.parametrize("app", ["paid-numpy", "paid-torch"])
-def test_the_simulation_runtime_runs_the_same_apps(app: str, tmp_path: Path) -> None:
-    """In a network namespace of its own: Ray looks for a cloud when it starts."""
-    unshare = shutil.which("unshare")
-    if unshare is None or os.geteuid() != 0:
-        pytest.skip("needs root and unshare, for a network namespace without a way out")
-    pytest.importorskip("ray", reason="needs flwr[simulation]")
-    if app == "paid-torch":
-        pytest.importorskip("torch")
-    simulate = f"{sys.executable} -m tests.flower.simulate examples/{app} {tmp_path}/guerdon.db"
-    command = [unshare, "-n", "bash", "-c", f"ip link set lo up && exec {simulate}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
-    with Ledger(tmp_path / "guerdon.db", read_only=True) as ledger:
-        assert [sum(found.statuses.values()) for found in ledger.rounds(app)] == [4, 4]
-        assert ledger.verify().holds

@@ -4,6 +4,7 @@
 # pyright: reportArgumentType=false, reportIncompatibleMethodOverride=false, reportUnhashable=false, reportCallIssue=false
 
 import base64
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from flwr.serverapp.strategy import FedAvg
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guerdon import FixedRequest
+from guerdon.flower import Rewarded, last_pay
 from guerdon.flower.nodes import Member, MembersGrid, find_member
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.submissions import fingerprint, read_public_key
-from tests.flower.conftest import Make
+from tests.flower.conftest import RULE, Make
 from tests.flower.grids import MemoryGrid, Node, worker
 
 
@@ -110,6 +113,40 @@ def test_a_node_enrolled_later_joins(nodes: list[Node], model: ArrayRecord, rewa
     assert ledger.rounds("run")[1].statuses == {"paid": 6}
 
 
+def test_simulated_nodes_keep_their_accounts_when_a_run_goes_on(
+    model: ArrayRecord, rewarded: Make, ledger: Ledger
+) -> None:
+    """A simulation gives its nodes new numbers and keys each time, and registers them in the order of their data."""
+    told: dict[int, Any] = {}
+    for rounds, numbers in ((1, [41, 7, 33, 12]), (2, [2, 51, 8, 70])):
+        grid = Simulated([Node(number, worker(i)) for i, number in enumerate(numbers)])
+        rewarded(FedAvg(fraction_evaluate=0.0), allow_anonymous=True).start(grid, model, num_rounds=rounds)
+        told = {message.metadata.dst_node_id: last_pay(message) for message in grid.sent}
+    assert ledger.roster("run") == [f"simulated-{i}" for i in range(4)]
+    first = [next(x.reward for x in ledger.statement(name).lines if x.round) for name in ledger.roster("run")]
+    assert [told[number].reward for number in (2, 51, 8, 70)] == first
+
+
+class Simulated(MemoryGrid):
+    """A grid as a simulation has it: keys are random bytes."""
+
+    def get_nodes(self) -> list[NodeInfo]:
+        found = [
+            NodeInfo(node_id=number, public_key=secrets.token_bytes(32), registered_at=f"2026-01-01T00:00:0{i}")
+            for i, number in enumerate(self.nodes)
+        ]
+        return found[::-1]
+
+
+def test_nothing_is_evaluated_where_nobody_can_be_paid(grid: MemoryGrid, model: ArrayRecord, tmp_path: Path) -> None:
+    evaluated: list[int] = []
+    options: Any = {"mechanism": RULE, "requests": FixedRequest(8, 0.1), "one_step": True}
+    strategy = Rewarded(FedAvg(), run="run", ledger=tmp_path / "empty.db", **options)
+    with pytest.raises(RefusedError, match="no payment without identity"):
+        strategy.start(grid, model, num_rounds=1, evaluate_fn=lambda number, _: evaluated.append(number))
+    assert evaluated == []
+
+
 def test_anonymous_nodes_are_paid_only_if_that_is_asked_for(model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:
     grid = MemoryGrid([Node(i, worker(i)) for i in range(1, 6)])
     rewarded(allow_anonymous=True).start(grid, model, num_rounds=1)
@@ -124,14 +161,14 @@ BROKEN = b"-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----\n"
 @pytest.mark.parametrize("key", [b"", b"\x01" * 32, BROKEN, b"\xff"])
 def test_a_key_that_is_none_belongs_to_nobody(key: bytes, nodes: list[Node]) -> None:
     keys, node = {node.der: "n" for node in nodes} | {key: "thief"}, NodeInfo(node_id=1, public_key=key)
-    assert find_member(node, keys, allow_anonymous=False) is None
-    assert find_member(node, keys, allow_anonymous=True) == Member(1, "anonymous-1", None)
+    assert find_member(node, keys, {}) is None
+    assert find_member(node, keys, {1: "anonymous-1"}) == Member(1, "anonymous-1", None)
 
 
 @given(st.one_of(st.binary(max_size=64), st.binary(max_size=20).map(lambda noise: b"ecdsa-sha2-nistp384 " + noise)))
 def test_no_key_makes_it_stumble(key: bytes) -> None:
     """Simulated nodes have random bytes for a key."""
-    assert find_member(NodeInfo(node_id=1, public_key=key), {}, allow_anonymous=False) is None
+    assert find_member(NodeInfo(node_id=1, public_key=key), {}, {}) is None
 
 
 def test_a_key_with_a_compressed_point_is_none() -> None:
@@ -140,12 +177,12 @@ def test_a_key_with_a_compressed_point_is_none() -> None:
     parts = [b"ecdsa-sha2-nistp384", b"nistp384", point]
     blob = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
     key = b"ecdsa-sha2-nistp384 " + base64.b64encode(blob)
-    assert find_member(NodeInfo(node_id=1, public_key=key), {}, allow_anonymous=False) is None
+    assert find_member(NodeInfo(node_id=1, public_key=key), {}, {}) is None
 
 
 @pytest.mark.parametrize("key", [b"\x80 x", b" \x80\x81 \x82", b"ssh-dss AAAA"])
 def test_keys_of_unknown_kinds_are_none(key: bytes) -> None:
-    assert find_member(NodeInfo(node_id=1, public_key=key), {}, allow_anonymous=False) is None
+    assert find_member(NodeInfo(node_id=1, public_key=key), {}, {}) is None
 
 
 def test_an_agent_without_a_key_cannot_be_claimed(

@@ -1,5 +1,6 @@
 """Starting again: from the last paid round, with everything that was remembered, and nobody paid twice."""
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -169,6 +170,19 @@ def test_a_run_in_which_everybody_declined_goes_on_with_its_model(
     rewarded(FedAvg(fraction_evaluate=0.0)).start(grid := MemoryGrid(nodes), model, num_rounds=3)
     assert same_model(grid.sent[0].content.array_records["arrays"], second.arrays)
     assert [found.statuses for found in ledger.rounds("run")] == [{"paid": 5}, {"declined": 5}, {"paid": 5}]
+
+
+def test_the_log_of_a_continued_run_counts_as_the_ledger_does(
+    grid: MemoryGrid, model: ArrayRecord, rewarded: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    rewarded().start(grid, model, num_rounds=2)
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "flwr.guerdon"):
+        rewarded().start(grid, model, num_rounds=4)
+    lines = [line.getMessage() for line in caplog.records]
+    assert [line for line in lines if line.startswith("[ROUND")] == ["[ROUND 3/4]", "[ROUND 4/4]"]
+    assert [line[:8] for line in lines if " asks " in line] == ["Round 3 ", "Round 4 "]
+    assert not any(line.lstrip().startswith("{ 1:") for line in lines)
 
 
 def test_metrics_belong_to_their_round(nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:

@@ -18,7 +18,8 @@ from flwr.serverapp.strategy import FedAvg, Krum, Strategy
 
 from guerdon import AffineCost, Cost, FixedRequest, FlatPay, InformationPay, NoiseScaleRequest, Payments
 from guerdon.evidence import Evidence, gather
-from guerdon.flower import FedSGD, Pay, Rewarded, decline, last_pay, paid_work
+from guerdon.flower import FedSGD, Pay, Request, Rewarded, decline, last_pay, paid_work
+from guerdon.flower.messages import tell
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
 from guerdon.requests import BudgetRequest, ScheduledRequest
@@ -96,8 +97,7 @@ class Unpaid(Strategy):
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any) -> Any:
         for message in (messages := list(self.inner.configure_train(server_round, arrays, config, grid))):
-            told = {"run": "run", "round": server_round, "request": 8, "sends": "models", "batch-size": 8}
-            message.content = RecordDict({**message.content, "guerdon-request": ConfigRecord(told)})
+            tell(message, Request("run", server_round, 8, "models").settings())
         return sorted(messages, key=lambda message: message.metadata.dst_node_id)
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
@@ -128,7 +128,7 @@ def test_messages_are_a_nodes_own_and_the_content_stays(grid: MemoryGrid, model:
         assert isinstance(pay, Pay)
         assert (pay.round, pay.request, pay.status, pay.unit) == (1, 8, "paid", "CREDIT")
         assert "9 for the 8 samples asked for" in pay.why
-    assert {message.content.config_records["guerdon-request"]["round"] for message in second} == {2}
+    assert {message.content.config_records["config"]["guerdon-round"] for message in second} == {2}
 
 
 def test_the_pay_of_a_round_comes_with_its_evaluation(grid: MemoryGrid, model: ArrayRecord, rewarded: Make) -> None:
@@ -327,7 +327,7 @@ def test_a_tie_goes_to_the_form_of_the_rounds_before(
         honest = node.app
 
         def turning(message: Message, context: Context, own: Any = honest, number: int = i) -> Any:
-            if message.content.config_records["guerdon-request"]["round"] == 1:
+            if message.content.config_records["config"]["guerdon-round"] == 1:
                 return own(message, context)
             return reply(message, gradients_of(message, number), lie=1.0)
 
@@ -347,7 +347,7 @@ def test_nan_is_found_in_arrays_that_do_not_count(kind: str, nodes: list[Node], 
             del context
             arrays = gradients_of(message, number)
             sent = message.content.array_records["arrays"]["extra"].numpy()
-            late = message.content.config_records["guerdon-request"]["round"] == 2
+            late = message.content.config_records["config"]["guerdon-round"] == 2
             arrays["extra"] = record(extra=sent * np.nan if number == 4 and late else sent)["extra"]
             return reply(message, arrays, loss=1.0)
 
@@ -387,7 +387,7 @@ def test_one_enormous_report_does_not_stop_the_pay(
 
     def far(message: Message, context: Context) -> Message:
         own = worker(4)(message, context)
-        if message.content.config_records["guerdon-request"]["round"] == 1:
+        if message.content.config_records["config"]["guerdon-round"] == 1:
             return own
         return reply(message, record(**{k: np.full_like(v, 1e12) for k, v in MODEL.items()}), loss=4.0)
 
@@ -510,10 +510,12 @@ def test_a_round_without_any_usable_reply_is_recorded_and_goes_on(
 
 @pytest.mark.parametrize(("count", "status"), [(1, "alone"), (2, "too-few")])
 def test_too_few_are_not_paid(
-    count: int, status: str, nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
-) -> None:
+    count: int, status: str, nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
     inner = FedAvg(min_train_nodes=count, min_evaluate_nodes=count, min_available_nodes=count)
     rewarded(inner).start(MemoryGrid(nodes[:count]), model, num_rounds=1)
+    assert f"only {count} of the replies can be used; at least three nodes must take part" in caplog.text
     assert {status for status, _ in slips(ledger).values()} == {status}
     assert set(rewards(ledger).values()) == {0}
 
@@ -566,6 +568,29 @@ def test_a_budget_ends_the_training(grid: MemoryGrid, model: ArrayRecord, reward
     assert 45 < sum(found.paid for found in played) / 1e6 <= 90 + 1e-4
     assert evaluations == list(range(len(played) + 1))
     assert ledger.verify().holds
+
+
+def test_a_budget_ends_a_run_of_any_strategy(
+    grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Five nodes at a cost of 9 each: 45 a round, paid exactly by the balanced rule."""
+    for budget, rounds in ((100, 2), (100, 2), (180, 4)):
+        rewarded(budget=budget).start(grid, model, num_rounds=6)
+        assert len(ledger.rounds("run")) == rounds
+    assert "Of the budget of 100, 10 is left, and the next round costs 45" in caplog.text
+    with pytest.raises(ValueError, match="`budget` must be"):
+        rewarded(budget=-1.0)
+
+
+def test_pay_against_cost_is_logged_at_the_end(
+    grid: MemoryGrid, model: ArrayRecord, rewarded: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "flwr.guerdon"):
+        rewarded().start(grid, model, num_rounds=3)
+    told = [line.getMessage() for line in caplog.records]
+    lines = [line for line in told if "a round for work that costs 9, in 3 rounds" in line]
+    assert [line.partition(" was paid ")[0] for line in lines] == ["n0", "n1", "n2", "n3", "n4"]
+    assert all("(95 %)" in line for line in lines)
 
 
 def test_metrics_are_remembered(grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:
@@ -673,6 +698,8 @@ def test_what_is_paid_is_logged(
     with caplog.at_level(logging.INFO):
         rewarded().start(grid, model, num_rounds=1)
     logging.getLogger("flwr").propagate = False
+    assert "Rule: OutputAgreement(cost=AffineCost(fixed=1, per_sample=1)" in caplog.text
+    assert "Requests: FixedRequest(batch_size=8, step=0.1); its step is not used" in caplog.text
     assert "Round 1 asks 5 nodes for 8 samples each" in caplog.text
     assert "Round 1 pays 45.000000 CREDIT to 5 nodes" in caplog.text
     assert "Round 1: " in caplog.text  # the nodes' own

@@ -4,7 +4,7 @@ import numpy as np
 from flwr.app import Context, Message
 
 from guerdon import AffineCost, CalibratedAgreement, FixedRequest
-from guerdon.flower import FedSGD, Request, batch_size
+from guerdon.flower import FedSGD, Request, samples_to_use
 from guerdon.ledger import Ledger
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, record, reply
@@ -21,7 +21,7 @@ class Worker:
 
     def __call__(self, message: Message, context: Context) -> Message:
         del context
-        self.asked.append(batch_size(message))
+        self.asked.append(samples_to_use(message))
         request = Request.read(message.content)
         assert request is not None
         assert (request.request, request.recorded) == (self.asked[-1], NU)

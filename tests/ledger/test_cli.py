@@ -49,6 +49,29 @@ def test_json_is_exact_and_complete(folder: Path) -> None:
     assert read("verify")["holds"] is True
 
 
+def test_pay_against_cost_is_shown(folder: Path) -> None:
+    shown = run("balances", cwd=folder)
+    assert "Pay against cost" in shown
+    assert "±" in shown
+    told = json.loads(run("balances", "--json", cwd=folder))["pay_against_cost"]
+    with Ledger(folder / "guerdon.db", read_only=True) as ledger:
+        assert [row["pay"] for row in told] == [row.pay for row in ledger.earnings()]
+        assert [row["margin"] for row in told] == [row.margin for row in ledger.earnings()]
+
+
+def test_the_only_run_need_not_be_named(tmp_path: Path, folder: Path) -> None:
+    listed = run("rounds", cwd=folder, code=2)
+    assert "`RUN` must name a run of the ledger ('heart', 'harsh', 'memory'), got None" in " ".join(listed.split())
+    where = str(tmp_path / "one.db")
+    with Ledger(where) as ledger:
+        ledger.start_run("only", NAMES, RULE)
+        record(ledger, "only", play(2))
+    assert json.loads(run("rounds", "--db", where, "--json", cwd=folder))["run"] == "only"
+    assert run("statement", "north", "--db", where, "--json", cwd=folder) == run(
+        "statement", "north", "--db", where, "--format", "json", cwd=folder
+    )
+
+
 def test_a_day_of_an_operator(tmp_path: Path) -> None:
     assert run("enrol", "north", "--unit", "EUR", cwd=tmp_path).strip() == "north #1 is enrolled"
     assert "counts in EUR, not in USD" in run("enrol", "north", "--unit", "USD", cwd=tmp_path, code=2)

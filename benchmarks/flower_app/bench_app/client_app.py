@@ -10,7 +10,7 @@ app = ClientApp()
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Return noise, through the mod if there is a request: a node that is not paid does not even import it."""
-    if "guerdon-request" not in message.content:
+    if not any("guerdon-request" in record for record in message.content.config_records.values()):
         return work(message, context)
     from guerdon.flower import paid_work
 

@@ -4,7 +4,7 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from guerdon.agents import Agent, Declining, Portion
-from guerdon.flower import batch_size, paid_work
+from guerdon.flower import paid_work, samples_to_use
 from paid_torch.task import make_model, train
 
 BEHAVIOURS: dict[str, Agent | None] = {"honest": None, "shirking": Portion(0.25), "declining": Declining(0.5)}
@@ -23,7 +23,7 @@ def work(message: Message, context: Context) -> Message:
     """Take one step on the samples asked for, and return the model."""
     model = make_model()
     model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
-    samples = batch_size(message)
+    samples = samples_to_use(message)
     loss = train(model, samples, float(context.run_config["learning-rate"]))
-    metrics = MetricRecord({"num-examples": 1, "train-loss": loss})  # the same weight for all: all were asked the same
+    metrics = MetricRecord({"num-examples": samples, "train-loss": loss})
     return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)

@@ -1,18 +1,16 @@
 """The command line of the Flower part: `guerdon flower COMMAND`."""
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from guerdon.cli.ledger import open_ledger
-from guerdon.cli.options import DEFAULT, DbOption, need
-
-if TYPE_CHECKING:
-    from guerdon.ledger.queries import RunSummary
+from guerdon.cli.options import DEFAULT, DbOption, find_run, need
 
 app = typer.Typer(no_args_is_help=True, help="Paid rounds on Flower: continue a run that was interrupted.")
 
@@ -42,19 +40,27 @@ def resume(
 ) -> None:
     """Continue a run after its last paid round: nobody is paid twice, and no paid round is lost.
 
-    Starts the app with `flwr run`, with its settings `guerdon-db` and `guerdon-run` set to this ledger and this run. An
-    app that passes both to `Rewarded` also continues if you start it again in another way.
+    Starts the app with `flwr run`, with the settings that it was last started with, and `guerdon-db` and `guerdon-run`
+    set to this ledger and this run. An app that passes both to `Rewarded` also continues if you start it yourself.
     """
     need("guerdon flower", "flower", "flwr", "sqlalchemy")
+    from guerdon.flower.recovery import read_settings
+
     if not (flower_app / "pyproject.toml").is_file():
         raise ValueError(f"`APP` must be the folder of a Flower app, with a pyproject.toml in it, got {flower_app}")
     where = _plain_address(db)
     with open_ledger(db) as ledger:
-        name, last = _find(ledger.runs(), run)
+        chosen = find_run(ledger.runs(), run, "--run")
+        name, last = chosen.name, chosen.last_round or 0
+        found = ledger.resume(name)
+    known = {} if found is None else read_settings(found.arrays)
+    told = [f"{key}={_quoted(value) if isinstance(value, str) else json.dumps(value)}" for key, value in known.items()]
     typer.echo(f"Run {name!r} continues with round {last + 1}." if last else f"Run {name!r} has no paid round yet.")
+    if told:
+        typer.echo(f"It was started with {', '.join(told)}; --run-config changes that.")
     if dry_run:
         return
-    told = [*(run_config or ()), f"guerdon-db={_quoted(where)}", f"guerdon-run={_quoted(name)}"]
+    told += [*(run_config or ()), f"guerdon-db={_quoted(where)}", f"guerdon-run={_quoted(name)}"]
     beside = Path(sys.executable).with_name("flwr")
     program = str(beside) if beside.exists() else shutil.which("flwr") or "flwr"
     command = [program, "run", str(flower_app), *([] if superlink is None else [superlink]), "--stream"]
@@ -79,14 +85,3 @@ def _quoted(text: str) -> str:
     if '"' in text or not text.isprintable():
         raise ValueError(f"Flower cannot read {text!r} as a setting: start the app yourself, it continues its run")
     return f'"{text}"'
-
-
-def _find(runs: "list[RunSummary]", name: str | None) -> tuple[str, int]:
-    """Return the run of that name, or the only one, and its last paid round (0: none yet)."""
-    known = {run.name: run.last_round or 0 for run in runs}
-    if name is None and len(known) == 1:
-        return next(iter(known.items()))
-    if name is None or name not in known:
-        listed = ", ".join(repr(run) for run in known) or "none"
-        raise ValueError(f"`--run` must name a run of the ledger ({listed}), got {name!r}")
-    return name, known[name]

@@ -8,9 +8,17 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from guerdon.cli.options import DEFAULT, DbOption, JsonOption, OutOption, need
+from guerdon.cli.options import DEFAULT, DbOption, JsonOption, OutOption, find_run, need
 from guerdon.cli.receipts import RECEIPTS, ReceiptsOption, SignOption, payout_signer
-from guerdon.cli.tables import json_row, money, print_json, print_table, print_verification
+from guerdon.cli.tables import (
+    earnings_report,
+    json_row,
+    money,
+    print_earnings,
+    print_json,
+    print_table,
+    print_verification,
+)
 from guerdon.ledger.money import parse_amount, plain_amount
 
 if TYPE_CHECKING:
@@ -39,12 +47,13 @@ def _check_installed() -> None:
 
 @app.command(epilog="Example: [bold]guerdon ledger balances --db guerdon.db[/]")
 def balances(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
-    """Show what every agent earned and has: balance, deposit, escrow, and what is carried into later rounds."""
+    """Show what every agent earned and has, what losses it carries, and its mean pay against its mean cost."""
     with open_ledger(db) as ledger:
-        rows, common, unit = ledger.balances(), ledger.common_balances(), ledger.unit
+        rows, common, unit, against = ledger.balances(), ledger.common_balances(), ledger.unit, ledger.earnings()
     if as_json:
         agents = [json_row(row._asdict() | {"owed": row.owed}, money=(*HELD, "owed")) for row in rows]
-        print_json({"unit": unit, "agents": agents, "common": json_row(common, money=tuple(common))})
+        report = {"unit": unit, "agents": agents, "common": json_row(common, money=tuple(common))}
+        print_json(report | {"pay_against_cost": earnings_report(against)})
         return
     cells = [[str(row.number), row.agent, *(money(getattr(row, kind)) for kind in HELD)] for row in rows]
     headings = ("no.", "agent", *HELD)
@@ -52,6 +61,7 @@ def balances(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
     earned, waiting, left = money(-common["treasury"]), money(common["payable"]), money(common["bank"])
     line = f"Earned in all {earned}, waiting in payouts {waiting}, through the bank {left}."
     Console().print(line, highlight=False)
+    print_earnings(against, unit)
 
 
 @app.command(epilog="Example: [bold]guerdon ledger statement north --format html --out north.html[/]")
@@ -60,8 +70,10 @@ def statement(
     db: DbOption = DEFAULT,
     form: Annotated[StatementForm, typer.Option("--format", help="How to print it.")] = "text",
     out: OutOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what an agent was asked for, what it earned in each round and why, and where the money is."""
+    form = "json" if as_json else form
     with open_ledger(db) as ledger:
         shown = ledger.statement(agent)
     from guerdon.ledger import render
@@ -101,10 +113,13 @@ def runs(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
 
 @app.command(epilog="Example: [bold]guerdon ledger rounds heart --json[/]")
 def rounds(
-    run: Annotated[str, typer.Argument(help="Name of the run.")], db: DbOption = DEFAULT, as_json: JsonOption = False
+    run: Annotated[str | None, typer.Argument(help="Name of the run; may be left out if there is only one.")] = None,
+    db: DbOption = DEFAULT,
+    as_json: JsonOption = False,
 ) -> None:
     """List the rounds of a run: what was asked, who took part, what was paid."""
     with open_ledger(db) as ledger:
+        run = find_run(ledger.runs(), run, "RUN").name if run is None else run
         rows, unit = ledger.rounds(run), ledger.unit
     if as_json:
         shown = [json_row(row._asdict(), money=("paid",)) for row in rows]

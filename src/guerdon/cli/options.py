@@ -1,10 +1,13 @@
-"""What several commands share: options, and a check for what is not installed."""
+"""What several commands share: options, the run that is meant, and a check for what is not installed."""
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from guerdon.ledger.queries import RunSummary
 
 DEFAULT = "guerdon.db"
 SIMULATOR = ("jax", "polars", "matplotlib")
@@ -36,3 +39,14 @@ def need(what: str, extra: str, *packages: str) -> None:
     for package in packages:
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"`{what}` needs {package}; install it with: pip install 'guerdon[{extra}]'")
+
+
+def find_run(runs: "list[RunSummary]", name: str | None, what: str) -> "RunSummary":
+    """Return the run of that name, or the only one where none is named."""
+    known = {run.name: run for run in runs}
+    if name is None and len(known) == 1:
+        return next(iter(known.values()))
+    if name is None or name not in known:
+        listed = ", ".join(repr(run) for run in known) or "none"
+        raise ValueError(f"`{what}` must name a run of the ledger ({listed}), got {name!r}")
+    return known[name]

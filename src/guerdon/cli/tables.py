@@ -14,6 +14,7 @@ from guerdon.ledger.money import format_amount, plain_amount
 
 if TYPE_CHECKING:
     from guerdon.ledger import Verification
+    from guerdon.ledger.earnings import Earnings
 
 
 def print_json(report: dict[str, Any]) -> None:
@@ -72,6 +73,27 @@ def print_verification(found: "Verification") -> None:
     else:
         console.print(f"[bold red]✗ {escape(str(found.problem))}[/]")
         console.print(f"Before it {checked} hold.")
+
+
+def print_earnings(earned: "Sequence[Earnings]", unit: str) -> None:
+    """Print what each agent is paid in a round against what it costs, where there are rounds enough to say."""
+    shown = [(row, row.margin) for row in earned if row.margin is not None]
+    places = 2 if all(row.round_cost >= 1 for row, _ in shown) else 6
+    cells = [
+        [row.agent, str(row.rounds), f"{row.round_cost:,.{places}f}", f"{row.pay:,.{places}f}", f"± {wide:,.{places}f}"]
+        for row, wide in shown
+    ]
+    if cells:
+        headings = ("agent", "rounds", "cost a round", "pay a round", "95 %")
+        print_table(f"Pay against cost, in {unit}", headings, cells, text=("agent",), empty="")
+
+
+def earnings_report(earned: "Sequence[Earnings]") -> list[dict[str, Any]]:
+    """Return the same for JSON; `margin` is null where there is one round only."""
+    return [
+        {"agent": row.agent, "rounds": row.rounds, "cost": row.round_cost, "pay": row.pay, "margin": row.margin}
+        for row in earned
+    ]
 
 
 def money(micro: int | None) -> str:

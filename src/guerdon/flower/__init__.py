@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from guerdon._lazy import loader
 
 if TYPE_CHECKING:
-    from guerdon.flower.client import batch_size, decline, last_pay, paid_work
+    from guerdon.flower.client import decline, last_pay, paid_work, samples_to_use
     from guerdon.flower.fedsgd import FedSGD
     from guerdon.flower.messages import Pay, Request
     from guerdon.flower.pilot import Pilot
     from guerdon.flower.strategy import Rewarded
 
-__all__ = ["FedSGD", "Pay", "Pilot", "Request", "Rewarded", "batch_size", "decline", "last_pay", "paid_work"]
+__all__ = ["FedSGD", "Pay", "Pilot", "Request", "Rewarded", "decline", "last_pay", "paid_work", "samples_to_use"]
 
 _WHERE = {
     "FedSGD": "fedsgd",
@@ -19,7 +19,7 @@ _WHERE = {
     "Pilot": "pilot",
     "Request": "messages",
     "Rewarded": "strategy",
-    "batch_size": "client",
+    "samples_to_use": "client",
     "decline": "client",
     "last_pay": "client",
     "paid_work": "client",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 from flwr.app import MetricRecord
 
+from guerdon.arrays import check_number
 from guerdon.audit import held_back
 from guerdon.flower.messages import Pay, Request
 from guerdon.flower.replies import Report
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from guerdon.ledger.statements import Payslip
 
 NOT_ASKED = "was not asked this round"
+TOO_FEW = (Status.ALONE, Status.TOO_FEW)  # nobody to compare with
+ROUNDING = 1e-9  # amounts are rounded to millionths: a budget for ten rounds is one for ten rounds
 WAITS = (1, 2, 5, 10, 30, 60)  # seconds between attempts: the work is done, the pay must not be lost
 
 Found = TypeVar("Found")
@@ -78,6 +81,16 @@ class PaidRound(NamedTuple):
         """How many sent something that counts."""
         return int(np.sum(self.done.evidence.counted))
 
+    @property
+    def warning(self) -> str:
+        """What the operator must know where nobody can be paid; empty otherwise."""
+        if not self.participants:
+            return "no node sent anything that can be used"
+        if not np.isin(self.payments.status, TOO_FEW).any():
+            return ""
+        count = self.participants
+        return f"nobody is paid, because only {count} of the replies can be used; at least three nodes must take part"
+
     def metrics(self, own: MetricRecord | None, more: Mapping[str, float]) -> MetricRecord:
         """Return a strategy's metrics with the round's pay, and `more`, added."""
         paid = MetricRecord({} if own is None else dict(own))
@@ -124,13 +137,22 @@ class RunBook(Protocol):
         """Return the public keys that are enrolled, by account."""
         ...
 
+    def affords(self, nodes: int, request: int) -> bool:
+        """Tell whether so many nodes may be asked for so many samples each."""
+        ...
+
 
 class Book(RunBook):
     """The run in the ledger. `done` is the last round that is paid, `roster` its agents."""
 
-    def __init__(self, ledger: Ledger, run: str, mechanism: Mechanism, liability: str, escrow: bool = False) -> None:
+    def __init__(
+        self, ledger: Ledger, run: str, mechanism: Mechanism, liability: str, escrow: bool, budget: float | None
+    ) -> None:
+        if budget is not None:
+            check_number("budget", budget, minimum=0)
         self.ledger, self.run, self.mechanism, self.liability = ledger, run, mechanism, liability
         self.escrow = escrow  # whether the fixed part of the cost is held back
+        self.budget = budget  # for all rounds of the run
         self.done, self.unit = 0, ledger.unit
         self.roster: list[str] = []
         self._payslips: dict[str, Payslip] = {}
@@ -198,6 +220,17 @@ class Book(RunBook):
     def keys(self) -> dict[str, bytes]:
         """Return the public keys that are enrolled, by account."""
         return _patiently(self.ledger.keys)
+
+    def affords(self, nodes: int, request: int) -> bool:
+        """Tell whether what is left of the budget covers the cost of so many nodes."""
+        if self.budget is None:
+            return True
+        spent = _patiently(lambda: self.ledger.earnings(self.run)) if self.roster else []
+        left, price = self.budget - sum(found.paid for found in spent), nodes * float(self.mechanism.cost(request))
+        covered = left >= price * (1 - ROUNDING)
+        if not covered:
+            log.warning("Of the budget of %g, %g is left, and the next round costs %g", self.budget, left, price)
+        return covered
 
 
 def _patiently(call: Callable[[], Found]) -> Found:

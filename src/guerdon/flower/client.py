@@ -4,7 +4,7 @@ app = ClientApp(mods=[paid_work()])
 
 @app.train()
 def train(message, context):
-    samples = batch_size(message)
+    samples = samples_to_use(message)
     ...
 """
 
@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from guerdon.flower.messages import ANSWER, CHOSEN, PAY, REQUEST, Answer, Pay, Request
+from guerdon.flower.messages import ANSWER, CHOSEN, PAY, Answer, Pay, Request, find_settings
 from guerdon.flower.payload import read_arrays
 from guerdon.ledger.money import format_amount
 from guerdon.ledger.submissions import gradient_hash, sign_submission, submission
@@ -62,12 +62,12 @@ def paid_work(agent: "Agent | Callable[[Context], Agent | None] | None" = None, 
     return mod
 
 
-def batch_size(message: Message) -> int:
+def samples_to_use(message: Message) -> int:
     """Return how many samples to use for a message: what is asked, or what the node's agent has chosen."""
-    found = Request.read(message.content)
+    found = find_settings(message.content, CHOSEN)
     if found is None:
         raise ValueError("the message holds no request: is the server's strategy wrapped in `guerdon.flower.Rewarded`?")
-    return int(str(message.content.config_records[REQUEST][CHOSEN]))
+    return int(str(found[CHOSEN]))
 
 
 def decline(message: Message, reason: str = "no reason given") -> Message:
@@ -85,13 +85,13 @@ def last_pay(message: Message) -> Pay | None:
 def _tell(context: Context, pay: Pay) -> None:
     """Log the pay of a round, once, and keep it in the node's state."""
     known = context.state.config_records.get(PAY)
-    record = pay.record()
-    if known is None or dict(known) != dict(record):
+    told = pay.settings()
+    if known is None or dict(known) != told:
         log.info(
             "Round %d: %s %s (%s; balance %s). %s",
             pay.round, format_amount(pay.reward), pay.unit, pay.status, format_amount(pay.balance), pay.why,
         )  # fmt: skip
-        context.state[PAY] = ConfigRecord(dict(record))
+        context.state[PAY] = ConfigRecord(told)
 
 
 def _signed(reply: Message, request: Request, key: Any) -> Message:

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import FedAvg, Strategy
 
 from guerdon.arrays import check_number
 from guerdon.flower.payload import Arrays, mean, read_arrays
+from guerdon.flower.recovery import unwrap
 
 
 class FedSGD(FedAvg):
@@ -60,3 +61,10 @@ class FedSGD(FedAvg):
             new = old if gradient is None else (old - self.step * gradient).astype(old.dtype)
             moved[name] = Array(np.asarray(new))
         return ArrayRecord(moved), self.train_metrics_aggr_fn(contents, self.weighted_by_key)
+
+
+def find_steps(strategy: Strategy) -> FedSGD | None:
+    """Return the `FedSGD` inside a strategy, whose nodes send gradients; None: they send models."""
+    if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"`strategy` must be one of flwr.serverapp.strategy, got {type(strategy).__name__}")
+    return next((layer for layer in unwrap(strategy) if isinstance(layer, FedSGD)), None)

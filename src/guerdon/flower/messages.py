@@ -1,7 +1,8 @@
 """What travels with the model: the request and the last pay to a node, and its answer back.
 
-Flower stores and fetches every record separately, and many small ones cost more than a few large ones. So request and
-pay share one `ConfigRecord`, and the answer is among the reply's metrics; the server takes it out again.
+Flower stores and fetches every record separately, and its clipping mods demand exactly one `ConfigRecord` in a message.
+So request and pay are among the settings that the strategy sends, under names of their own, and the answer is among the
+reply's metrics; the server takes it out again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,9 +12,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 
 from guerdon.ledger.errors import RefusedError
 
-REQUEST, PAY, ANSWER = "guerdon-request", "guerdon-pay", "guerdon-answer"
-CHOSEN = "batch-size"  # what the node decided to use; written by its mod, read by its app
-TOLD = "pay-"  # prefix of the last pay's names in a request
+ASKED, TOLD = "guerdon-", "guerdon-pay-"  # prefixes of a request's names and of a pay's names among the settings
+REQUEST, CHOSEN = "guerdon-request", "guerdon-samples"  # the request; what the node decided to use, written by its mod
+OWN, PAY, ANSWER = "guerdon", "guerdon-pay", "guerdon-answer"  # records: in messages, in a node's state, in replies
 ROUND, SIGNATURE = "guerdon-round", "guerdon-signature"  # of an answer, among a reply's metrics
 
 GRADIENTS, MODELS = "gradients", "models"  # what nodes send
@@ -41,19 +42,18 @@ class Request(NamedTuple):
         """Return it with another number of samples, for one node."""
         return self._replace(request=samples, usual=self.recorded)
 
-    def record(self, pay: "Pay | None" = None) -> ConfigRecord:
-        """Return the record to send, with the last pay."""
-        told = {} if pay is None else {TOLD + name: value for name, value in pay._asdict().items()}
-        return ConfigRecord({**self._asdict(), CHOSEN: self.request, **told})
+    def settings(self) -> dict[str, Any]:
+        """Return what to send among a message's settings."""
+        return {ASKED + name: value for name, value in self._asdict().items()} | {CHOSEN: self.request}
 
     @classmethod
     def read(cls, content: RecordDict) -> Self | None:
         """Return the request in a message, or None where there is none."""
-        found = content.config_records.get(REQUEST)
+        found = find_settings(content, REQUEST)
         if found is None:
             return None
-        number, request, usual = (_whole(name, found.get(name, 0)) for name in ("round", "request", "usual"))
-        return cls(str(found["run"]), number, request, str(found["sends"]), usual)
+        number, request, usual = (_whole(name, found[ASKED + name]) for name in ("round", "request", "usual"))
+        return cls(str(found[ASKED + "run"]), number, request, str(found[ASKED + "sends"]), usual)
 
 
 class Pay(NamedTuple):
@@ -67,22 +67,21 @@ class Pay(NamedTuple):
     unit: str
     why: str
 
-    def record(self) -> ConfigRecord:
-        """Return the record to send."""
-        return ConfigRecord(self._asdict())
+    def settings(self) -> dict[str, Any]:
+        """Return what to send among a message's settings."""
+        return {TOLD + name: value for name, value in self._asdict().items()}
 
     @classmethod
     def read(cls, content: RecordDict) -> Self | None:
         """Return the pay in a message, or None where there is none."""
-        asked = content.config_records.get(REQUEST, ConfigRecord())
-        told = {name.removeprefix(TOLD): value for name, value in asked.items() if name.startswith(TOLD)}
-        found = told or content.config_records.get(PAY)
+        found = find_settings(content, TOLD + "reward")
         if found is None:
             return None
+        told = {name: found[TOLD + name] for name in cls._fields}
         number, request, reward, balance = (
-            _whole(name, found[name]) for name in ("round", "request", "reward", "balance")
+            _whole(name, told[name]) for name in ("round", "request", "reward", "balance")
         )
-        return cls(number, request, str(found["status"]), reward, balance, str(found["unit"]), str(found["why"]))
+        return cls(number, request, str(told["status"]), reward, balance, str(told["unit"]), str(told["why"]))
 
 
 class Answer(NamedTuple):
@@ -137,6 +136,18 @@ def without_answer(content: RecordDict) -> RecordDict:
         if ROUND in metrics or SIGNATURE in metrics:
             kept[name] = MetricRecord({key: value for key, value in metrics.items() if key not in (ROUND, SIGNATURE)})
     return RecordDict(kept)
+
+
+def find_settings(content: RecordDict, name: str) -> ConfigRecord | None:
+    """Return the settings in a message that have this name, or None."""
+    return next((record for record in content.config_records.values() if name in record), None)
+
+
+def tell(message: Message, settings: Mapping[str, Any]) -> None:
+    """Add settings to one message only: to its only record of them, or to one of our own if it has none or several."""
+    found = message.content.config_records
+    name = next(iter(found)) if len(found) == 1 else OWN
+    with_records(message, {name: ConfigRecord({**found.get(name, {}), **settings})})
 
 
 def with_records(message: Message, records: Mapping[str, ConfigRecord | ArrayRecord]) -> None:

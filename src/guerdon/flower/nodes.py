@@ -7,7 +7,7 @@ its own list of members that may be paid. If several nodes show the same key, at
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -33,12 +33,22 @@ class Member(NamedTuple):
     key: bytes | None
 
 
-def find_member(node: Any, keys: Mapping[bytes, str], allow_anonymous: bool) -> Member | None:
-    """Return the member that a node belongs to, given the accounts of all enrolled keys; None if it may not be paid."""
+def find_member(node: Any, keys: Mapping[bytes, str], anonymous: Mapping[int, str]) -> Member | None:
+    """Return the member that a node belongs to, given the accounts of enrolled keys and of nodes without; or None."""
     key = _key_of(node)
     if key is not None and key in keys:
         return Member(node.node_id, keys[key], key)
-    return Member(node.node_id, f"anonymous-{node.node_id}", None) if allow_anonymous else None
+    return Member(node.node_id, anonymous[node.node_id], None) if node.node_id in anonymous else None
+
+
+def name_anonymous(nodes: Sequence[Any]) -> dict[int, str]:
+    """Return accounts for nodes without enrolled keys: by their number, or in a simulation by their order.
+
+    A simulation registers its nodes in the order of their partitions, under numbers that are new each time.
+    """
+    simulated = sorted((node.registered_at, node.node_id) for node in nodes if _key_of(node) is None)
+    names = {number: f"simulated-{place}" for place, (_, number) in enumerate(simulated)}
+    return {node.node_id: f"anonymous-{node.node_id}" for node in nodes} | names
 
 
 def _key_of(node: Any) -> bytes | None:
@@ -64,7 +74,7 @@ def _is_canonical(key: bytes) -> bool:
 class MembersGrid(Grid):
     """A grid that shows only members: a strategy samples and waits for members only."""
 
-    def __init__(self, grid: Grid, keys: Mapping[str, bytes], *, allow_anonymous: bool, warned: set[int]) -> None:
+    def __init__(self, grid: Grid, keys: Mapping[str, bytes], *, allow_anonymous: bool, warned: set[int | str]) -> None:
         if not keys and not allow_anonymous:
             raise RefusedError(f"no payment without identity: no public key is enrolled in the ledger. {REMEDY}")
         self._grid, self._keys = grid, {key: name for name, key in keys.items()}
@@ -75,7 +85,8 @@ class MembersGrid(Grid):
     def get_nodes(self) -> list[Any]:
         """Return the connected nodes that may be paid, one for each account."""
         nodes = list(self._grid.get_nodes())
-        found = {node.node_id: find_member(node, self._keys, self._allow_anonymous) for node in nodes}
+        anonymous = name_anonymous(nodes) if self._allow_anonymous else {}
+        found = {node.node_id: find_member(node, self._keys, anonymous) for node in nodes}
         owned: dict[str, list[Any]] = {}
         for node in nodes:
             member = found[node.node_id]

@@ -229,3 +229,23 @@ class PaidServer:
             part = centre + factor * (sent - centre) if factor < 1 else sent
             used[name] = (part - (model - origin) if self.shifts else part).astype(sent.dtype)
         return used
+
+
+def check_server(server: Server, *, one_step: bool) -> Server:
+    """Return a server that pays for work and whose prediction is looked at, or raise."""
+    rule = type(server.mechanism).__name__
+    if server.prediction is not None and not server.mechanism.wants_prediction:
+        raise ValueError(
+            f"`prediction` must be None with {rule}, which would not look at it; pay by `InformationPay`, or leave the "
+            "prediction out"
+        )
+    if server.sends == MODELS and server.mechanism.pays_short_moves and not (one_step or server.mechanism.vary):
+        raise ValueError(
+            f"`mechanism` must not be {rule} where nodes send models that they trained in several steps: fewer samples "
+            "are fewer steps, a shorter move, and closer to the others', so a node that shirks is paid more than one "
+            "that works. Wrap `FedSGD`, with nodes that send the gradient of all requested samples (the recommended "
+            "way); or pay by `InformationPay` with a `dither`; or by `CalibratedAgreement` with `vary`, which finds "
+            "out whether work is seen here; or, where every node takes exactly one step on all requested samples, say "
+            "so with `one_step=True`"
+        )
+    return server

@@ -5,6 +5,7 @@ a clipping norm). What a strategy keeps in its attributes as numbers and arrays 
 strategy was made, and set again; what the app itself sets, such as a learning rate, stays the app's.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from guerdon.ledger.errors import RefusedError
 
 BROADCAST = "current_arrays"  # Flower's name for the model last sent: `configure_train` sets it again
 INNER = "strategy"  # and for what a wrapper wraps
+LEDGER_SETTINGS = ("guerdon-db", "guerdon-run")  # given anew whenever a run goes on
 SAVED = "biuf"  # kinds of numbers that a checkpoint can hold
 
 
@@ -39,6 +41,23 @@ def remembered(strategy: Any) -> dict[str, Any]:
 def snapshot(strategy: Any) -> dict[str, Any]:
     """Return what a strategy remembers now, whatever it does with its arrays later."""
     return {name: np.array(value) for name, value in remembered(strategy).items()}
+
+
+def settings_of(grid: Any) -> dict[str, Any]:
+    """Return the settings that the app was started with (`flwr run --run-config`), but for those of the ledger."""
+    given = getattr(getattr(grid, "run", None), "override_config", {})
+    return {name: value for name, value in given.items() if name not in LEDGER_SETTINGS}
+
+
+def pack_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as an array of a checkpoint; `read_settings` reads it."""
+    return {"settings": np.frombuffer(json.dumps(settings).encode(), np.uint8)} if settings else {}
+
+
+def read_settings(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a checkpoint; none where it was saved without."""
+    packed = arrays.get("flower", {}).get("settings")
+    return {} if packed is None else json.loads(packed.tobytes())
 
 
 def check_resumable(strategy: Any, run: str) -> None:

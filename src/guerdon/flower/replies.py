@@ -1,7 +1,8 @@
 """What came back from the nodes of a round: who sent something that can be used, and what is wrong with the rest."""
 
+import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,6 +14,10 @@ from guerdon.flower.nodes import Member
 from guerdon.flower.payload import Template
 from guerdon.ledger.submissions import gradient_hash, is_signed_by, submission
 
+OTHER_SAMPLES = (
+    "Nodes report other `%s` than they are paid for: %s. Let their app use `samples_to_use(message)`, and report that"
+)
+SHOWN = 20  # nodes that are named
 HEAVIEST = 2**53  # beyond it, weights could add up to infinity
 LATE = "no reply before the deadline"
 TWICE = "it answered twice, and not the same"
@@ -27,6 +32,8 @@ _ERRORS = {
     8: "its client app crashed",
 }
 
+log = logging.getLogger("flwr.guerdon")
+
 Form = frozenset[tuple[str, str, int]]  # the names of records and metrics
 Asked = Sequence[tuple[Metadata, Member]]  # the messages that were sent, and their receivers
 
@@ -38,6 +45,7 @@ class Report:
     member: Member
     note: str = ""
     sent: bool = False  # something, usable or not
+    failed: bool = False  # the node wanted to take part, and could not
     reply: Message | None = None
     arrays: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     gradient: bytes | None = None  # the hash of what was sent
@@ -50,7 +58,7 @@ class Report:
 
     def refuse(self, why: str) -> None:
         """Take it for sent, but not usable."""
-        self.note, self.sent = _plain(why), True
+        self.note, self.sent, self.failed = _plain(why), True, True
         self.release()
 
     def replace(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -82,6 +90,34 @@ def sort_replies(asked: Asked, replies: Iterable[Message], rules: Rules) -> list
     """Return one report for each node that was asked, in that order. Whether they are of one form, `agree` tells."""
     answers = _attribute(asked, replies)
     return [_report(member, found, rules) for member, found in answers]
+
+
+def check_some_worked(reports: Sequence[Report], request: Request) -> None:
+    """Raise if every node failed: the round is not to be recorded, for then it would count as done."""
+    if not any(report.failed for report in reports) or any(not (r.failed or r.note == LATE) for r in reports):
+        return
+    reasons = {report.note: report.member.account for report in reversed(reports)}
+    told = "; ".join(f"{account} {note}" for note, account in list(reasons.items())[:-4:-1])
+    raise RuntimeError(
+        f"round {request.round} of run {request.run!r}: all {len(reports)} nodes failed, so the round is not recorded "
+        f"and the run stops. Mend the cause and start the app again: it goes on with this round. {told}"
+    )
+
+
+def warn_of_other_samples(
+    reports: Sequence[Report], weight: str, asked: Callable[[Member], int], warned: set[int | str]
+) -> None:
+    """Name the nodes, each once, that say they used other than the requested samples."""
+    told: list[str] = []
+    for report in reports:
+        content = RecordDict() if report.reply is None else report.reply.content
+        used = next((record[weight] for record in content.metric_records.values() if weight in record), None)
+        account, number = report.member.account, asked(report.member)
+        if isinstance(used, (int, float)) and used != number and account not in warned:
+            warned.add(account)
+            told.append(f"{account}: {used:g} where {number} were asked for")
+    if told:
+        log.warning(OTHER_SAMPLES, weight, ", ".join(told[:SHOWN]))
 
 
 def sort_evaluations(asked: Asked, replies: Iterable[Message], weight: str | None) -> tuple[list[Message], list[str]]:
@@ -147,6 +183,7 @@ def _only(report: Report, replies: list[Message]) -> Message | None:
         return None
     if any(reply.has_error() for reply in replies):
         report.note = _plain(_explain_error(next(reply.error for reply in replies if reply.has_error())))
+        report.failed = True
         return None
     if any(reply.content.object_id != replies[0].content.object_id for reply in replies[1:]):
         report.refuse(TWICE)
@@ -196,7 +233,10 @@ def _check_signature(member: Member, answer: Answer | None, hashed: bytes, rules
         return None
     request = rules.request
     if not is_signed_by(member.key, submission(request.run, request.round, request.request, hashed), signature):
-        raise ValueError("its signature is not that of the enrolled key for what it sent in this round")
+        raise ValueError(
+            "its signature is not that of the enrolled key for what it sent in this round; put `paid_work()` first "
+            "among the app's mods, so that it signs what is sent"
+        )
     return signature
 
 

@@ -1,10 +1,9 @@
-"""What Flower keeps of a round and of a run: numbers among metrics, and results whose rounds count from the start."""
+"""What is kept of a round: the numbers among its metrics, and nothing of its replies."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp.strategy import Result
+from flwr.app import Message, MetricRecord, RecordDict
 
 from guerdon.flower.replies import Report
 
@@ -22,17 +21,3 @@ def release_memory(reports: Sequence[Report], replies: Sequence[Message]) -> Non
     for reply in replies:
         if reply.has_content():
             reply.content = RecordDict()
-
-
-def renumbered(result: Result, done: int, arrays: ArrayRecord) -> Result:
-    """Return a result whose rounds count from the beginning of the run, with the model begun with if none followed."""
-    return Result(
-        arrays=result.arrays or arrays,
-        train_metrics_clientapp={number + done: found for number, found in result.train_metrics_clientapp.items()},
-        evaluate_metrics_clientapp={
-            number + done: found for number, found in result.evaluate_metrics_clientapp.items()
-        },
-        evaluate_metrics_serverapp={
-            number + done: found for number, found in result.evaluate_metrics_serverapp.items()
-        },
-    )

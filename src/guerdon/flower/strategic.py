@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
 from guerdon.agents import Agent, View
-from guerdon.flower.messages import CHOSEN, GRADIENTS, REQUEST, Pay, Request, with_records
+from guerdon.flower.messages import CHOSEN, GRADIENTS, Pay, Request, tell
 from guerdon.flower.payload import read_arrays
 
 SIZE, MEMORY, MODEL = "guerdon-size", "guerdon-memory", "guerdon-model"  # what a node keeps between messages
@@ -50,8 +50,7 @@ class Strategic:
         if size < 1 and not self.agent.fabricates:
             return decline(message, "not worth it")
         # An agent that fabricates uses one sample, so that its reply has the expected form, and discards the result.
-        record = ConfigRecord({**message.content.config_records[REQUEST], CHOSEN: max(size, 1)})
-        with_records(message, {REQUEST: record})
+        tell(message, {CHOSEN: max(size, 1)})
         reply = call_next(message, context)
         if reply.has_content() and len(reply.content.array_records) == 1:
             name, arrays = next(iter(reply.content.array_records.items()))

@@ -14,13 +14,23 @@ from guerdon.arrays import check_choice
 from guerdon.broadcasts import Dither
 from guerdon.flower import recovery
 from guerdon.flower.book import Book, PaidRound, RunBook
-from guerdon.flower.fedsgd import FedSGD
-from guerdon.flower.messages import GRADIENTS, MODELS, PAY, REQUEST, Request, with_model, with_records
+from guerdon.flower.fedsgd import find_steps
+from guerdon.flower.messages import GRADIENTS, MODELS, Request, tell, with_model
 from guerdon.flower.nodes import Member, MembersGrid
-from guerdon.flower.paying import PaidServer, Witness
+from guerdon.flower.paying import PaidServer, Witness, check_server
 from guerdon.flower.payload import Template, is_finite, read_arrays
-from guerdon.flower.replies import Form, Report, Rules, agree, sort_evaluations, sort_replies
-from guerdon.flower.results import numbers, release_memory, renumbered
+from guerdon.flower.replies import (
+    Form,
+    Report,
+    Rules,
+    agree,
+    check_some_worked,
+    sort_evaluations,
+    sort_replies,
+    warn_of_other_samples,
+)
+from guerdon.flower.results import numbers, release_memory
+from guerdon.flower.rounds import Rounds
 from guerdon.ledger import Ledger
 from guerdon.ledger.checks import check_name
 from guerdon.ledger.errors import RefusedError
@@ -33,6 +43,9 @@ from guerdon.server import Server
 log = logging.getLogger("flwr.guerdon")
 
 SHOWN = 20  # nodes whose pay is logged one by one
+
+
+STEP_UNUSED = "; its step is not used: nodes send models, and the strategy moves as it always does"
 
 
 class AskedRounds(Strategy):
@@ -54,9 +67,10 @@ class AskedRounds(Strategy):
         self._asked: list[tuple[Metadata, Member]] = []
         self._request: Request | None = None  # of the current round; None where nobody is asked
         self._ended = False  # `requests` wants nothing more
-        self._offset = 0  # Flower's rounds of this run before this process
+        self._done = 0  # Flower's rounds of this run before this process
+        self._settings: dict[str, Any] = {}  # of the app, as the run was started with them
         self._form: Form | None = None  # the names that replies' records had so far
-        self._warned: set[int] = set()  # nodes of which a warning has told
+        self._warned: set[int | str] = set()  # nodes and accounts of which a warning has told
         self._evaluated: dict[str, float] = {}  # metrics of the model that the next round begins with
 
     # Flower's interface
@@ -75,8 +89,15 @@ class AskedRounds(Strategy):
 
         Set `timeout` to the seconds that a round may take: who has not replied by then is not paid for it.
         """
+
+        def evaluate(server_round: int, model: ArrayRecord) -> MetricRecord | None:
+            found = None if evaluate_fn is None else evaluate_fn(server_round, model)
+            self._evaluated |= numbers("central-", found)
+            return found
+
+        rounds = Rounds(grid, num_rounds, timeout, train_config, evaluate_config, evaluate, lambda: self._ended)
         try:
-            return self._start(grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+            return self._start(rounds, initial_arrays)
         finally:
             self._finish()
 
@@ -91,11 +112,11 @@ class AskedRounds(Strategy):
         if self._ended:
             return []
         sent = self._server.place(arrays)
-        messages = list(self.strategy.configure_train(server_round + self._offset, arrays, config, members))
+        messages = list(self.strategy.configure_train(server_round, arrays, config, members))
         if not messages:
             return []
         request = self._server.request(sent, len(messages))
-        if request < 1:
+        if request < 1 or not self._book.affords(len(messages), request):
             log.info("Nothing more is asked for: run %r ends before round %d", self.run, number)
             self._ended = True
             return []
@@ -115,16 +136,16 @@ class AskedRounds(Strategy):
         received = list(replies)
         rules = Rules(self._template.after(self._model), self._request, self._weight, self.require_signatures)
         reports = sort_replies(self._asked, received, rules)
+        warn_of_other_samples(reports, self._weight or "num-examples", self._samples_of, self._warned)
         paid = self._settle(self._request, reports)
-        number, failure = server_round + self._offset, None
-        arrays, metrics = None, None
+        arrays, metrics, failure = None, None, None
         try:
-            arrays, metrics = self._aggregate(number, paid)
+            arrays, metrics = self._aggregate(server_round, paid)
         except Exception as error:  # noqa: BLE001 - the work is done, and must be paid before the run ends
             failure = error
         told = numbers("", metrics) | self._evaluated
         release_memory(reports, received)
-        self._book.record(paid, told, self._checkpoint(self._model if arrays is None else arrays, number))
+        self._book.record(paid, told, self._checkpoint(self._model if arrays is None else arrays, server_round))
         self._evaluated = {}
         self._log(paid)
         if failure is not None:
@@ -143,7 +164,7 @@ class AskedRounds(Strategy):
         if self._ended or self._server.shifts:
             return []
         members = self._members(grid)
-        messages = list(self.strategy.configure_evaluate(server_round + self._offset, arrays, config, members))
+        messages = list(self.strategy.configure_evaluate(server_round, arrays, config, members))
         self._address(messages, members, None)
         return messages
 
@@ -154,40 +175,23 @@ class AskedRounds(Strategy):
         kept, wrong = sort_evaluations(self._asked, replies, self._weight)
         for line in wrong:
             log.info("\t> evaluation left out: %s", line)
-        metrics = self.strategy.aggregate_evaluate(server_round + self._offset, kept) if kept else None
+        metrics = self.strategy.aggregate_evaluate(server_round, kept) if kept else None
         self._evaluated |= numbers("eval-", metrics)
         return metrics
 
     # Inside
 
-    def _start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int,
-        timeout: float,
-        train_config: ConfigRecord | None,
-        evaluate_config: ConfigRecord | None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
-    ) -> Result:
-        self._ended = False
+    def _start(self, rounds: Rounds, initial_arrays: ArrayRecord) -> Result:
+        self._ended, self._settings = False, recovery.settings_of(rounds.grid)
         arrays = self._begin(initial_arrays, resume=True)
-        done = self._offset
-        if done:
-            log.info("Run %r continues after round %d, the last one paid", self.run, done)
-        if done >= num_rounds:
-            log.info("All %d rounds of run %r are paid: there is nothing left to do", num_rounds, self.run)
+        self._members(rounds.grid)  # or raise, before anything is computed
+        if self._done:
+            log.info("Run %r continues after round %d, the last one paid", self.run, self._done)
+        if self._done >= rounds.last:
+            log.info("All %d rounds of run %r are paid: there is nothing left to do", rounds.last, self.run)
             return Result(arrays=arrays)
-
-        def evaluate(server_round: int, model: ArrayRecord) -> MetricRecord | None:
-            found = None if evaluate_fn is None or self._ended else evaluate_fn(server_round + done, model)
-            self._evaluated |= numbers("central-", found)
-            return found
-
-        result = super().start(
-            grid, arrays, num_rounds - done, timeout, train_config, evaluate_config, evaluate if evaluate_fn else None
-        )
-        return renumbered(result, done, arrays)
+        self.summary()
+        return rounds.play(self, arrays, self._done)
 
     def _begin(self, arrays: ArrayRecord, *, resume: bool) -> ArrayRecord:
         """Take up the run where the ledger has it, and return the model to go on with."""
@@ -199,7 +203,7 @@ class AskedRounds(Strategy):
         rule, saved = found
         recovery.check_resumable(self.strategy, self.run)
         model = recovery.saved_model(saved.get("model", {}), self._template, self.run)
-        self._offset = int(saved["flower"]["round"])
+        self._done = int(saved["flower"]["round"])
         self._server.resume(self._book.done, rule, saved)
         recovery.remind(self.strategy, saved.get("strategy", {}))
         return model
@@ -215,10 +219,8 @@ class AskedRounds(Strategy):
                 raise RefusedError(f"the strategy sends two messages to {member.account!r} in a round; pay is for one")
             taken.add(member.account)
             pay = self._book.pay_of(member.account)
-            if request is not None:
-                with_records(message, {REQUEST: self._request_of(member, request).record(pay)})
-            elif pay is not None:
-                with_records(message, {PAY: pay.record()})
+            asked = {} if request is None else self._request_of(member, request).settings()
+            tell(message, asked | ({} if pay is None else pay.settings()))
             self._asked.append((message.metadata, member))
         self._asked.sort(key=lambda asked: asked[1].account)  # the order of sampling must not change any digit
 
@@ -229,6 +231,9 @@ class AskedRounds(Strategy):
         """Return what a node is asked for."""
         del member
         return request
+
+    def _samples_of(self, member: Member) -> int:
+        return 0 if self._request is None else self._request_of(member, self._request).request
 
     def _metrics(self, paid: PaidRound, own: MetricRecord | None) -> MetricRecord:
         """Return what Flower logs of a round."""
@@ -244,6 +249,7 @@ class AskedRounds(Strategy):
         if sum(report.usable for report in reports) < usable:
             paid = self._server.settle(request, seats)
             self._server.refuse(paid)
+        check_some_worked(reports, request)
         self._server.accept()
         return paid
 
@@ -266,7 +272,7 @@ class AskedRounds(Strategy):
 
     def _checkpoint(self, model: ArrayRecord, number: int) -> dict[str, Any]:
         groups = {
-            "flower": {"round": np.asarray(number)},
+            "flower": {"round": np.asarray(number), **recovery.pack_settings(self._settings)},
             "model": read_arrays(model),
             "strategy": recovery.changed(recovery.remembered(self.strategy), self._before),
             **self._server.saved(),
@@ -278,6 +284,8 @@ class AskedRounds(Strategy):
         log.info("Round %d pays %.6f %s to %d nodes", paid.request.round, paid.total, unit, paid.participants)
         for line in paid.lines()[:SHOWN]:
             log.info("\t> %s", line)
+        if paid.warning:
+            log.warning("Round %d: %s", paid.request.round, paid.warning)
         self._server.log_noise_scale(paid)
         self._server.log_warning()
 
@@ -305,6 +313,8 @@ class Rewarded(AskedRounds):
     samples of the same kind; then replies that are not trusted are left out (see `guerdon.Server`). `one_step` says
     that nodes take one step on all requested samples: only then may they send models under `OutputAgreement`.
 
+    `budget` ends the run before a round that could cost more than is left of it: every node asked, times its cost.
+
     `witness` is for `WitnessedPay`: a function of the model that was sent, which returns the gradients of several
     minibatches of the server's own data, as many samples in all as the rule says.
     """
@@ -326,26 +336,27 @@ class Rewarded(AskedRounds):
         alike: bool = False,
         one_step: bool = False,
         witness: Witness | None = None,
+        budget: float | None = None,
     ) -> None:
         sends = MODELS if find_steps(strategy) is None else GRADIENTS
         check_name("a run's name", run)
         check_choice("liability", liability, LIABILITIES)
         describe(mechanism)
-        server = _check(Server(mechanism, requests, prediction, dither, sends, alike), one_step=one_step)
+        server = check_server(Server(mechanism, requests, prediction, dither, sends, alike), one_step=one_step)
         if (witness is None) == mechanism.wants_witness:
             raise ValueError("`witness` must be given with `WitnessedPay`, and with no other rule")
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self._owns_ledger = self.ledger is not ledger
-        book = Book(self.ledger, run, mechanism, liability, escrow)
+        book = Book(self.ledger, run, mechanism, liability, escrow, budget)
         super().__init__(strategy, PaidServer(server, witness), book, run)
         self.allow_anonymous, self.require_signatures = allow_anonymous, require_signatures
 
     def summary(self) -> None:
         """Log who is paid by which rule, then what the wrapped strategy says."""
         server = self.server
-        rule, cost = describe(server.mechanism)
         log.info("\t├──> Paid rounds of run %r, recorded in %s", self.run, self.ledger.where)
-        log.info("\t│\t├── Rule: %s, cost %s", rule, cost)
+        log.info("\t│\t├── Rule: %r", server.mechanism)
+        log.info("\t│\t├── Requests: %r%s", server.requests, "" if self._steps else STEP_UNUSED)
         if server.mechanism.wants_prediction or server.dither is not None:
             log.info("\t│\t├── Prediction: %s, dither: %s", server.predictor, server.dither)
         if self._server.shifts:
@@ -357,33 +368,12 @@ class Rewarded(AskedRounds):
         own = dict(zip(self._book.roster, self._server.own_requests, strict=False))
         return request.asking(own[member.account]) if member.account in own else request  # a new node: as all
 
+    def _start(self, rounds: Rounds, initial_arrays: ArrayRecord) -> Result:
+        result = super()._start(rounds, initial_arrays)
+        for found in self.ledger.earnings(self.run) if self._book.roster else ():
+            log.info("%s was %s", found.agent, found.words)
+        return result
+
     def _finish(self) -> None:
         if self._owns_ledger:
             self.ledger.close()  # it opens again when it is needed
-
-
-def find_steps(strategy: Strategy) -> FedSGD | None:
-    """Return the `FedSGD` inside a strategy, whose nodes send gradients; None: they send models."""
-    if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"`strategy` must be one of flwr.serverapp.strategy, got {type(strategy).__name__}")
-    return next((layer for layer in recovery.unwrap(strategy) if isinstance(layer, FedSGD)), None)
-
-
-def _check(server: Server, *, one_step: bool) -> Server:
-    """Return a server that pays for work and whose prediction is looked at, or raise."""
-    rule = type(server.mechanism).__name__
-    if server.prediction is not None and not server.mechanism.wants_prediction:
-        raise ValueError(
-            f"`prediction` must be None with {rule}, which would not look at it; pay by `InformationPay`, or leave the "
-            "prediction out"
-        )
-    if server.sends == MODELS and server.mechanism.pays_short_moves and not (one_step or server.mechanism.vary):
-        raise ValueError(
-            f"`mechanism` must not be {rule} where nodes send models that they trained in several steps: fewer samples "
-            "are fewer steps, a shorter move, and closer to the others', so a node that shirks is paid more than one "
-            "that works. Wrap `FedSGD`, with nodes that send the gradient of all requested samples (the recommended "
-            "way); or pay by `InformationPay` with a `dither`; or by `CalibratedAgreement` with `vary`, which finds "
-            "out whether work is seen here; or, where every node takes exactly one step on all requested samples, say "
-            "so with `one_step=True`"
-        )
-    return server

@@ -16,6 +16,7 @@ from guerdon.ledger import checkpoints, journal, queries, tables
 from guerdon.ledger.auditing import audit_run
 from guerdon.ledger.checks import check_micro, check_name, check_roster, clean
 from guerdon.ledger.database import NO_LEDGER, Database, schema_digest
+from guerdon.ledger.earnings import earnings
 from guerdon.ledger.enrolment import as_enrolled, enrol, members, next_number
 from guerdon.ledger.errors import RefusedError, UnavailableError, translate_errors
 from guerdon.ledger.escrow import EscrowMove, move, settle_escrow
@@ -253,6 +254,7 @@ class Ledger:
     contradiction = _read(contradiction)
     keys = _read(queries.keys)
     balances = _read(queries.balances)
+    earnings = _read(earnings)
     runs = _read(queries.runs)
     rounds = _read(queries.rounds)
     payouts = _read(queries.payouts)

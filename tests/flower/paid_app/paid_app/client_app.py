@@ -7,7 +7,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from guerdon.flower import Request, batch_size, paid_work
+from guerdon.flower import Request, paid_work, samples_to_use
 
 app = ClientApp(mods=[paid_work()])
 
@@ -26,6 +26,6 @@ def train(message: Message, context: Context) -> Message:
     time.sleep(float(context.node_config.get("takes", 0)))
     rng = np.random.default_rng([int(context.node_config["partition-id"]), number])
     model = message.content.array_records["arrays"]
-    noise = {name: rng.normal(size=part.shape) / batch_size(message) ** 0.5 for name, part in model.items()}
+    noise = {name: rng.normal(size=part.shape) / samples_to_use(message) ** 0.5 for name, part in model.items()}
     arrays = ArrayRecord({name: Array(part.astype(np.float32)) for name, part in noise.items()})
     return Message(RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 1})}), reply_to=message)

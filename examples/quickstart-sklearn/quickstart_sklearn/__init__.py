@@ -1,0 +1,1 @@
+"""Flower's scikit-learn quickstart, on data made here."""

@@ -1,0 +1,72 @@
+"""What agents were paid for their work against what it costs: a mean per round, with an interval."""
+
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection, cast, func, select
+
+from guerdon.ledger import tables
+from guerdon.ledger.money import MICRO
+from guerdon.ledger.queries import PAID, need_run
+from guerdon.ledger.recorded_rules import restored
+
+NORMAL = 1.96  # standard errors on either side of a mean: 95 % where there are many rounds
+
+
+class Earnings(NamedTuple):
+    """An agent's rounds that were paid; the sums are in units, over these rounds."""
+
+    agent: str
+    rounds: int
+    paid: float  # less losses; what of them was waived is none
+    cost: float  # of the samples that were asked for
+    squares: float  # of each round's profit, about 0
+
+    @property
+    def pay(self) -> float:
+        """The mean pay of a round."""
+        return self.paid / self.rounds
+
+    @property
+    def round_cost(self) -> float:
+        """The mean cost of a round."""
+        return self.cost / self.rounds
+
+    @property
+    def margin(self) -> float | None:
+        """How far the mean of many more rounds may lie from `pay`, with 95 % confidence; None after one round."""
+        if self.rounds < 2:
+            return None
+        profit = self.pay - self.round_cost
+        variance = max(self.squares - self.rounds * profit**2, 0.0) / (self.rounds - 1)
+        return NORMAL * sqrt(variance / self.rounds)
+
+    @property
+    def words(self) -> str:
+        """Pay against cost in one line."""
+        about = "" if self.margin is None else f" ± {self.margin:.2g} (95 %)"
+        return f"paid {self.pay:.4g}{about} a round for work that costs {self.round_cost:.4g}, in {self.rounds} rounds"
+
+
+def earnings(connection: Connection, run: str | None = None) -> list[Earnings]:
+    """Return, for each agent that was paid for any round (of one run, or of all), pay against cost, by name.
+
+    Whoever declined, or sent nothing that could be used, has no part in a round. A rule that asks agents for different
+    numbers of samples asks each for as many as all on the mean, so the round's own request stands for its cost.
+    """
+    paid, played, agent = tables.payments.c, tables.rounds.c, tables.agents.c
+    got = cast(PAID, tables.Real) / float(MICRO)
+    columns = (agent.name, played.rule, played.cost, played.request)
+    query = select(*columns, func.count(), func.sum(got), func.sum(got * got)).where(paid.status == "paid")
+    query = query.select_from(tables.payments.join(tables.rounds).join(tables.agents, paid.agent == agent.id))
+    query = query if run is None else query.where(played.run == need_run(connection, run).id)
+    found: dict[str, Earnings] = {}
+    for name, rule, cost, request, rounds, *sums in connection.execute(query.group_by(*columns)):
+        price, total, squares = float(np.asarray(restored(rule, cost).cost(request))), float(sums[0]), float(sums[1])
+        about = squares - 2 * price * total + rounds * price**2
+        known = found.get(name, Earnings(name, 0, 0.0, 0.0, 0.0))
+        found[name] = Earnings(
+            name, known.rounds + rounds, known.paid + total, known.cost + rounds * price, known.squares + about
+        )
+    return [found[name] for name in sorted(found)]

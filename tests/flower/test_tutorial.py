@@ -1,0 +1,152 @@
+"""docs/tutorial.md is true: its diffs apply to the quickstarts, and the apps that come out run and pay as it says."""
+
+import ast
+import importlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+
+from guerdon.agents import Agent, Portion, zero
+from guerdon.flower import paid_work
+from guerdon.ledger import Ledger
+from tests.flower.grids import MemoryGrid, Node
+from tests.support.namespaces import ROOT, run_alone
+
+PAGE = (ROOT / "docs/tutorial.md").read_text()
+NODES = 8
+
+
+class Quickstart(NamedTuple):
+    """One of the two apps, and what it needs."""
+
+    name: str
+    package: str
+
+    @property
+    def section(self) -> str:
+        """Its part of the page."""
+        return PAGE.partition("## PyTorch:" if self.name == "torch" else "## scikit-learn:")[2].partition("\n## ")[0]
+
+    def blocks(self, language: str) -> list[str]:
+        return re.findall(rf"```{language}\n(.*?)```", self.section, flags=re.DOTALL)
+
+    def paid(self, folder: Path) -> Path:
+        """Return the app with the page's diff applied, in a folder of that name."""
+        (folder / f"{self.name}.diff").write_text(self.blocks("diff")[0])
+        app = folder / f"my-{self.name}"
+        shutil.copytree(ROOT / f"examples/quickstart-{self.name}", app, ignore=shutil.ignore_patterns("__pycache__"))
+        command = ["patch", "--fuzz=0", "-p1", "-d", str(app), "-i", str(folder / f"{self.name}.diff")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return app
+
+
+TORCH, SKLEARN = Quickstart("torch", "torch"), Quickstart("sklearn", "sklearn")
+both = pytest.mark.parametrize("app", [TORCH, SKLEARN], ids=["torch", "sklearn"])
+
+
+@both
+def test_the_diff_applies_to_the_quickstart(app: Quickstart, tmp_path: Path) -> None:
+    if shutil.which("patch") is None:
+        pytest.skip("needs `patch`")
+    for path in app.paid(tmp_path).rglob("*.py"):
+        ast.parse(path.read_text())
+    assert "Rewarded(" in (tmp_path / f"my-{app.name}/quickstart_{app.name}/server_app.py").read_text()
+
+
+@pytest.mark.slow
+@both
+def test_the_commands_run(app: Quickstart, tmp_path: Path) -> None:
+    """Unpaid as it is published, and paid after the diff, on Flower's simulation runtime."""
+    first, second = app.blocks("sh")
+    setup = "export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1\n"
+    unpaid = run_alone(setup + first.replace(f"my-{app.name}", f"{tmp_path}/plain"), tmp_path, "ray", app.package)
+    assert "aggregate_train: Received 8 results and 0 failures" in unpaid
+    app.paid(tmp_path)
+    placed = second.replace("$PWD/", f"{tmp_path}/").replace("--db ", f"--db {tmp_path}/")
+    told = run_alone(setup + placed.replace(f"my-{app.name}", f"{tmp_path}/my-{app.name}"), tmp_path)
+    assert "[ROUND 20/20]" in told
+    assert "Nodes report other" not in told
+    with Ledger(tmp_path / f"{app.name}.db", read_only=True) as ledger:
+        assert [found.statuses for found in ledger.rounds(f"quickstart-{app.name}")] == [{"paid": NODES}] * 20
+        assert ledger.verify().holds
+
+
+def play(app: Quickstart, folder: Path, rounds: int, agents: dict[int, Agent]) -> np.ndarray:
+    """Return what the paid app pays (rounds × nodes) on a grid in memory, some nodes with an agent in their place."""
+    package = f"quickstart_{app.name}"
+    client, server = (importlib.import_module(f"{package}.{part}").app for part in ("client_app", "server_app"))
+    settings = {"num-server-rounds": rounds, "anonymous": True, "guerdon-db": str(folder / "paid.db")}
+    settings |= {"guerdon-run": "run", "fraction-evaluate": 0.0, "fraction-train": 1.0, "local-epochs": 1}
+    settings |= {"learning-rate": 0.03, "batch-size": 8}
+    nodes = [
+        Node(100 + i, instead(agents[i], client) if i in agents else client, config=partition(i)) for i in range(NODES)
+    ]
+    for node in nodes:
+        node.context.run_config = settings
+    server(MemoryGrid(nodes, wire=False), Context(1, 1, {}, RecordDict(), settings))
+    with Ledger(folder / "paid.db", read_only=True) as ledger:
+        names = ledger.roster("run")
+        return (
+            np.array([[line.reward for line in ledger.statement(name).lines if line.round] for name in names]).T / 1e6
+        )
+
+
+def partition(number: int) -> dict[str, Any]:
+    return {"partition-id": number, "num-partitions": NODES}
+
+
+def instead(agent: Agent, client: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an app whose agent chooses and reports in its place."""
+    return lambda message, context: paid_work(agent, seed=1)(message, context, client)
+
+
+@pytest.fixture
+def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Quickstart], Path]:
+    """Return a function that makes an app with its diff applied importable."""
+
+    def make(app: Quickstart) -> Path:
+        pytest.importorskip(app.package)
+        monkeypatch.syspath_prepend(app.paid(tmp_path))
+        monkeypatch.chdir(tmp_path)  # the quickstart saves its model where it is
+        for name in [name for name in sys.modules if name.startswith(f"quickstart_{app.name}")]:
+            monkeypatch.delitem(sys.modules, name)
+        return tmp_path
+
+    return make
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Let PyTorch compute in one thread: several cost more time than they save with a network this small."""
+    torch: Any = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_an_idle_node_of_the_pytorch_quickstart_loses(importable: Callable[[Quickstart], Path]) -> None:
+    """Honest work costs 65. The first node sends the model back as it came."""
+    paid = play(TORCH, importable(TORCH), 120, {0: zero()})[20:].mean(axis=0)
+    assert paid[0] < 0
+    assert 40 < paid[1:].min() < 65 < paid[1:].max() < 120
+
+
+@pytest.mark.slow
+def test_half_the_work_in_the_scikit_learn_quickstart_loses(importable: Callable[[Quickstart], Path]) -> None:
+    """Honest work costs 33, half of it 17. The rule is calibrated in the first 100 rounds."""
+    paid = play(SKLEARN, importable(SKLEARN), 250, {0: Portion(0.5)})[100:].mean(axis=0)
+    assert paid[0] - 17 < paid[1:].mean() - 33
+    assert paid[0] < 22
+    assert 25 < paid[1:].min() < paid[1:].max() < 42

@@ -1,0 +1,52 @@
+"""Pay against cost: what the ledger says of each agent, against sums by hand."""
+
+import numpy as np
+import pytest
+
+from guerdon.ledger import Ledger, RefusedError
+from guerdon.rules import Status
+from tests.support.ledger_scenes import HARSH, NAMES, RULE, Played, play, record
+
+
+def by_hand(rounds: list[Played], seat: int, *, floor: bool = False) -> tuple[int, float, float, float]:
+    """Return rounds, mean pay, mean cost, and the standard error of the mean profit times 1.96."""
+    mine = [one for one in rounds if one.payments.status[seat] == Status.PAID]
+    pay = np.array([max(float(one.payments.reward[seat]), 0.0 if floor else -np.inf) for one in mine])
+    cost = np.array([1.0 + one.request for one in mine])
+    return len(mine), pay.mean(), cost.mean(), 1.96 * (pay - cost).std(ddof=1) / len(mine) ** 0.5
+
+
+@pytest.mark.parametrize("liability", ["carry", "floor"])
+def test_means_and_intervals_are_those_of_the_rounds(ledger: Ledger, liability: str) -> None:
+    rounds = play(12, HARSH)
+    ledger.start_run("heart", NAMES, HARSH, liability=liability)
+    record(ledger, "heart", rounds)
+    found = {row.agent: row for row in ledger.earnings()}
+    for seat, name in enumerate(NAMES):
+        row = found[name]
+        told = (row.rounds, row.pay, row.round_cost, row.margin)
+        assert told == pytest.approx(by_hand(rounds, seat, floor=liability == "floor"), abs=1e-5)
+    assert found["west"].rounds < found["north"].rounds  # it declined now and then, and once sent NaN
+
+
+def test_runs_are_told_apart_and_requests_may_differ(ledger: Ledger) -> None:
+    first, second = play(5), play(4, request=3, seed=1)
+    for run, rounds in (("heart", first), ("lung", second)):
+        ledger.start_run(run, NAMES, RULE)
+        record(ledger, run, rounds)
+    (north,) = [row for row in ledger.earnings("lung") if row.agent == "north"]
+    assert (north.rounds, north.round_cost) == (4, 4.0)
+    (both,) = [row for row in ledger.earnings() if row.agent == "north"]
+    assert (both.rounds, both.pay, both.round_cost, both.margin) == pytest.approx(
+        by_hand([*first, *second], 0), abs=1e-5
+    )
+    assert "9 rounds" in both.words
+    with pytest.raises(RefusedError, match="there is no run 'x'"):
+        ledger.earnings("x")
+
+
+def test_one_round_has_no_interval_and_none_has_no_line(ledger: Ledger) -> None:
+    ledger.start_run("heart", NAMES, RULE)
+    assert ledger.earnings() == []
+    record(ledger, "heart", play(1))
+    assert {row.margin for row in ledger.earnings()} == {None}
