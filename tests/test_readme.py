@@ -65,6 +65,7 @@ DOCS = [
         "pilot",
         "planner",
         "simulation",
+        "steady",
         "tutorial",
     )
 ]
@@ -89,6 +90,7 @@ def test_pictures_and_links_exist(page: str) -> None:
         ("docs/audit.md", 9),
         ("docs/federations.md", 8),
         ("docs/pilot.md", 8),
+        ("docs/steady.md", 8),
     ],
 )
 def test_examples_in_the_docs(page: str, examples: int, monkeypatch: pytest.MonkeyPatch) -> None:
