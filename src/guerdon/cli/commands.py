@@ -209,7 +209,7 @@ def certify(
 def reproduce(
     figures: Annotated[
         list[str] | None,
-        typer.Argument(help="fig2, fig3, fig4, fig5 (default: these), planner, exploits, federations."),
+        typer.Argument(help="fig2, fig3, fig4, fig5 (default: these), planner, exploits, federations, steady."),
     ] = None,
     repetitions: Annotated[int, typer.Option(help="Repetitions of each setting.")] = 250,
     out: Annotated[Path, typer.Option(help="Folder for figures, data, claims.json and report.html.")] = Path("results"),
@@ -220,7 +220,8 @@ def reproduce(
     `planner` measures what the adaptive request pays, against the best fixed choice in hindsight and the exact optimum;
     it takes some minutes. `exploits` tries every attack we know on every payment rule, and says which of them pay and
     which are found; it takes a quarter of an hour. `federations` divides the survey among agents in five ways, and says
-    what honest and other agents earn; with 250 repetitions it takes hours on two cores, with 10 some minutes.
+    what honest and other agents earn; with 250 repetitions it takes hours on two cores, with 10 some minutes. `steady`
+    plays all that was tried against steady pay; it takes some minutes with 50.
 
     The heart-disease survey is read from the file that the environment variable GUERDON_HEART_DATA names; without it a
     synthetic survey takes its place, and every table and figure says so.

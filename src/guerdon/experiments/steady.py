@@ -1,0 +1,299 @@
+"""Steady pay: what honest members have after 200 rounds, and what everything else earns.
+
+Ten agents train on the survey, at two requests. One agent, or a crew, does something else than work; the others work.
+Paid are steady pay and, beside it, balanced agreement, which is its price. All agents are of one kind, so that one
+compiled simulation serves all behaviours of a request.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+
+from guerdon._trees import register
+from guerdon.agents import Agent, View
+from guerdon.arrays import Array
+from guerdon.broadcasts import Dither
+from guerdon.experiments.claims import (
+    SIGNIFICANT,
+    Claim,
+    Experiment,
+    Mean,
+    Tell,
+    count_steps,
+    exceeds,
+    mean_over_repetitions,
+)
+from guerdon.experiments.least_noise import least_deviation
+from guerdon.experiments.paper import AGENTS, COST
+from guerdon.figures import BLUE, GREEN, GREY, NORMAL_95, legend_below, panels
+from guerdon.predictions import RunningMean
+from guerdon.problems import Problem
+from guerdon.problems.heart import HeartData, load_survey, prepare
+from guerdon.requests import FixedRequest
+from guerdon.rules import InformationPay, OutputAgreement, SteadyPay
+from guerdon.simulation import History, simulate
+
+NAME = "steady"
+REQUESTS, ROUNDS, STEP, LENGTH = (16, 8), 200, 0.4, 3.0
+VALIDATION = 2000  # rows that accuracy is measured on
+OLD_ROWS = 320  # that a surrogate was made from
+HITS = (1, 5, 20)  # rounds after which a name leaves
+SEED = 77  # of the noise that a crew shares
+
+
+@register
+@dataclass(frozen=True)
+class Deviating(Agent):
+    """Works with probability `q` until round `stop`, on a share of the request, and sends p + shrink·(X − p).
+
+    Else it sends prediction·p + echo·(the last mean) and noise of `noise` times the honest variance. `secret` is the
+    share of that variance which it shares with its crew, on top of what it sends. A `surrogate` never works: it sends
+    what `rows` say of the gradient, stretched towards honest length.
+    """
+
+    rows: Any
+    labels: Any
+    q: float = 1.0
+    share: float = 1.0
+    shrink: float = 1.0
+    stop: int = ROUNDS
+    prediction: float = 1.0
+    echo: float = 0.0
+    noise: float = 0.0
+    secret: float = 0.0
+    surrogate: float = 0.0
+    stretch: float = 0.0
+
+    @property
+    def fabricates(self) -> bool:
+        return True
+
+    @property
+    def leader(self) -> int:
+        return -1
+
+    def choose(self, view: View, key: Array) -> Array:
+        works = jax.random.bernoulli(key, self.q) & (view.round < self.stop) & (jnp.asarray(self.surrogate) == 0)
+        return jnp.where(works, jnp.asarray(jnp.round(self.share * view.request), jnp.int32), 0)
+
+    def report(self, view: View, gradient: Array, key: Array) -> Array:
+        worked = jnp.any(gradient != 0)
+        scale = jnp.sqrt(view.variance / view.request / gradient.shape[0])
+        own = jax.random.normal(key, gradient.shape, gradient.dtype)
+        common = jax.random.normal(jax.random.fold_in(jax.random.key(SEED), view.round), gradient.shape, gradient.dtype)
+        made = self.prediction * view.prediction + self.echo * view.aggregate + jnp.sqrt(self.noise) * scale * own
+        sent = jnp.where(worked, view.prediction + self.shrink * (gradient - view.prediction), made)
+        sent = sent + jnp.sqrt(self.secret) * scale * common
+        return jnp.where(jnp.asarray(self.surrogate) > 0, self._remembered(view), sent)
+
+    def _remembered(self, view: View) -> Array:
+        told = jax.nn.sigmoid(self.rows @ view.model) - self.labels
+        apart = self.rows.T @ told / self.labels.shape[0] - view.prediction
+        square = jnp.maximum(jnp.sum(apart**2), 1e-12)
+        honest = jnp.sqrt(1 + view.variance / view.request / square)
+        return view.prediction + apart * (1 + self.stretch * (honest - 1))
+
+
+class Behaviour(NamedTuple):
+    """What a crew of so many does, and what that must come to."""
+
+    changes: dict[str, float]
+    crew: int = 1
+    kind: str = "less"  # honest, less (loses), forged (gets nothing), surrogate (the cost at most), crew (fixed cost)
+
+
+BEHAVIOURS: dict[str, Behaviour] = {
+    "honest work": Behaviour({}, kind="honest"),
+    "half the work": Behaviour({"share": 0.5}),
+    "half, shrunk": Behaviour({"share": 0.5, "shrink": 0.71}),
+    "a quarter, shrunk": Behaviour({"share": 0.25, "shrink": 0.5}),
+    "work with q = 0.5": Behaviour({"q": 0.5}),
+    "work with q = 0.9": Behaviour({"q": 0.9}),
+    "half with q = 0.56": Behaviour({"q": 0.56, "share": 0.5}),
+    "work for 40 rounds": Behaviour({"stop": 40}),
+    "prediction": Behaviour({"q": 0.0}, kind="forged"),
+    "prediction and noise": Behaviour({"q": 0.0, "noise": 1.0}, kind="forged"),
+    "zeros": Behaviour({"q": 0.0, "prediction": 0.0}, kind="forged"),
+    "last mean": Behaviour({"q": 0.0, "prediction": 0.0, "echo": 1.0}, kind="forged"),
+    "last mean and noise": Behaviour({"q": 0.0, "prediction": 0.0, "echo": 1.0, "noise": 1.0}, kind="forged"),
+    "garbage, 3 times too long": Behaviour({"q": 0.0, "prediction": 0.0, "noise": 9.0}, kind="forged"),
+    "surrogate": Behaviour({"surrogate": 1.0}, kind="surrogate"),
+    "surrogate, stretched": Behaviour({"surrogate": 1.0, "stretch": 1.0}, kind="surrogate"),
+    "two share 5 % noise": Behaviour({"secret": 0.05}, 2, "crew"),
+    "three share 5 % noise": Behaviour({"secret": 0.05}, 3, "crew"),
+    "five share 5 % noise": Behaviour({"secret": 0.05}, 5, "crew"),
+    "four idle share 10 % noise": Behaviour({"q": 0.0, "noise": 0.9, "secret": 0.1}, 4, "crew"),
+}
+
+
+class Outcome(NamedTuple):
+    """A behaviour at a request: pay less cost (repetitions, rounds, agents) under both rules, and the accuracy."""
+
+    request: int
+    name: str
+    behaviour: Behaviour
+    steady: Any
+    balanced: Any
+    accuracy: Any
+
+    @property
+    def own(self) -> Any:
+        """What the crew gains a round, per repetition."""
+        return self.steady[:, :, : self.behaviour.crew].mean(axis=(1, 2))
+
+
+def play(data: HeartData, request: int, name: str, repetitions: int, seed: int) -> Outcome:
+    """Let a crew do something, and the others work."""
+    behaviour = BEHAVIOURS[name]
+    honest = Deviating(jnp.asarray(data.train_features[:OLD_ROWS]), jnp.asarray(data.train_labels[:OLD_ROWS]))
+    crew = replace(honest, **behaviour.changes)
+    agents = [crew] * behaviour.crew + [honest] * (AGENTS - behaviour.crew)
+    history = simulated(problem_of(data, request), agents, request, repetitions, seed)
+    steady, balanced = (history.utilities[rule] for rule in ("steady", "balanced"))
+    accuracy = np.asarray(history.metrics["accuracy"])[:, -50:].mean(axis=1)
+    return Outcome(request, name, behaviour, steady, balanced, accuracy)
+
+
+def problem_of(data: HeartData, request: int) -> Problem:
+    """Return the survey."""
+    return data.regression(request, VALIDATION)
+
+
+def simulated(problem: Problem, agents: list[Any], request: int, repetitions: int, seed: int) -> History:
+    """Train with these agents."""
+    rules: dict[str, Any] = {"steady": SteadyPay(COST, period=ROUNDS), "balanced": OutputAgreement(COST)}
+    requests, dither = FixedRequest(request, STEP), Dither(LENGTH)
+    return simulate(
+        problem, agents, rules, requests, ROUNDS, repetitions, seed, prediction=RunningMean(), dither=dither,
+    )  # fmt: skip
+
+
+def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
+    """Play every behaviour at both requests."""
+    data, outcomes = prepare(load_survey()), list[Outcome]()
+    step = count_steps(tell, len(REQUESTS) * (len(BEHAVIOURS) + 1))
+    notes: list[str] = []
+    for request in REQUESTS:
+        for name in BEHAVIOURS:
+            step(f"ν = {request}, {name}")
+            outcomes.append(play(data, request, name, repetitions, seed))
+        step(f"ν = {request}, how noisy pay must be")
+        honest = outcomes[-len(BEHAVIOURS)]
+        notes.append(_noise(data, honest, repetitions, seed))
+    return Experiment(
+        NAME,
+        f"Steady pay ({data.label})",
+        f"What one agent, or each of a crew, gains a round over {ROUNDS} rounds (pay less cost, with 95 % intervals), "
+        "for ν = 16 and 8 and h(s) = 1 + s. Balanced agreement pays for forged reports; steady pay is released only as "
+        "far as reports tell something. A surrogate, which knows the gradient from old samples, gets the cost at most.",
+        _draw(outcomes),
+        _table(outcomes),
+        tuple(claim for found in outcomes for claim in _claims(found)),
+        notes=tuple(notes),
+        survey=data.label,
+    )
+
+
+def _claims(found: Outcome) -> list[Claim]:
+    words, cost = f"ν = {found.request}: {found.name}", COST(found.request)
+    value, error = mean_over_repetitions(found.own)
+    most = {"forged": 0.001 * cost, "surrogate": 1.05 * cost, "crew": COST(found.request) - found.request}
+    if found.behaviour.kind == "honest":
+        return _honest_claims(found)
+    if found.behaviour.kind == "less":
+        return [exceeds(NAME, f"{words} loses", -found.own), *_hits(found)]
+    limit = most[found.behaviour.kind]
+    holds = value <= limit + SIGNIFICANT * error
+    claim = Claim(NAME, f"{words} gains", f"at most {limit:.3g}, within 3 s.e.", value, error, holds)
+    return [claim, *(_hits(found) if found.behaviour.kind == "forged" else [])]
+
+
+def _honest_claims(found: Outcome) -> list[Claim]:
+    words, cost = f"ν = {found.request}: honest", COST(found.request)
+    value, error = mean_over_repetitions(found.steady.mean(axis=(1, 2)))
+    total = found.steady.sum(axis=1) + ROUNDS * cost
+    few = float((total < 0.5 * ROUNDS * cost).mean())
+    released = found.steady + cost > 1e-9
+    first = np.where(released.any(axis=1), released.argmax(axis=1) + 1, np.inf)
+    never, median = float(np.isinf(first).mean()), float(np.median(first))
+    return [
+        Claim(NAME, f"{words} pay less cost", "0 within 2 % and 3 s.e.", value, error,
+              abs(value) <= 0.02 * cost + SIGNIFICANT * error),
+        Claim(NAME, f"{words} members that end below half of their cost", "at most 0.01", few, 0.0, few <= 0.01),
+        Claim(NAME, f"{words} agents: first release, median round", "at most 40", median, 0.0, median <= 40),
+        Claim(NAME, f"{words} agents without any release", "at most 0.01", never, 0.0, never <= 0.01),
+        *_hits(found),
+    ]  # fmt: skip
+
+
+def _hits(found: Outcome) -> list[Claim]:
+    """Claim that a name that leaves after a few rounds has not gained, at the best number of rounds."""
+    gains = [mean_over_repetitions(found.steady[:, :k, 0].mean(axis=1)) for k in HITS]
+    best = max(gains, key=lambda mean: mean.value - SIGNIFICANT * mean.error)
+    claim = f"ν = {found.request}: {found.name}, leaving after {HITS[gains.index(best)]} rounds"
+    return [Claim(NAME, claim, "at most 0, within 3 s.e.", *best, best.value <= SIGNIFICANT * best.error + 1e-6)]
+
+
+def _noise(data: HeartData, honest: Outcome, repetitions: int, seed: int) -> str:
+    """Return in words how noisy pay is under each rule, and how noisy it must be."""
+    problem, request, cost = problem_of(data, honest.request), honest.request, COST(honest.request)
+    forged, sizes = least_deviation(problem, request, COST, LENGTH, STEP, seed)
+    total = (honest.steady.sum(axis=1)).std() / np.sqrt(ROUNDS)
+    rules = {"information": InformationPay(COST)}
+    history = simulate(
+        problem, [Deviating(jnp.zeros((1, data.train_features.shape[1])), jnp.zeros(1))] * AGENTS, rules,
+        FixedRequest(request, STEP), ROUNDS, max(2, repetitions // 4), seed, prediction=RunningMean(),
+        dither=Dither(LENGTH),
+    )  # fmt: skip
+    information = history.rewards["information"][:, 50:].std()
+    return (
+        f"ν = {request}, cost {cost:g}, standard deviation of honest pay in a round: balanced agreement (what steady "
+        f"pay earns) {honest.balanced.std():.1f}; information pay {information:.0f}; steady pay over a period, as one "
+        f"of a round {total:.1f}. No rule can do with less than {forged:.1f} (to deter not working) and {sizes:.1f} "
+        "(for the batch size)."
+    )
+
+
+def _draw(outcomes: list[Outcome]) -> Any:
+    figure, axes = panels([f"ν = {request}" for request in REQUESTS], height=7.0)
+    names = list(BEHAVIOURS)
+    for panel, request in zip(axes, REQUESTS, strict=True):
+        rows = [found for found in outcomes if found.request == request]
+        for shift, (rule, color, mark) in zip(
+            (-0.15, 0.15), (("steady", GREEN, "o"), ("balanced", BLUE, "s")), strict=True
+        ):
+            means = [_gain(found, rule) for found in rows]
+            panel.errorbar(
+                [mean.value for mean in means], np.arange(len(rows)) + shift,
+                xerr=[NORMAL_95 * mean.error for mean in means], color=color, marker=mark, markersize=3, linestyle="",
+                elinewidth=1, label=f"{rule} pay" if rule == "steady" else "balanced agreement",
+            )  # fmt: skip
+        panel.axvline(0, color=GREY, linewidth=0.8)
+        panel.set_yticks(range(len(names)), names, fontsize=7)
+        panel.invert_yaxis()
+        panel.set_xlabel("profit per round (pay less cost)")
+    legend_below(figure, axes[-1])
+    return figure
+
+
+def _gain(found: Outcome, rule: str) -> Mean:
+    profits = getattr(found, rule)
+    return mean_over_repetitions(profits[:, :, : found.behaviour.crew].mean(axis=(1, 2)))
+
+
+def _table(outcomes: list[Outcome]) -> pl.DataFrame:
+    rows: list[dict[str, Any]] = []
+    for found in outcomes:
+        others = found.steady[:, :, found.behaviour.crew :].mean(axis=(1, 2))
+        own, balanced, rest = _gain(found, "steady"), _gain(found, "balanced"), mean_over_repetitions(others)
+        leaves = {f"leaves_after_{k}": float(found.steady[:, :k, 0].mean()) for k in HITS}
+        rows.append(
+            {"request": found.request, "behaviour": found.name, "profit": own.value, "standard_error": own.error,
+             "under_balanced": balanced.value, "others": rest.value,
+             "accuracy": mean_over_repetitions(found.accuracy).value, **leaves}
+        )  # fmt: skip
+    return pl.DataFrame(rows)
