@@ -64,11 +64,12 @@ def paid(ledger: Ledger, run: str = "run") -> list[dict[str, int]]:
 
 
 def resume(deployment: Deployment, ledger: Ledger, rounds: int) -> str:
-    """Continue the run as an operator would, and return what was printed."""
+    """Continue the run as an operator would, and return what was printed; other settings are those of its start."""
     command = [program("guerdon"), "flower", "resume", str(APP), CONNECTION, "--db", ledger.where, "--run", "run"]
-    command += ["-c", f"num-server-rounds={rounds}", "-c", "min-nodes=4", "-c", "signed=true"]
+    command += ["-c", f"num-server-rounds={rounds}"]
     done = subprocess.run(command, env=deployment.environment, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "min-nodes=4, signed=true" in done.stdout
     return done.stdout + done.stderr
 
 
@@ -91,6 +92,14 @@ def test_nodes_that_fail_or_die_in_the_middle_of_a_round(up: Up) -> None:
     assert [line.status for line in ledger.statement("n0").lines if line.round] == ["paid"] * 4
     assert ledger.roster("run") == NAMES  # the node that came back has its old account
     assert ledger.verify().holds
+
+
+def test_a_run_in_which_every_node_raises_fails_and_records_nothing(up: Up) -> None:
+    deployment, ledger = up({name: {"fails-in": 1} for name in NAMES})
+    run = submit(deployment, ledger, 2)
+    assert run.wait(90).startswith("finished:failed"), run.log()[-2000:]
+    assert "round 1 of run 'run': all 4 nodes failed" in run.log()
+    assert paid(ledger) == []
 
 
 def test_a_serverapp_killed_in_the_middle_of_a_round_goes_on_after_the_last_paid_one(up: Up) -> None:
