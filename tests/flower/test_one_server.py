@@ -23,6 +23,7 @@ from guerdon import (
     InformationPay,
     KnownVariance,
     OutputAgreement,
+    SteadyPay,
 )
 from guerdon._trees import register
 from guerdon.agents import Agent, View
@@ -186,6 +187,7 @@ CASES: list[Any] = [
     pytest.param(RULE, {"sends": "models", "alike": True}, marks=slow),
     pytest.param(RULE, {"sends": "models", "dither": Dither(0.3, COST), "alike": False}, marks=slow),
     (CalibratedAgreement(COST, calibration=8, vary=0.25), {"alike": False}),
+    (SteadyPay(COST, period=12, closes=True), {"dither": Dither(0.3), "alike": False}),
     pytest.param(PLAIN["balanced"], {"dither": Dither(0.3, COST), "alike": False}, marks=slow),
 ]
 

@@ -60,6 +60,7 @@ class PaidRound(NamedTuple):
     request: Request
     seats: Seats
     done: Settlement
+    mechanism: Mechanism
 
     @property
     def payments(self) -> Payments:
@@ -205,6 +206,7 @@ class Book(RunBook):
             request.request,
             paid.done.evidence,
             seats.sent,
+            mechanism=paid.mechanism,
             agents=seats.accounts,
             gradients=[None if report is None else report.gradient for report in seats.reports],
             signatures=[None if report is None else report.signature for report in seats.reports],

@@ -5,6 +5,7 @@ Only arrays of floating-point numbers count, in the order of their names: no app
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -51,6 +52,7 @@ class PaidServer:
         self._after: Any = None  # the state that the last settlement leads to
         self._fresh = True  # nobody was asked yet
         self._verdict = ""  # on the noise scale, as it was last logged
+        self.is_last = False  # whether the round that is settled is the last one planned
         self._told = ""  # what the rule last warned of
 
     @property
@@ -125,10 +127,11 @@ class PaidServer:
 
     def settle(self, request: Request, seats: Seats) -> PaidRound:
         """Return what the round pays; a report that cannot be used, or keeps the others from being paid, is refused."""
+        rule = self.server.mechanism.closing() if self.is_last else self.server.mechanism
         before = self.server.enlarge(self._state, len(seats.accounts))
-        rows = AgentRows(self.rows(seats))
-        done, after = self.server.settle(before, self._ask, rows, seats.sent, witness=self._seen, mean=False)
-        paid = PaidRound(request, seats, done)
+        rows, server = AgentRows(self.rows(seats)), replace(self.server, mechanism=rule)
+        done, after = server.settle(before, self._ask, rows, seats.sent, witness=self._seen, mean=False)
+        paid = PaidRound(request, seats, done, rule)
         if not paid.is_payable:
             furthest = seats.reports[int(np.argmax(np.where(done.evidence.counted, done.evidence.deviation, -1.0)))]
             if furthest is not None:  # an agent that counts has one

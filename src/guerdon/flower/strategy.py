@@ -67,6 +67,7 @@ class AskedRounds(Strategy):
         self._asked: list[tuple[Metadata, Member]] = []
         self._request: Request | None = None  # of the current round; None where nobody is asked
         self._ended = False  # `requests` wants nothing more
+        self._last = 0  # round that is planned
         self._done = 0  # Flower's rounds of this run before this process
         self._settings: dict[str, Any] = {}  # of the app, as the run was started with them
         self._form: Form | None = None  # the names that replies' records had so far
@@ -137,6 +138,7 @@ class AskedRounds(Strategy):
         rules = Rules(self._template.after(self._model), self._request, self._weight, self.require_signatures)
         reports = sort_replies(self._asked, received, rules)
         warn_of_other_samples(reports, self._weight or "num-examples", self._samples_of, self._warned)
+        self._server.is_last = server_round == self._last
         paid = self._settle(self._request, reports)
         arrays, metrics, failure = None, None, None
         try:
@@ -182,7 +184,7 @@ class AskedRounds(Strategy):
     # Inside
 
     def _start(self, rounds: Rounds, initial_arrays: ArrayRecord) -> Result:
-        self._ended, self._settings = False, recovery.settings_of(rounds.grid)
+        self._ended, self._settings, self._last = False, recovery.settings_of(rounds.grid), rounds.last
         arrays = self._begin(initial_arrays, resume=True)
         self._members(rounds.grid)  # or raise, before anything is computed
         if self._done:

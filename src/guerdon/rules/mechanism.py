@@ -118,6 +118,10 @@ class Mechanism(Protocol):
         del state
         return None
 
+    def closing(self) -> "Mechanism":
+        """Return the rule for the last round of a run: what it holds is settled."""
+        return self
+
     def warning(self, state: Any) -> str:
         """Return what an operator must know of how the rule does here; mostly nothing."""
         del state

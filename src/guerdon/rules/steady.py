@@ -24,7 +24,7 @@ average is added at the end of a period. So honest pay is the cost.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,13 +74,15 @@ class SteadyPay(Mechanism):
     """Pay by agreement with the others, as far as reports tell something; what is not released stays held.
 
     After `period` rounds of its own an agent's period is settled, and a new one begins. Agents that `doubt` is on (to
-    one) are not used to score others, and reports beyond `limit` times the median length are shortened.
+    one) are not used to score others, and reports beyond `limit` times the median length are shortened. A rule that
+    `closes` settles in every round: it is for the last round of a run.
     """
 
     cost: Cost
     period: int = 200
     doubt: float = 10.0
     limit: float = 3.0
+    closes: bool = False
 
     wants_prediction = compares_pairs = remembers = keeps_bets = holds = True
     takes_off_answers = False  # ρ̂ is how an agent's reports answer
@@ -115,11 +117,12 @@ class SteadyPay(Mechanism):
         _, tested = self._test.pay(_tested(state), evidence, mask, request)
         worked = price.status == Status.PAID.value
         state = self._remember(state, scores, tested, worked, xp.where(worked, price.reward, 0.0), nu)
-        ends = state.rounds >= self.period
-        amount = xp.where(ends, self.final(state), self.sure(state))
+        ends = worked & (state.rounds >= self.period)
+        amount = xp.where(ends | self.closes, self.final(state), self.sure(state))
         reward = xp.where(worked & (amount > state.released), amount - state.released, 0.0)
         state = state._replace(released=state.released + reward)
-        return price._replace(reward=reward), _renewed(state, ends)
+        settled = worked & (amount > 0) if self.closes else ends  # what is not yet beyond doubt stays held
+        return price._replace(reward=reward), _renewed(state, settled | ends)
 
     def told(self, state: SteadyState) -> tuple[Array, Array]:
         """Return ρ̂ of every agent, how much its reports told relative to the others', and its standard error."""
@@ -168,6 +171,10 @@ class SteadyPay(Mechanism):
         vague = ~(error < VAGUE)
         waited = state.rounds >= 2 * FEWEST
         return PREDICTABLE if bool(xp.any(waited) & xp.all(vague | ~waited)) else ""
+
+    def closing(self) -> Mechanism:
+        """Return the rule that settles what it holds of every agent that takes part, whatever round it is."""
+        return replace(self, closes=True)
 
     def words(self) -> str:
         return f"steady pay, settled every {self.period} rounds"
