@@ -23,6 +23,7 @@ LEAST = 3  # agents, below which none can be compared with the others
 PEERS = 10.0  # to one, beyond which an agent is no longer one of those that others are ranked among
 BETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # how boldly is bet, side by side
 TESTS = ("tells less", "shorter", "longer")  # than the others
+LIARS = 0.45  # of the others, at most, that an accusation allows for: four of nine
 TIE = 1e-6  # relative difference below which two values are the same: single precision tells no more
 
 
@@ -52,6 +53,27 @@ def agent_scores(score: Array, length: Array, counted: Array, reference: Array) 
     low, short = (rank_scores(values, counted, reference) for values in (score, length))
     stack = namespace(score).stack
     return Ranks(stack([low.score, short.score, -short.score]), stack([low.others, short.others, short.others]))
+
+
+def proven_scores(score: Array, length: Array, counted: Array) -> Ranks:
+    """Return the ranks (tests, agents) that are left where up to `LIARS` of the others lie to make an agent look bad.
+
+    So many of the others that stand on the side that speaks against an agent are left out. If no more of them lie, the
+    rank is no worse than among the honest others alone, so the odds are never more than fair.
+    """
+    xp = namespace(score)
+    found = [_without_liars(rank_scores(x, counted, counted)) for x in (score, length, -length)]
+    return Ranks(xp.stack([ranks.score for ranks in found]), xp.stack([ranks.others for ranks in found]))
+
+
+def _without_liars(ranks: Ranks) -> Ranks:
+    xp = namespace(ranks.score)
+    spare = xp.floor(LIARS * ranks.others)
+    left = ranks.others - spare
+    above, below = (ranks.others * (1 + sign * ranks.score) / 2 for sign in (1, -1))  # ties count half
+    above = xp.where(above > spare, above - spare, 0.0)
+    score = xp.where(left > 0, (above - below) / at_least_one(left), 0.0)
+    return Ranks(xp.where(score > -1, score, -1.0), left)
 
 
 def trusted_agents(wealth: Array, counted: Array, odds: float) -> Array:

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, ExpressionCost, OutputAgreement
+from guerdon import AffineCost, ExpressionCost, InformationPay, OutputAgreement, gather
 from guerdon.audit import AuditFinding, PlayedRound, follow, held_back, judge
-from guerdon.bets import BETS, Ranks, against_agents, bet, evidence_against
+from guerdon.bets import BETS, Ranks, against_agents, bet, evidence_against, limit
 from guerdon.evidence import Evidence
 from guerdon.rules.information import InformationState
 from tests.support.audit_scenes import COST, DIM, REQUEST, RULE, Training, played, send_noise, send_prediction
@@ -166,3 +166,38 @@ def test_what_is_held_back() -> None:
     np.testing.assert_array_equal(held_back(reward, AffineCost(1, 1), 8), [1, 0.4, 0, 0])
     np.testing.assert_array_equal(held_back(reward, ExpressionCost("s**2"), 8), [0, 0, 0, 0])  # below 0: nothing
     np.testing.assert_array_equal(held_back(reward, AffineCost(1, 1), 8, amount=2.0), [2, 0.4, 0, 0])
+
+
+def framed(framers: int, idle: int, rounds: int = 150, seed: int = 0) -> Any:
+    """Return the trail of ten agents, of which some send short reports of one kind, and others the prediction alone."""
+    rng, everybody, rule = np.random.default_rng(seed), np.ones(10, dtype=bool), InformationPay(COST)
+    played, state = list[PlayedRound](), rule.init(10)
+    for _ in range(rounds):
+        reports = 0.5 + rng.normal(size=(10, 30))
+        reports[:framers] = 0.5 + 0.3 * (reports[:framers] - 0.5)  # closer to the mean, and shorter
+        reports[framers : framers + idle] = 0.0
+        evidence = gather(reports, everybody, np.zeros(30), rule.reference(state, everybody))
+        played.append(PlayedRound(rule, evidence, everybody, 8))
+        _, state = rule.pay(state, evidence, everybody, 8)
+    return follow(played, 0.001)
+
+
+def test_four_of_ten_cannot_have_an_honest_agent_accused() -> None:
+    """Their short reports make honest ones look long: bets that count them say that most honest agents differ."""
+    trail = framed(framers=4, idle=0)
+    findings = judge(trail, 0.001, alike=True)
+    assert (trail.against[:, 4:].max(axis=0) >= limit(0.001)).mean() > 0.5
+    assert [finding.verdict == "accused" for finding in findings[4:]] == [False] * 6
+
+
+def test_an_idle_agent_is_accused_all_the_same() -> None:
+    findings = judge(framed(framers=0, idle=1), 0.001, alike=True)
+    assert findings[0].verdict == "accused"
+    assert [finding.verdict == "accused" for finding in findings[1:]] == [False] * 9
+
+
+@pytest.mark.slow
+def test_honest_agents_are_accused_no_more_often_than_said() -> None:
+    """at α = 0.1, to have the power to see it; 10 agents × 25 runs."""
+    highest = np.concatenate([framed(0, 0, rounds=40, seed=seed).proven.max(axis=0) for seed in range(25)])
+    assert (highest >= np.log(10)).mean() <= 0.1

@@ -157,7 +157,7 @@ def test_49_released_by_hand_are_not_taken_again_from_another_run(tmp_path: Path
 
 def _hold_in_two_runs(ledger: Ledger, cheats: Any) -> None:
     """Hold of the first agent's rewards 49 in run A, then 3 in run B."""
-    for run, rounds, seed, total in (("A", 40, 0, 49), ("B", 3, 1, 52)):
+    for run, rounds, seed, total in (("A", 80, 0, 49), ("B", 3, 1, 52)):
         training = Training(5, seed=seed)
         ledger.start_run(run, NAMES, training.rule, liability="floor")  # no loss is netted against what is held
         for _ in range(rounds):

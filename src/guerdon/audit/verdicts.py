@@ -4,9 +4,10 @@ Two bets at fair odds (`guerdon.bets`) are kept for each agent, round by round, 
 
 - *against it*: that its reports tell less than the others', or are shorter or longer. These are the bets that
   information pay keeps in its state. For a run under another rule they are made in the same way, around the point that
-  its evidence was gathered around. When their wealth reaches 1/α the agent *differs*. That may be its data. Only
-  where the operator says that all agents are alike, it is *accused*: then this happens to an honest agent with a
-  probability of at most α.
+  its evidence was gathered around. When their wealth reaches 1/α the agent *differs*. That may be its data, or the
+  work of others that want it to look bad. Only where the operator says that all agents are alike, it may be *accused*:
+  by bets that leave out those of the others that speak most against it, up to four of nine. So an honest agent is
+  accused with a probability of at most α, even where so many of the others lie.
 - *for it*: that its reports tell something that was not public. If the agent knows only what is public, ⟨v_k, w_k⟩
   (with v_k what its report adds to the public prediction, w_k the same of the others' mean) is as likely negative as
   positive, so the bet is on its sign. Each time the wealth reaches 1/α the agent is cleared for the rounds so far, and
@@ -21,11 +22,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from guerdon.bets import BETS, TESTS, Ranks, against_agents, bet, evidence_against, limit, widened
+from guerdon.bets import BETS, TESTS, Ranks, against_agents, bet, evidence_against, limit, proven_scores, widened
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.rules import InformationPay, Mechanism
+from guerdon.rules.information import information_scores
 from guerdon.rules.mechanism import RESOLUTION, padded
+
+LEAST_PART = 0.005  # of a report, that its score is taken of
 
 Verdict = Literal["accused", "cleared", "differs", "not enough evidence"]
 
@@ -43,6 +47,7 @@ class VerdictTrail(NamedTuple):
     """A run round by round: arrays (rounds, agents), with nothing known of an agent before it joined."""
 
     against: Any  # logarithm of the wealth of the bets against the agent, after the round
+    proven: Any  # the same of bets that leave out the others that speak most against it
     strongest: Any  # which of `guerdon.bets.TESTS` says most against it, as an index
     informed: Any  # the same of the bets for it, since it was last cleared
     cleared: Any  # whether it was cleared in this round, for all rounds up to it
@@ -71,12 +76,14 @@ class AuditFinding(NamedTuple):
 def follow(rounds: Iterable[PlayedRound], alpha: float) -> VerdictTrail:
     """Return what a run's rounds say of its agents, round by round, in NumPy; `alpha` is the rate of false verdicts."""
     threshold = limit(alpha)
-    state, wealth = None, np.zeros((len(BETS), 0))
+    state, wealth, proven = None, np.zeros((len(BETS), 0)), np.zeros((len(BETS), len(TESTS), 0))
     rows: list[tuple[Any, ...]] = []
     for played in rounds:
         rule = _betting(played.mechanism)
         crowd = len(played.participating)
         state, wealth = padded(rule.init(crowd), state), widened(wealth, crowd)
+        proven = np.pad(proven, [(0, 0), (0, 0), (0, crowd - proven.shape[-1])])
+        proven = bet(proven, _proven(rule, state, played.evidence))
         signs = _agreement(rule, state, played)
         wealth = bet(wealth, Ranks(signs, np.abs(signs)))  # of two values each, as if ranked beside one other
         informed = evidence_against(wealth)
@@ -86,7 +93,7 @@ def follow(rounds: Iterable[PlayedRound], alpha: float) -> VerdictTrail:
         gain = payments.expected_distance - payments.distance
         strongest = np.argmax(evidence_against(state.wealth), axis=0)
         told = played.request * gain / payments.variance
-        rows.append((against_agents(state.wealth), strongest, informed, cleared, told))
+        rows.append((against_agents(state.wealth), against_agents(proven), strongest, informed, cleared, told))
     return _stacked(rows)
 
 
@@ -123,6 +130,14 @@ def _betting(mechanism: Mechanism) -> Any:
     return mechanism if mechanism.keeps_bets else InformationPay(mechanism.cost, doubt=float("inf"))
 
 
+def _proven(rule: Mechanism, state: Any, evidence: Evidence) -> Ranks:
+    """Return where each agent's score and length stand, those of the others left out that speak most against it."""
+    scores = information_scores(evidence, rule.reference(state, evidence.counted))
+    told, length = (np.sum(np.where(evidence.counted, x, 0.0)) for x in (scores.agreement, scores.length))
+    part = float(np.clip(told / length, LEAST_PART, 1.0)) if length > 0 else LEAST_PART
+    return proven_scores(2 * part * scores.agreement - part**2 * scores.length, scores.length, evidence.counted)
+
+
 def _agreement(rule: Mechanism, state: Any, played: PlayedRound) -> Any:
     """Return the sign of ⟨v_k, w_k⟩ per agent: 0 where it is not resolved, or says nothing."""
     evidence = played.evidence
@@ -138,7 +153,7 @@ def _agreement(rule: Mechanism, state: Any, played: PlayedRound) -> Any:
 def _stacked(rows: list[tuple[Any, ...]]) -> VerdictTrail:
     """Return rows of growing length as arrays."""
     crowd = max((len(row[0]) for row in rows), default=0)
-    empty = (0.0, 0, 0.0, False, np.nan)
+    empty = (0.0, 0.0, 0, 0.0, False, np.nan)
     return VerdictTrail(
         *(
             np.array(
@@ -156,7 +171,9 @@ def _finding(own: VerdictTrail, threshold: float, *, alike: bool) -> AuditFindin
     cleared_to = int(freed[-1]) if len(freed) else None
     verdict: Verdict = "not enough evidence" if differs_in is None else "differs"
     verdict = verdict if cleared_to is None else "cleared"
-    verdict = "accused" if alike and differs_in is not None else verdict
+    proven = np.flatnonzero(own.proven >= threshold)
+    if alike and len(proven):
+        verdict, differs_in = "accused", int(proven[0])
     known: list[float] = [value for value in own.advantage.tolist() if value == value]  # not NaN
     mean = sum(known) / len(known) if known else float("nan")
     standing = 0.0 if own.cleared[-1] else float(own.informed[-1])
