@@ -228,7 +228,9 @@ class Book(RunBook):
         if self.budget is None:
             return True
         spent = _patiently(lambda: self.ledger.earnings(self.run)) if self.roster else []
-        left, price = self.budget - sum(found.paid for found in spent), nodes * float(self.mechanism.cost(request))
+        # A rule that holds pay back may release it later: as much as the work costs.
+        bound = [max(found.paid, found.cost) if self.mechanism.holds else found.paid for found in spent]
+        left, price = self.budget - sum(bound), nodes * float(self.mechanism.cost(request))
         covered = left >= price * (1 - ROUNDING)
         if not covered:
             log.warning("Of the budget of %g, %g is left, and the next round costs %g", self.budget, left, price)
