@@ -252,7 +252,7 @@ def test_a_missing_extra(tmp_path: Path) -> None:
         "u.find_spec = lambda name, package=None: None if name == 'fastapi' else old(name, package)\n"
     )
     message = refused(PYTHONPATH=str(tmp_path))
-    assert message == "error: `guerdon dashboard` needs fastapi; install it with: pip install 'guerdon[dashboard]'"
+    assert message == "error: `guerdon dashboard` needs fastapi; in a checkout: pip install '.[dashboard]'"
 
 
 @pytest.mark.slow

@@ -178,11 +178,11 @@ def test_a_simulation_that_fails_says_why(served: Served, monkeypatch: pytest.Mo
 def test_without_the_simulator(ledgers: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(playground, "NEEDED", ("no_such_package",))
     with serving(ledgers("missing")) as one:
-        assert "guerdon[sim]" in ask(one, "/playground").text
+        assert ".[sim]" in ask(one, "/playground").text
         answer = ask(one, "/api/game/simulation")
     assert (answer.status, answer.json()["detail"]) == (
         503,
-        "the simulator is not installed; pip install 'guerdon[sim]'",
+        "the simulator is not installed; pip install '.[sim]'",
     )
 
 

@@ -30,6 +30,19 @@ class Worker:
         return reply(message, record(w=0 * gradient if self.idle else gradient))
 
 
+def test_what_is_held_is_settled_where_a_budget_ends_the_run(rewarded: Make, ledger: Ledger) -> None:
+    nodes = [Node(100 + seed, Worker(seed)) for seed in range(5)]
+    ledger.enrol({f"n{seed}": node.der for seed, node in enumerate(nodes)})
+    rewarded(
+        FedSGD(fraction_evaluate=0.0), mechanism=SteadyPay(COST, period=100), requests=FixedRequest(NU, 0.05),
+        dither=Dither(3.0), budget=24.5 * 5 * float(COST(NU)),
+    ).start(MemoryGrid(nodes, wire=False), record(w=np.zeros(DIM)), num_rounds=40)  # fmt: skip
+    assert len(ledger.rounds("run")) == 24
+    paid = np.array([found.paid for found in ledger.earnings("run")]) / (24 * COST(NU))
+    assert (paid > 0.5).all()
+    assert (paid < 1.25).all()
+
+
 def test_what_is_held_is_settled_in_the_last_round_of_each_start(rewarded: Make, ledger: Ledger) -> None:
     nodes = [Node(100 + seed, Worker(seed, idle=seed == 5)) for seed in range(6)]
     ledger.enrol({f"n{seed}": node.der for seed, node in enumerate(nodes)})

@@ -16,7 +16,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Krum, Strategy
 
-from guerdon import AffineCost, Cost, FixedRequest, FlatPay, InformationPay, NoiseScaleRequest, Payments
+from guerdon import AffineCost, Cost, FixedRequest, FlatPay, InformationPay, NoiseScaleRequest, Payments, SteadyPay
+from guerdon.broadcasts import Dither
 from guerdon.evidence import Evidence, gather
 from guerdon.flower import FedSGD, Pay, Request, Rewarded, decline, last_pay, paid_work
 from guerdon.flower.messages import tell
@@ -580,6 +581,15 @@ def test_a_budget_ends_a_run_of_any_strategy(
     assert "Of the budget of 100, 10 is left, and the next round costs 45" in caplog.text
     with pytest.raises(ValueError, match="`budget` must be"):
         rewarded(budget=-1.0)
+
+
+def test_a_budget_covers_what_is_held_back(
+    grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger
+) -> None:
+    """Nothing is released in the first rounds, but it may be later."""
+    strategy = rewarded(FedSGD(), mechanism=SteadyPay(AffineCost(1, 1)), dither=Dither(1.0), budget=100)
+    strategy.start(grid, model, num_rounds=6)
+    assert [found.paid for found in ledger.rounds("run")] == [0, 0]
 
 
 def test_pay_against_cost_is_logged_at_the_end(

@@ -38,7 +38,7 @@ def need(what: str, extra: str, *packages: str) -> None:
     """Raise, with the command that installs it, if a package that something needs is missing."""
     for package in packages:
         if find_spec(package) is None:
-            raise ModuleNotFoundError(f"`{what}` needs {package}; install it with: pip install 'guerdon[{extra}]'")
+            raise ModuleNotFoundError(f"`{what}` needs {package}; in a checkout: pip install '.[{extra}]'")
 
 
 def find_run(runs: "list[RunSummary]", name: str | None, what: str) -> "RunSummary":

@@ -182,7 +182,7 @@ async def simulate_game(request: Request, settings: Settings) -> StreamingRespon
     One simulation runs at a time; it is cancelled when the connection closes.
     """
     if not can_simulate():
-        raise HTTPException(503, "the simulator is not installed; pip install 'guerdon[sim]'")
+        raise HTTPException(503, "the simulator is not installed; pip install '.[sim]'")
     try:
         settings.mechanism()
     except (ValueError, ArithmeticError) as error:

@@ -1,6 +1,7 @@
 """A run's page in the ledger: who belongs to it, how far it is, and what each node was last paid."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
@@ -138,8 +139,8 @@ class RunBook(Protocol):
         """Return the public keys that are enrolled, by account."""
         ...
 
-    def affords(self, nodes: int, request: int) -> bool:
-        """Tell whether so many nodes may be asked for so many samples each."""
+    def covered(self, nodes: int, request: int) -> float:
+        """Return how many rounds may follow in which so many nodes are asked for so many samples each."""
         ...
 
 
@@ -223,16 +224,17 @@ class Book(RunBook):
         """Return the public keys that are enrolled, by account."""
         return _patiently(self.ledger.keys)
 
-    def affords(self, nodes: int, request: int) -> bool:
-        """Tell whether what is left of the budget covers the cost of so many nodes."""
+    def covered(self, nodes: int, request: int) -> float:
+        """Return how many rounds at the cost of so many nodes are covered by what is left of the budget."""
         if self.budget is None:
-            return True
+            return math.inf
         spent = _patiently(lambda: self.ledger.earnings(self.run)) if self.roster else []
-        left, price = self.budget - sum(found.paid for found in spent), nodes * float(self.mechanism.cost(request))
-        covered = left >= price * (1 - ROUNDING)
-        if not covered:
+        # A rule that holds pay back may release it later: as much as the work costs.
+        bound = [max(found.paid, found.cost) if self.mechanism.holds else found.paid for found in spent]
+        left, price = self.budget - sum(bound), nodes * float(self.mechanism.cost(request))
+        if left < price * (1 - ROUNDING):
             log.warning("Of the budget of %g, %g is left, and the next round costs %g", self.budget, left, price)
-        return covered
+        return left / price * (1 + ROUNDING)
 
 
 def _patiently(call: Callable[[], Found]) -> Found:

@@ -1,6 +1,7 @@
 """`Pilot`: any Flower strategy, for some rounds on flat pay, to learn which rule pays for work in this federation."""
 
 import logging
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -141,6 +142,6 @@ class _PilotBook(RunBook):
     def keys(self) -> dict[str, bytes]:
         return {}
 
-    def affords(self, nodes: int, request: int) -> bool:
+    def covered(self, nodes: int, request: int) -> float:
         del nodes, request
-        return True
+        return math.inf

@@ -117,11 +117,13 @@ class AskedRounds(Strategy):
         if not messages:
             return []
         request = self._server.request(sent, len(messages))
-        if request < 1 or not self._book.affords(len(messages), request):
+        covered = self._book.covered(len(messages), request) if request > 0 else 0
+        if covered < 1:
             log.info("Nothing more is asked for: run %r ends before round %d", self.run, number)
             self._ended = True
             return []
         self._request = Request(self.run, number, request, self.server.sends)
+        self._server.is_last = server_round == self._last or covered < 2
         log.info("Round %d asks %d nodes for %d samples each", number, len(messages), request)
         self._address(messages, members, self._request)
         for message in messages if sent is not arrays else ():
@@ -138,7 +140,6 @@ class AskedRounds(Strategy):
         rules = Rules(self._template.after(self._model), self._request, self._weight, self.require_signatures)
         reports = sort_replies(self._asked, received, rules)
         warn_of_other_samples(reports, self._weight or "num-examples", self._samples_of, self._warned)
-        self._server.is_last = server_round == self._last
         paid = self._settle(self._request, reports)
         arrays, metrics, failure = None, None, None
         try:
