@@ -15,7 +15,8 @@ from guerdon.evidence import Evidence
 from guerdon.ledger import checkpoints, journal, queries, tables
 from guerdon.ledger.auditing import audit_run
 from guerdon.ledger.checks import check_micro, check_name, check_roster, clean
-from guerdon.ledger.database import NO_LEDGER, Database, schema_digest
+from guerdon.ledger.database import NO_LEDGER, Database
+from guerdon.ledger.definitions import interfering, schema_digest
 from guerdon.ledger.enrolment import enrol, members, next_number
 from guerdon.ledger.errors import RefusedError, UnavailableError, translate_errors
 from guerdon.ledger.escrow import EscrowMove, move, settle_escrow
@@ -292,6 +293,12 @@ class Ledger:
         database = self._database
         with database.reading() as connection:
             there = database.check_revision(connection)
+            found = interfering(connection)
+        if found:
+            raise RefusedError(
+                f"the ledger {self.where} must have no rules and no row security, has a {', a '.join(found)}: they can "
+                "hide rows, or lose them; drop them, then run `guerdon ledger verify`"
+            )
         if not there and database.read_only:
             raise UnavailableError(NO_LEDGER.format(self.where))
         if not there:

@@ -15,7 +15,7 @@ from sqlalchemy import LargeBinary, Text
 
 from guerdon.rules import Status
 
-REVISION = "0002"  # the newest migration
+REVISION = "0004"  # the newest migration
 
 # Where each kind of move takes money from and puts it, between an agent's accounts and the common ones.
 MOVES = {
