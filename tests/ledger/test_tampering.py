@@ -20,13 +20,18 @@ from guerdon.ledger import Ledger, RefusedError, UnavailableError, sign_submissi
 from guerdon.ledger.database import parse_url
 from guerdon.ledger.definitions import schema_digest
 from guerdon.ledger.journal import DETAILS, detail
-from guerdon.ledger.tables import KINDS, LIABILITIES, OUTCOMES, metadata
+from guerdon.ledger.tables import KINDS, LIABILITIES, LINE_OUTCOMES, REVISION, metadata
 from guerdon.ledger.verify import Verification, verify
 from guerdon.rules import Status
 from tests.support.ledger_scenes import NAMES, RULE, dump, fill_busily, play, prepare, record
 
 TABLES = [table for table in metadata.sorted_tables if table.name != "alembic_version"]
-CHOICES = {"kind": KINDS, "status": [status.label for status in Status], "liability": LIABILITIES, "outcome": OUTCOMES}
+CHOICES = {
+    "kind": KINDS,
+    "status": [status.label for status in Status],
+    "liability": LIABILITIES,
+    "outcome": tuple(LINE_OUTCOMES),
+}
 
 
 @contextmanager
@@ -270,7 +275,7 @@ def test_every_swap_of_neighbours_is_found(busy: str, name: str, each: int) -> N
         ("UPDATE ledger SET head = 3", "ledger: the head is not record"),
         ("UPDATE agents SET name = 'norht' WHERE id = 1", "records: the contents of record 2 (enrol)"),
         ("DELETE FROM checkpoints WHERE run = 1", "checkpoints: the checkpoint of run 'heart'"),
-        ("UPDATE alembic_version SET version_num = '9'", "alembic_version: must be 0002 once, is 9"),
+        ("UPDATE alembic_version SET version_num = '9'", f"alembic_version: must be {REVISION} once, is 9"),
     ],
 )  # fmt: skip
 def test_the_first_bad_row_is_named(busy: str, change: str, message: str) -> None:
@@ -367,7 +372,7 @@ def fill_to_forge(where: str) -> None:
         (["UPDATE rounds SET number = number + 1 WHERE run = 1 AND number = 4"], "does not follow round 3"),
         (["UPDATE payments SET position = position + 1 WHERE record = 5 AND position = 3"],
          "must have one payment per agent, in order"),
-        (["UPDATE settlements SET payout = payout - 1"], "which is no open payout"),
+        (["UPDATE outcomes SET payout = payout - 1"], "which is no payout before it"),
     ],
     ids=["overdraft", "signature", "payout from deposit", "lines", "twice in a payout", "time", "gap", "position",
          "settled"],
@@ -424,21 +429,21 @@ def test_escrow_is_recomputed_even_where_all_hashes_fit(where: str, change: str,
 
 def test_a_payout_settled_twice_is_found(where: str) -> None:
     prepare(where, fill_to_forge)
-    records, settlements = metadata.tables["records"], metadata.tables["settlements"]
+    records, outcomes = metadata.tables["records"], metadata.tables["outcomes"]
     with attacker(where) as connection:
         if connection.dialect.name == "sqlite":
             pytest.skip("SQLite's own constraint cannot be taken away without making the table anew")
-        connection.execute(text("ALTER TABLE settlements DROP CONSTRAINT uq_settlements_payout"))
+        connection.execute(text("ALTER TABLE outcomes DROP CONSTRAINT uq_outcomes_payout_agent_outcome"))
         kept = rows(connection, records)
         fresh = {"seq": kept[-1]["seq"] + 1, "kind": "settle", "previous": b"p" * 32, "hash": b"h" * 32}
         connection.execute(records.insert().values(dict(kept[-1]) | fresh))
-        again = dict(rows(connection, settlements)[0]) | {"record": fresh["seq"]}
-        connection.execute(settlements.insert().values(again))
+        again = dict(rows(connection, outcomes)[0]) | {"record": fresh["seq"]}
+        connection.execute(outcomes.insert().values(again))
         connection.execute(metadata.tables["ledger"].update().values(head=fresh["seq"]))
         connection.execute(metadata.tables["versions"].update().values(schema=schema_digest(connection)))
         reseal(connection)
         found = verify(connection)
-    assert "which is no open payout" in str(found.problem)
+    assert "of which a line cannot become paid any more" in str(found.problem)
 
 
 SCHEMA_ATTACKS = {

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from guerdon.cli.ledger import open_ledger
-from guerdon.cli.options import DEFAULT, DbOption, need
+from guerdon.cli.options import DEFAULT, DbOption, need, open_ledger
 
 if TYPE_CHECKING:
     from guerdon.ledger.queries import RunSummary

@@ -2,11 +2,15 @@
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from guerdon.ledger import Ledger
+
 DEFAULT = "guerdon.db"
+LEDGER = ("sqlalchemy", "alembic", "cryptography")
 SIMULATOR = ("jax", "polars", "matplotlib")
 
 DbOption = Annotated[
@@ -20,6 +24,10 @@ DbOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+MemoOption = Annotated[str, typer.Option(help="A remark to record, such as a bank reference.")]
+KeyOption = Annotated[
+    str | None, typer.Option(help="A word of your own: asked for twice with the same one, it is done once.")
+]
 OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write to a file, not to the screen.")]
 PlotOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: .svg, .png or .pdf.")]
 CostOption = Annotated[
@@ -36,3 +44,13 @@ def need(what: str, extra: str, *packages: str) -> None:
     for package in packages:
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"`{what}` needs {package}; install it with: pip install 'guerdon[{extra}]'")
+
+
+def open_ledger(db: str, *, write: bool = False, create: bool = False, unit: str | None = None) -> "Ledger":
+    """Open a ledger that exists; commands that only read open it read-only, and none creates one by accident."""
+    need("guerdon ledger", "ledger", *LEDGER)
+    from guerdon.ledger import Ledger
+
+    if write and not create:
+        Ledger(db, read_only=True).close()  # raises if there is none
+    return Ledger(db, read_only=not write, unit=unit)

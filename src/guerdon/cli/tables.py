@@ -12,6 +12,8 @@ from rich.table import Table
 from guerdon.ledger.money import format_amount, plain_amount
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from guerdon.ledger import Verification
 
 
@@ -55,6 +57,14 @@ def print_verification(found: "Verification") -> None:
     else:
         console.print(f"[bold red]✗ {escape(str(found.problem))}[/]")
         console.print(f"Before it {checked} hold.")
+
+
+def write_text(content: str, out: "Path | None") -> None:
+    """Write text to a file, or to the screen where there is none."""
+    if out is None:
+        typer.echo(content, nl=not content.endswith("\n"))
+    else:
+        out.write_text(content, encoding="utf-8", newline="")
 
 
 def money(micro: int | None) -> str:

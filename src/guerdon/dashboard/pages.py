@@ -16,7 +16,8 @@ from guerdon.dashboard.security import COOKIE, SANDBOX, SESSION, Access, safe_ne
 from guerdon.ledger import render
 from guerdon.ledger.errors import UnavailableError
 from guerdon.ledger.money import format_amount
-from guerdon.ledger.queries import common_accounts, find_payout, owed
+from guerdon.ledger.payouts import find_payout, owed
+from guerdon.ledger.queries import common_accounts
 from guerdon.ledger.statements import statement as whole_statement
 from guerdon.pilot import PilotRecord, assess, wording
 from guerdon.rules import choices
@@ -153,7 +154,7 @@ def payouts(request: Request) -> HTMLResponse:
     with source_of(request).reading() as connection:
         found = queries.list_payouts(connection, pager.start, pager.size)
         common = {kind: account.balance for kind, account in common_accounts(connection).items()}
-        _, amounts, _, _ = owed(connection)
+        amounts = owed(connection).balance
     return show_list(request, "payouts.html", pager, found, common=common, owed=(len(amounts), int(amounts.sum())))
 
 

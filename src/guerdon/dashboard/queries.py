@@ -16,7 +16,8 @@ from guerdon.dashboard.models import Amount, PayoutList
 from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
 from guerdon.ledger.errors import RefusedError
-from guerdon.ledger.queries import LARGEST_ID, balances, last_round, payout_summaries, roster, run_summary
+from guerdon.ledger.payouts import payout_summaries
+from guerdon.ledger.queries import LARGEST_ID, balances, last_round, roster, run_summary
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.statements import Line, payments_of, read_lines
 from guerdon.ledger.tables import AnyRow

@@ -17,11 +17,15 @@ Columns = Mapping[str, Sequence[Any]]
 # Tables whose rows are hashed as JSON with the record they name, in an order that respects their references.
 DETAILS = (
     "versions", "agents", "keys", "accounts", "runs", "members", "rounds", "escrow", "payouts", "settlements",
-    "signatures",
+    "payees", "batches", "payout_lines", "outcomes", "idempotency", "signatures",
 )  # fmt: skip
 ENTRY = ("record", "line", "source", "target", "amount")
 NO_ENTRIES = np.empty((0, 3), dtype=np.int64)
 EMPTY: Columns = {}
+ALTERED = (
+    "record {} ({}) was not kept as it was written, so nothing of it was recorded: a trigger or a rule of the database "
+    "interferes; `guerdon ledger verify` says whether its tables were altered"
+)
 
 
 def append(
@@ -49,17 +53,14 @@ def append(
     balances = _move_balances(connection, seq, entries)
     connection.execute(update(tables.ledger).values(head=seq, hash=sealed))
     kept = (
-        connection.execute(select(tables.records).where(tables.records.c.seq == seq)).all() == [record]
-        and _read_details(connection, seq, rows) == detail({name: rows.get(name, ()) for name in DETAILS})
-        and _read_many(connection, "payments", list(payments), seq) == paid
-        and _read_many(connection, "entries", ENTRY, seq) == posted
-        and _read_balances(connection, seq) == balances
+        connection.execute(select(tables.records).where(tables.records.c.seq == seq)).all() == [record],
+        _read_details(connection, seq, rows) == detail({name: rows.get(name, ()) for name in DETAILS}),
+        _read_many(connection, "payments", list(payments), seq) == paid,
+        _read_many(connection, "entries", ENTRY, seq) == posted,
+        _read_balances(connection, seq) == balances,
     )
-    if not kept:
-        raise UnavailableError(
-            f"record {seq} ({kind}) was not kept as it was written, so nothing of it was recorded: a trigger or a rule "
-            "of the database interferes; `guerdon ledger verify` says whether its tables were altered"
-        )
+    if not all(kept):
+        raise UnavailableError(ALTERED.format(seq, kind))
     return seq
 
 
@@ -140,8 +141,10 @@ def _read_details(connection: Connection, seq: int, rows: Rows) -> dict[str, Any
     """Return the rows of a record in the detail tables that it has rows in, as they are hashed."""
     found: dict[str, Any] = {}
     for table in (tables.metadata.tables[name] for name in DETAILS if rows.get(name)):
-        query = select(table).where(table.c.record == seq).order_by(*table.primary_key.columns)
-        found[table.name] = connection.execute(query).mappings().all()
+        key = table.primary_key.columns[0]  # by which they are found; not every table has an index by record
+        numbers = [row.get(key.name, seq) for row in rows[table.name]]
+        query = select(table).where(table.c.record == seq, key.between(min(numbers), max(numbers)))
+        found[table.name] = connection.execute(query.order_by(*table.primary_key.columns)).mappings().all()
     return detail(found)
 
 

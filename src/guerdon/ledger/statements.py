@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Select, select
 from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
 from guerdon.ledger.money import MICRO, format_amount
+from guerdon.ledger.payouts import TOLD
 from guerdon.ledger.queries import entries_of, find_agent, find_run, last_round, per_member, roster, rows_with
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
@@ -201,9 +202,7 @@ def _paid() -> Select[Any]:
 
 def _settlements(connection: Connection, agent: int) -> dict[int, str]:
     """Return what happened to the payouts that hold money of the agent, by record of the settlement."""
-    settled, batch, entry, account = tables.settlements, tables.payouts, tables.entries, tables.accounts
-    frozen = settled.join(batch).join(entry, entry.c.record == batch.c.record)
-    query = select(settled.c.record, settled.c.outcome, batch.c.number)
-    query = query.select_from(frozen.join(account, account.c.id == entry.c.source))
-    mine = query.where(account.c.owner == agent, entry.c.source != tables.TREASURY)  # the index leaves out the treasury
-    return {row.record: f"payout {row.number} {row.outcome}" for row in connection.execute(mine)}
+    batch = tables.payouts
+    query = select(TOLD.c.record, TOLD.c.outcome, batch.c.number).join(batch, batch.c.record == TOLD.c.payout)
+    rows = connection.execute(query.where(TOLD.c.agent == agent))
+    return {row.record: f"payout {row.number} {row.outcome}" for row in rows}
