@@ -151,7 +151,6 @@ def test_wrong_input_is_one_clear_message(tmp_path: Path, arguments: list[str], 
     ("arguments", "message"),
     [
         (["statement", "nobody"], "there is no agent 'nobody'"),
-        (["statement", "north", "--out", "x.txt"], "`--out` needs --format json, csv or html"),
         (["rounds", "nothing"], "there is no run 'nothing'; there is 'heart', 'harsh', 'memory'"),
         (["move", "deposit", "north", "1.0000001"], "an amount must have at most 6 decimals"),
         (["move", "withdraw", "north", "1000"], "cannot withdraw 1,000.00 for 'north'"),

@@ -18,7 +18,7 @@ from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.payouts import Payout
 from guerdon.ledger.queries import Balance, find_agent
-from guerdon.ledger.render import statement_csv, statement_html, statement_json
+from guerdon.ledger.render import statement_pieces
 from guerdon.ledger.statements import read_lines
 from tests.support.ledger_scenes import HARSH, NAMES, RULE, busy_ledger, play, record
 
@@ -109,21 +109,34 @@ def hostile(ledger: Ledger) -> Ledger:
 def test_statements_for_programs_are_exact(hostile: Ledger) -> None:
     for name in HOSTILE:
         statement = hostile.statement(name)
-        shown = json.loads(statement_json(statement))
+        shown = json.loads(written(hostile, name, "json"))
         assert shown["agent"] == name
         assert Decimal(shown["balance"]) * MICRO == statement.lines[-1].balance
-        rows = list(csv.DictReader(io.StringIO(statement_csv(statement))))
+        rows = list(csv.DictReader(io.StringIO(written(hostile, name, "csv"))))
         assert [Decimal(row["balance"]) * MICRO for row in rows] == [line.balance for line in statement.lines]
         assert not any(cell.startswith(("=", "+", "@")) for row in rows for cell in row.values())
 
 
 def test_no_name_becomes_markup(hostile: Ledger) -> None:
     for name in HOSTILE:
-        page = statement_html(hostile.statement(name))
+        page = written(hostile, name, "html")
         assert "<script" not in page
         assert '<b>"x"</b>' not in page
         assert "http" not in page.lower().replace("</html>", "")
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in statement_html(hostile.statement(HOSTILE[0]))
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in written(hostile, HOSTILE[0], "html")
+
+
+def written(ledger: Ledger, agent: str, form: str) -> str:
+    with ledger.reading() as connection:
+        return "".join(statement_pieces(connection, agent, form))
+
+
+def test_statements_of_nothing_are_whole_too(ledger: Ledger) -> None:
+    ledger.enrol({"north": None})
+    assert json.loads(written(ledger, "north", "json"))["lines"] == []
+    assert "Nothing has happened yet." in written(ledger, "north", "html")
+    assert written(ledger, "north", "csv").count("\n") == 1
+    assert written(ledger, "north", "text") == "Statement of north, in CREDIT\nNothing has happened yet.\n"
 
 
 def exported(ledger: Ledger, form: str, table: str = "journal") -> str:
@@ -299,7 +312,7 @@ def test_a_part_of_a_statement_is_that_part_of_the_whole(ledger: Ledger) -> None
         agent = find_agent(connection, "north").id
         whole = ledger.statement("north").lines
         assert len(whole) > 12
-        for skipped, count in ((0, 5), (3, 4), (len(whole) - 2, 5), (len(whole), 5), (10**6, 1), (0, 10**6), (2, None)):
+        for skipped, count in ((0, 5), (3, 4), (len(whole) - 2, 5), (len(whole), 5), (10**6, 1), (0, 10**6)):
             stop = max(len(whole) - skipped, 0)
-            start = 0 if count is None else max(stop - count, 0)
+            start = max(stop - count, 0)
             assert read_lines(connection, agent, skipped, count) == (whole[start:stop], len(whole)), (skipped, count)

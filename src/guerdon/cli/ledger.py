@@ -64,24 +64,10 @@ def statement(
     out: OutOption = None,
 ) -> None:
     """Show what an agent was asked for, what it earned in each round and why, and where the money is."""
-    with open_ledger(db) as ledger:
-        shown = ledger.statement(agent)
-    from guerdon.ledger import render
+    from guerdon.ledger.render import statement_pieces
 
-    if form == "text":
-        if out is not None:
-            raise ValueError("`--out` needs --format json, csv or html")
-        cells = [
-            [f"{line.at:%Y-%m-%d}", line.what, str(line.request or ""), money(line.reward), money(line.balance),
-             line.why]
-            for line in shown.lines
-        ]  # fmt: skip
-        headings = ("when", "what", "asked", "reward", "balance", "why")
-        title = f"Statement of {shown.agent}, in {shown.unit}"
-        print_table(title, headings, cells, text=("when", "what", "why"), empty="Nothing has happened yet.")
-        return
-    renderers = {"json": render.statement_json, "csv": render.statement_csv, "html": render.statement_html}
-    write_text(renderers[form](shown), out)
+    with open_ledger(db) as ledger, ledger.reading() as connection:
+        write_text(statement_pieces(connection, agent, form), out)
 
 
 @app.command(epilog="Example: [bold]guerdon ledger runs[/]")
@@ -169,7 +155,7 @@ def sign(
     loaded = load_key(key)
     with open_ledger(db, write=True) as ledger:
         receipt = ledger.sign(loaded)
-    write_text(receipt.to_json(), out)
+    write_text([receipt.to_json()], out)
 
 
 @app.command(epilog="Example: [bold]guerdon ledger key operator.pem[/]")

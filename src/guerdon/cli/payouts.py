@@ -69,12 +69,14 @@ def list_all(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
         print_json({"unit": unit, "payouts": [_json(batch) for batch in batches]})
         return
     cells = [
-        [str(batch.number), f"{batch.created_at:%Y-%m-%d %H:%M}", str(batch.agents), money(batch.total),
-         f"{batch.state} {_day(batch.settled_at)}".strip(), batch.reference, batch.memo]
+        [str(batch.number), f"{batch.created_at:%Y-%m-%d}", str(batch.agents), money(batch.total),
+         batch.state, batch.reference, batch.memo]
         for batch in batches
     ]  # fmt: skip
-    headings = ("payout", "created (UTC)", "agents", f"total ({unit})", "state", "reference", "memo")
-    print_table("Payouts", headings, cells, text=("state", "reference", "memo"), empty="Nothing was paid out yet.")
+    headings = ("payout", "created", "agents", "total", "state", "reference", "memo")
+    print_table(
+        f"Payouts, in {unit}", headings, cells, text=("state", "reference", "memo"), empty="Nothing was paid out yet."
+    )
 
 
 @app.command(
@@ -95,7 +97,7 @@ def export(
     buffer = io.StringIO()
     with open_ledger(db) as ledger:
         ledger.export_payout(number, form, buffer, name=name, iban=iban, on=None if on is None else on.date())
-    write_text(buffer.getvalue(), out)
+    write_text([buffer.getvalue()], out)
 
 
 @app.command(epilog='Example: [bold]guerdon ledger payout paid 1 --memo "SEPA 2026-11-15"[/]')
@@ -134,8 +136,8 @@ def _print_lines(batch: "Payout", unit: str) -> None:
         ]
         for line in batch.items
     ]
-    text = ("agent", "account", "state", "reference")
-    headings = ("agent", "account", f"amount ({unit})", "state", "reference")
+    text = ("agent", "state", "reference")
+    headings = ("agent", "account", "amount", "state", "reference")
     print_table(f"Payout {batch.number}, in {unit}", headings, cells, text=text, empty="")
 
 

@@ -1,7 +1,9 @@
 """What every command prints with: tables for people, JSON for programs."""
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -59,12 +61,10 @@ def print_verification(found: "Verification") -> None:
         console.print(f"Before it {checked} hold.")
 
 
-def write_text(content: str, out: "Path | None") -> None:
+def write_text(pieces: Iterable[str], out: "Path | None") -> None:
     """Write text to a file, or to the screen where there is none."""
-    if out is None:
-        typer.echo(content, nl=not content.endswith("\n"))
-    else:
-        out.write_text(content, encoding="utf-8", newline="")
+    with nullcontext(sys.stdout) if out is None else out.open("w", encoding="utf-8", newline="") as file:
+        file.writelines(pieces)
 
 
 def money(micro: int | None) -> str:

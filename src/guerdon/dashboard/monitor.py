@@ -77,7 +77,7 @@ class LedgerMonitor:
 
     def __init__(self, source: LedgerSource) -> None:
         self._source = source
-        self._asked = 0.0
+        self._asked = time.monotonic()  # the first page comes before the first verification
         self.status = LedgerStatus()
         self._lock = threading.Lock()
         self._closing = threading.Event()
