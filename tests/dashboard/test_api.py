@@ -90,6 +90,13 @@ def test_amounts_are_exact(served: Served, ledgers: Callable[[str], Path]) -> No
     runs = ask(served, "/api/runs").json()["runs"]
     assert {row["name"]: (micro(row["paid"]), row["rounds"], row["agents"]) for row in runs} == paid
     assert {row["number"]: micro(row["total"]) for row in ask(served, "/api/payouts").json()["payouts"]} == batches
+    one = ask(served, "/api/payouts/1").json()
+    assert (one["outcome"], one["state"], one["reference"]) == (
+        "mixed",
+        "9 paid, 1 bounced",
+        "SEPA 4711, AC04 closed account",
+    )
+    assert [line["account"] for line in one["items"] if line["outcome"] == "bounced"] == ["3000"]
     vigo = next(row for row in agents if row["name"] == "Vigo")
     assert micro(vigo["earned"]) == statement.earned
     lines = ask(served, f"/api/agents/{vigo['id']}/statement?count=1000").json()["lines"]

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
-from guerdon.ledger import Ledger, Recorded, RefusedError, UnavailableError, journal
+from guerdon.ledger import Ledger, Recorded, RefusedError, UnavailableError, journal, tables
 from guerdon.ledger.upgrading import upgrade_ledger
 from tests.ledger.conftest import NO_SERVER, SERVER, new_database
 from tests.support.ledger_scenes import NAMES, REMEMBERING, RULE, dump, play, prepare, record
@@ -245,9 +245,9 @@ def test_somebody_elses_database_is_left_alone(tmp_path: Path) -> None:
 def test_a_ledger_of_another_version_is_not_touched(filled: str) -> None:
     with Ledger(filled) as ledger, ledger._database.engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(RefusedError, match="has tables of version 9999, this program needs 0002"):
+    with pytest.raises(RefusedError, match=f"has tables of version 9999, this program needs {tables.REVISION}"):
         Ledger(filled)
-    with pytest.raises(RefusedError, match="has tables of version 9999, this program needs 0002"):
+    with pytest.raises(RefusedError, match=f"has tables of version 9999, this program needs {tables.REVISION}"):
         upgrade_ledger(filled)
 
 

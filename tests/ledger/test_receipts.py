@@ -55,9 +55,14 @@ def test_every_agent_has_a_receipt_of_its_own(ledger: Ledger) -> None:
     own, *others = ledger.sign_payout(number, KEY)
     due = {receipt.share.agent: receipt.share.amount for receipt in others if receipt.share}
     assert own.share is None
-    assert due == dict(ledger.payouts()[0].items)
+    assert due == {line.agent: line.amount for line in ledger.find_payout(number).items}
     ledger.settle_payout(number, "paid", "SEPA 7")
-    for receipt in (own, *others, *ledger.sign_payout(number, KEY)):
+    paid = ledger.sign_payout(number, KEY)
+    ledger.settle_payout(number, "bounced", "AC04", agents=[NAMES[0]])
+    mixed = ledger.sign_payout(number, KEY)
+    assert {one.share.outcome for one in paid if one.share} == {"paid"}
+    assert {one.share.agent for one in mixed if one.share and one.share.outcome == "bounced"} == {NAMES[0]}
+    for receipt in (own, *others, *paid, *mixed):
         assert Receipt.from_json(receipt.to_json()) == receipt
         assert ledger.verify(receipt).problem is None
     mine = others[0]

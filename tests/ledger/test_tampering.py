@@ -17,15 +17,21 @@ from sqlalchemy import Connection, Table, create_engine, select, text
 from sqlalchemy.exc import DBAPIError
 
 from guerdon.ledger import Ledger, RefusedError, UnavailableError, sign_submission, submission
-from guerdon.ledger.database import parse_url, schema_digest
+from guerdon.ledger.database import parse_url
+from guerdon.ledger.definitions import schema_digest
 from guerdon.ledger.journal import DETAILS, detail
-from guerdon.ledger.tables import KINDS, LIABILITIES, OUTCOMES, metadata
+from guerdon.ledger.tables import KINDS, LIABILITIES, LINE_OUTCOMES, REVISION, metadata
 from guerdon.ledger.verify import Verification, verify
 from guerdon.rules import Status
 from tests.support.ledger_scenes import NAMES, RULE, dump, fill_busily, play, prepare, record
 
 TABLES = [table for table in metadata.sorted_tables if table.name != "alembic_version"]
-CHOICES = {"kind": KINDS, "status": [status.label for status in Status], "liability": LIABILITIES, "outcome": OUTCOMES}
+CHOICES = {
+    "kind": KINDS,
+    "status": [status.label for status in Status],
+    "liability": LIABILITIES,
+    "outcome": tuple(LINE_OUTCOMES),
+}
 
 
 @contextmanager
@@ -269,7 +275,7 @@ def test_every_swap_of_neighbours_is_found(busy: str, name: str, each: int) -> N
         ("UPDATE ledger SET head = 3", "ledger: the head is not record"),
         ("UPDATE agents SET name = 'norht' WHERE id = 1", "records: the contents of record 2 (enrol)"),
         ("DELETE FROM checkpoints WHERE run = 1", "checkpoints: the checkpoint of run 'heart'"),
-        ("UPDATE alembic_version SET version_num = '9'", "alembic_version: must be 0002 once, is 9"),
+        ("UPDATE alembic_version SET version_num = '9'", f"alembic_version: must be {REVISION} once, is 9"),
     ],
 )  # fmt: skip
 def test_the_first_bad_row_is_named(busy: str, change: str, message: str) -> None:
@@ -366,7 +372,7 @@ def fill_to_forge(where: str) -> None:
         (["UPDATE rounds SET number = number + 1 WHERE run = 1 AND number = 4"], "does not follow round 3"),
         (["UPDATE payments SET position = position + 1 WHERE record = 5 AND position = 3"],
          "must have one payment per agent, in order"),
-        (["UPDATE settlements SET payout = payout - 1"], "which is no open payout"),
+        (["UPDATE outcomes SET payout = payout - 1"], "which is no payout before it"),
     ],
     ids=["overdraft", "signature", "payout from deposit", "lines", "twice in a payout", "time", "gap", "position",
          "settled"],
@@ -423,21 +429,21 @@ def test_escrow_is_recomputed_even_where_all_hashes_fit(where: str, change: str,
 
 def test_a_payout_settled_twice_is_found(where: str) -> None:
     prepare(where, fill_to_forge)
-    records, settlements = metadata.tables["records"], metadata.tables["settlements"]
+    records, outcomes = metadata.tables["records"], metadata.tables["outcomes"]
     with attacker(where) as connection:
         if connection.dialect.name == "sqlite":
             pytest.skip("SQLite's own constraint cannot be taken away without making the table anew")
-        connection.execute(text("ALTER TABLE settlements DROP CONSTRAINT uq_settlements_payout"))
+        connection.execute(text("ALTER TABLE outcomes DROP CONSTRAINT uq_outcomes_payout_agent_outcome"))
         kept = rows(connection, records)
         fresh = {"seq": kept[-1]["seq"] + 1, "kind": "settle", "previous": b"p" * 32, "hash": b"h" * 32}
         connection.execute(records.insert().values(dict(kept[-1]) | fresh))
-        again = dict(rows(connection, settlements)[0]) | {"record": fresh["seq"]}
-        connection.execute(settlements.insert().values(again))
+        again = dict(rows(connection, outcomes)[0]) | {"record": fresh["seq"]}
+        connection.execute(outcomes.insert().values(again))
         connection.execute(metadata.tables["ledger"].update().values(head=fresh["seq"]))
         connection.execute(metadata.tables["versions"].update().values(schema=schema_digest(connection)))
         reseal(connection)
         found = verify(connection)
-    assert "which is no open payout" in str(found.problem)
+    assert "of which a line cannot become paid any more" in str(found.problem)
 
 
 SCHEMA_ATTACKS = {
@@ -456,6 +462,23 @@ SCHEMA_ATTACKS = {
         "ALTER TABLE payments DROP CONSTRAINT ck_payments_status",
         "ALTER TABLE payments ALTER COLUMN note DROP NOT NULL",
         "DROP VIEW legs; ALTER TABLE entries ALTER amount TYPE numeric; UPDATE entries SET amount = amount + 0.4",
+        "CREATE OR REPLACE FUNCTION guerdon_refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW;END $$",
+        "ALTER TABLE payments DROP CONSTRAINT ck_payments_status; "
+        "ALTER TABLE payments ADD CONSTRAINT ck_payments_status CHECK (true)",
+        "DROP TRIGGER payments_no_update ON payments; CREATE TRIGGER payments_no_update BEFORE UPDATE OR DELETE ON "
+        "payments FOR EACH ROW WHEN (false) EXECUTE FUNCTION guerdon_refuse()",
+        "DROP TRIGGER payments_no_update ON payments; CREATE TRIGGER payments_no_update BEFORE DELETE ON payments "
+        "FOR EACH ROW EXECUTE FUNCTION guerdon_refuse()",
+        "CREATE SCHEMA other; ALTER FUNCTION guerdon_refuse() SET SCHEMA other",
+        "ALTER TABLE entries DISABLE TRIGGER ALL",
+        "ALTER TABLE entries DROP CONSTRAINT fk_entries_source; ALTER TABLE entries ADD CONSTRAINT fk_entries_source "
+        "FOREIGN KEY (source) REFERENCES agents (id) NOT VALID",
+        "DROP INDEX ix_entries_target",
+        "DROP INDEX ix_accounts_common; CREATE UNIQUE INDEX ix_accounts_common ON accounts (kind) WHERE false",
+        "CREATE OR REPLACE VIEW legs AS SELECT record, line, source AS account, amount FROM entries",
+        "ALTER TABLE payments ALTER COLUMN note SET DEFAULT 'x'",
+        "CREATE SCHEMA other; CREATE TABLE other.more () INHERITS (entries)",
+        "ALTER TABLE checkpoints SET UNLOGGED",
     ],
 }
 
@@ -470,6 +493,60 @@ def test_tables_that_were_altered_are_found(where: str) -> None:
             assert str(found.problem).startswith("the tables, constraints or triggers are not those"), statement
             connection.execute(text("ROLLBACK TO SAVEPOINT attack"))
         assert verify(connection).holds
+
+
+LOSSES = {
+    "sqlite": {
+        "entries": "CREATE TRIGGER lost AFTER INSERT ON entries BEGIN DELETE FROM entries; END",
+        "payments": "CREATE TRIGGER lost AFTER INSERT ON payments BEGIN UPDATE payments SET note = 'x' "
+        "WHERE record = NEW.record; END",
+        "rounds": "CREATE TRIGGER lost AFTER INSERT ON rounds BEGIN UPDATE rounds SET metrics = 'x' "
+        "WHERE record = NEW.record; END",
+        "accounts": "CREATE TRIGGER lost BEFORE UPDATE ON accounts BEGIN SELECT RAISE(IGNORE); END",
+        "records": "CREATE TRIGGER lost AFTER INSERT ON records BEGIN UPDATE records SET memo = 'x' "
+        "WHERE seq = NEW.seq; END",
+    },
+    "postgresql": {
+        "entries": "CREATE RULE lost AS ON INSERT TO entries DO INSTEAD NOTHING",
+        "payments": "CREATE RULE lost AS ON INSERT TO payments WHERE NEW.position = 1 DO INSTEAD NOTHING",
+        "rounds": "CREATE RULE lost AS ON INSERT TO rounds DO ALSO UPDATE rounds SET metrics = 'x' "
+        "WHERE record = NEW.record",
+        "accounts": "CREATE RULE lost AS ON UPDATE TO accounts DO INSTEAD NOTHING",
+        "records": "CREATE RULE lost AS ON INSERT TO records DO ALSO UPDATE records SET memo = 'x' WHERE seq = NEW.seq",
+    },
+}
+
+
+@pytest.mark.parametrize("table", LOSSES["sqlite"])
+def test_what_the_database_does_not_keep_is_not_recorded(where: str, table: str) -> None:
+    with Ledger(where) as ledger:
+        ledger.start_run("run", NAMES, RULE)
+        engine = ledger._database.engine
+        with engine.begin() as connection:
+            for kind in ("update", "delete") if table != "accounts" else ():
+                both = "no_update ON " + table if engine.dialect.name == "postgresql" else f"no_{kind}"
+                connection.execute(text(f"DROP TRIGGER IF EXISTS {table}_{both}"))
+            connection.execute(text(LOSSES[engine.dialect.name][table]))
+        with pytest.raises(UnavailableError, match=r"record 4 \(round\) was not kept as it was written"):
+            record(ledger, "run", play(1))
+        assert ledger.rounds("run") == []
+        assert all(row.balance == 0 for row in ledger.balances())
+
+
+def test_rules_and_policies_are_refused(where: str) -> None:
+    with Ledger(where) as ledger:
+        if ledger._database.is_sqlite:
+            pytest.skip("of PostgreSQL only")
+        with attacker(where, keeps=True) as connection:
+            connection.execute(text("CREATE RULE lost AS ON INSERT TO entries DO INSTEAD NOTHING"))
+            connection.execute(text("CREATE RULE more AS ON UPDATE TO accounts DO ALSO NOTHING"))
+            connection.execute(text("CREATE POLICY few ON payments USING (amount > 0)"))
+            connection.execute(text("ALTER TABLE payments ENABLE ROW LEVEL SECURITY"))
+        named = "a policy few on payments, a row security on payments, a rule lost on entries, a rule more on accounts"
+        assert str(ledger.verify().problem).startswith(f"the database has {named}:")
+    for read_only in (True, False):
+        with pytest.raises(RefusedError, match=f"must have no rules and no row security, has {named}"):
+            Ledger(where, read_only=read_only)
 
 
 @pytest.mark.parametrize("table", ["accounts", "agents", "runs"])

@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from guerdon.audit import TESTS, SuspiciousPair, limit, suspicious_pairs
-from guerdon.cli.ledger import open_ledger
-from guerdon.cli.options import DEFAULT, DbOption, JsonOption, need
+from guerdon.cli.options import DEFAULT, DbOption, JsonOption, need, open_ledger
 from guerdon.cli.tables import money, print_json, print_table
 from guerdon.ledger.money import plain_amount
 

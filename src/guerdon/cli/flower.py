@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from guerdon.cli.ledger import open_ledger
-from guerdon.cli.options import DEFAULT, DbOption, find_run, need
+from guerdon.cli.options import DEFAULT, DbOption, find_run, need, open_ledger
 
 app = typer.Typer(no_args_is_help=True, help="Paid rounds on Flower: continue a run that was interrupted.")
 

@@ -2,14 +2,25 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from guerdon.cli.options import DEFAULT, DbOption, JsonOption, OutOption, find_run, need
-from guerdon.cli.receipts import RECEIPTS, ReceiptsOption, SignOption, payout_signer
+from guerdon.cli import payouts
+from guerdon.cli.options import (
+    DEFAULT,
+    LEDGER,
+    DbOption,
+    JsonOption,
+    KeyOption,
+    MemoOption,
+    OutOption,
+    find_run,
+    need,
+    open_ledger,
+)
 from guerdon.cli.tables import (
     earnings_report,
     json_row,
@@ -18,21 +29,15 @@ from guerdon.cli.tables import (
     print_json,
     print_table,
     print_verification,
+    write_text,
 )
-from guerdon.ledger.money import parse_amount, plain_amount
-
-if TYPE_CHECKING:
-    from guerdon.ledger import Ledger
+from guerdon.ledger.money import parse_amount
 
 app = typer.Typer(no_args_is_help=True, help="Who was paid what and why: read, check, pay out, sign, export.")
-payout_app = typer.Typer(no_args_is_help=True, help="Freeze balances into a batch, pay it, and record that once.")
-app.add_typer(payout_app, name="payout")
+app.add_typer(payouts.app, name="payout")
 
-NEEDED = ("sqlalchemy", "alembic", "cryptography")
-MemoOption = Annotated[str, typer.Option(help="A remark to record, such as a bank reference.")]
 AgentArgument = Annotated[str, typer.Argument(help="The agent's name, or a beginning that no other name has.")]
 AmountArgument = Annotated[str, typer.Argument(help="How much, such as 12.50; at most 6 decimals.")]
-PayoutArgument = Annotated[int, typer.Argument(help="Number of the payout batch.")]
 StatementForm = Literal["text", "json", "csv", "html"]
 ExportForm = Literal["beancount", "hledger", "csv", "parquet"]
 ExportTable = Literal["journal", "payments"]
@@ -42,7 +47,7 @@ MoveKind = Literal["deposit", "withdraw", "hold", "release", "forfeit", "repay",
 
 @app.callback()
 def _check_installed() -> None:
-    need("guerdon ledger", "ledger", *NEEDED)
+    need("guerdon ledger", "ledger", *LEDGER)
 
 
 @app.command(epilog="Example: [bold]guerdon ledger balances --db guerdon.db[/]")
@@ -73,25 +78,10 @@ def statement(
     as_json: JsonOption = False,
 ) -> None:
     """Show what an agent was asked for, what it earned in each round and why, and where the money is."""
-    form = "json" if as_json else form
-    with open_ledger(db) as ledger:
-        shown = ledger.statement(agent)
-    from guerdon.ledger import render
+    from guerdon.ledger.render import statement_pieces
 
-    if form == "text":
-        if out is not None:
-            raise ValueError("`--out` needs --format json, csv or html")
-        cells = [
-            [f"{line.at:%Y-%m-%d}", line.what, str(line.request or ""), money(line.reward), money(line.balance),
-             line.why]
-            for line in shown.lines
-        ]  # fmt: skip
-        headings = ("when", "what", "asked", "reward", "balance", "why")
-        title = f"Statement of {shown.agent} #{shown.number}, in {shown.unit}"
-        print_table(title, headings, cells, text=("when", "what", "why"), empty="Nothing has happened yet.")
-        return
-    renderers = {"json": render.statement_json, "csv": render.statement_csv, "html": render.statement_html}
-    _write(renderers[form](shown), out)
+    with open_ledger(db) as ledger, ledger.reading() as connection:
+        write_text(statement_pieces(connection, agent, "json" if as_json else form), out)
 
 
 @app.command(epilog="Example: [bold]guerdon ledger runs[/]")
@@ -187,7 +177,7 @@ def sign(
     loaded = load_key(key)
     with open_ledger(db, write=True) as ledger:
         receipt = ledger.sign(loaded)
-    _write(receipt.to_json(), out)
+    write_text([receipt.to_json()], out)
 
 
 @app.command(epilog="Example: [bold]guerdon ledger key operator.pem[/]")
@@ -212,12 +202,14 @@ def move(
         ),
     ] = None,
     memo: MemoOption = "",
+    key: KeyOption = None,
 ) -> None:
     """Record a deposit or its withdrawal; hold, release or forfeit money in escrow; repay or waive a carried loss."""
     micro = parse_amount(amount)
     with open_ledger(db, write=True) as ledger:
-        recorded = ledger.move(kind, agent, micro, memo, run=run)
-    typer.echo(f"{kind} of {money(micro)} for {agent} recorded as record {recorded.record}")
+        recorded = ledger.move(kind, agent, micro, memo, run=run, key=key)
+    already = "" if recorded.new else " already"
+    typer.echo(f"{kind} of {money(micro)} for {agent} recorded{already} as record {recorded.record}")
 
 
 @app.command(epilog="Example: [bold]guerdon ledger enrol north --public-key north.pub[/]")
@@ -249,6 +241,21 @@ def enrol(
     typer.echo(f"{name} #{number} is enrolled" if recorded.new else f"{name} #{number} was enrolled already")
 
 
+@app.command(epilog='Example: [bold]guerdon ledger payee north DE89370400440532013000 --holder "North Hospital"[/]')
+def payee(
+    agent: Annotated[str, typer.Argument(help="The agent's whole name.")],
+    account: Annotated[str, typer.Argument(help="The number of its bank account: an IBAN, or another.")],
+    db: DbOption = DEFAULT,
+    holder: Annotated[str | None, typer.Option(help="Whose account it is (default: the agent's name).")] = None,
+) -> None:
+    """Say to which bank account an agent is paid from now on."""
+    with open_ledger(db, write=True) as ledger:
+        recorded = ledger.set_payee(agent, account, holder)
+    typer.echo(
+        f"{agent} is paid to {account} from now on" if recorded.new else f"{agent} was paid to {account} already"
+    )
+
+
 @app.command(epilog="Example: [bold]guerdon ledger export --format beancount --out guerdon.beancount[/]")
 def export(
     form: Annotated[ExportForm, typer.Option("--format", help="Plain-text accounting, or a table.")],
@@ -278,107 +285,3 @@ def upgrade(db: DbOption = DEFAULT) -> None:
 
     before, after = upgrade_ledger(db)
     typer.echo(f"version {before} upgraded to {after}" if before != after else f"version {after} already")
-
-
-@payout_app.command("create", epilog="Example: [bold]guerdon ledger payout create --minimum 10[/]")
-def payout_create(
-    db: DbOption = DEFAULT,
-    minimum: Annotated[str, typer.Option(help="Leave smaller balances for the next time.")] = "0.000001",
-    memo: MemoOption = "",
-    sign_with: SignOption = None,
-    receipts: ReceiptsOption = RECEIPTS,
-) -> None:
-    """Freeze all balances into a new batch. Each balance is then in this batch and in no other."""
-    least = parse_amount(minimum)
-    with open_ledger(db, write=True) as ledger:
-        sign = payout_signer(ledger, sign_with, receipts)
-        number = sign(ledger.payout(least, memo))
-        (batch,) = (batch for batch in ledger.payouts() if batch.number == number)
-        unit = ledger.unit
-    cells = [[name, money(amount)] for name, amount in batch.items]
-    print_table(f"Payout {number}, in {unit}", ("agent", "amount"), cells, text=("agent",), empty="")
-    next_step = f"When it is paid: guerdon ledger payout paid {number}"
-    Console().print(f"Total {money(batch.total)}. {next_step}", highlight=False)
-
-
-@payout_app.command("list", epilog="Example: [bold]guerdon ledger payout list --json[/]")
-def payout_list(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
-    """List the payout batches and what happened to them."""
-    with open_ledger(db) as ledger:
-        batches, unit = ledger.payouts(), ledger.unit
-    if as_json:
-        shown = [
-            json_row(batch._asdict(), money=("total",))
-            | {"items": [{"agent": name, "amount": plain_amount(amount)} for name, amount in batch.items]}
-            for batch in batches
-        ]
-        print_json({"unit": unit, "payouts": shown})
-        return
-    cells = [
-        [str(batch.number), f"{batch.created_at:%Y-%m-%d %H:%M}", str(len(batch.items)), money(batch.total),
-         batch.outcome if batch.settled_at is None else f"{batch.outcome} {batch.settled_at:%Y-%m-%d}", batch.memo]
-        for batch in batches
-    ]  # fmt: skip
-    headings = ("payout", "created (UTC)", "agents", f"total ({unit})", "state", "memo")
-    print_table("Payouts", headings, cells, text=("state", "memo"), empty="Nothing was paid out yet.")
-
-
-@payout_app.command("paid", epilog='Example: [bold]guerdon ledger payout paid 1 --memo "SEPA 2026-11-15"[/]')
-def payout_paid(
-    number: PayoutArgument,
-    db: DbOption = DEFAULT,
-    memo: MemoOption = "",
-    sign_with: SignOption = None,
-    receipts: ReceiptsOption = RECEIPTS,
-) -> None:
-    """Mark a batch as paid: the money has left through the bank. A batch can be settled only once."""
-    _settle(db, number, "paid", memo, sign_with, receipts)
-
-
-@payout_app.command("cancel", epilog="Example: [bold]guerdon ledger payout cancel 1[/]")
-def payout_cancel(
-    number: PayoutArgument,
-    db: DbOption = DEFAULT,
-    memo: MemoOption = "",
-    sign_with: SignOption = None,
-    receipts: ReceiptsOption = RECEIPTS,
-) -> None:
-    """Return a batch that was not paid to the balances it came from."""
-    _settle(db, number, "cancelled", memo, sign_with, receipts)
-
-
-@payout_app.command("receipts", epilog="Example: [bold]guerdon ledger payout receipts 1 --sign-with operator.pem[/]")
-def payout_receipts(
-    number: PayoutArgument,
-    sign_with: Annotated[Path, typer.Option(metavar="FILE", envvar="GUERDON_KEY", help="The key to sign with.")],
-    db: DbOption = DEFAULT,
-    receipts: ReceiptsOption = RECEIPTS,
-) -> None:
-    """Sign again, and write the receipts of a batch as it is now."""
-    with open_ledger(db, write=True) as ledger:
-        payout_signer(ledger, sign_with, receipts)(number)
-
-
-def _settle(db: str, number: int, outcome: str, memo: str, sign_with: Path | None, receipts: Path) -> None:
-    with open_ledger(db, write=True) as ledger:
-        sign = payout_signer(ledger, sign_with, receipts)
-        recorded = ledger.settle_payout(number, outcome, memo)
-        sign(number)
-    typer.echo(f"payout {number} is {outcome}, record {recorded.record}")
-
-
-def open_ledger(db: str, *, write: bool = False, create: bool = False, unit: str | None = None) -> "Ledger":
-    """Open a ledger that exists; commands that only read open it read-only, and none creates one by accident."""
-    need("guerdon ledger", "ledger", *NEEDED)
-    from guerdon.ledger import Ledger
-
-    if write and not create:
-        Ledger(db, read_only=True).close()  # raises if there is none
-    return Ledger(db, read_only=not write, unit=unit)
-
-
-def _write(content: str, out: Path | None) -> None:
-    if out is None:
-        typer.echo(content, nl=not content.endswith("\n"))
-    else:
-        out.write_text(content, encoding="utf-8", newline="")

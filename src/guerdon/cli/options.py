@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from guerdon.ledger import Ledger
     from guerdon.ledger.queries import RunSummary
 
 DEFAULT = "guerdon.db"
+LEDGER = ("sqlalchemy", "alembic", "cryptography")
 SIMULATOR = ("jax", "polars", "matplotlib")
 
 DbOption = Annotated[
@@ -23,6 +25,10 @@ DbOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+MemoOption = Annotated[str, typer.Option(help="A remark to record, such as a bank reference.")]
+KeyOption = Annotated[
+    str | None, typer.Option(help="A word of your own: asked for twice with the same one, it is done once.")
+]
 OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write to a file, not to the screen.")]
 PlotOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: .svg, .png or .pdf.")]
 CostOption = Annotated[
@@ -50,3 +56,13 @@ def find_run(runs: "list[RunSummary]", name: str | None, what: str) -> "RunSumma
         listed = ", ".join(repr(run) for run in known) or "none"
         raise ValueError(f"`{what}` must name a run of the ledger ({listed}), got {name!r}")
     return known[name]
+
+
+def open_ledger(db: str, *, write: bool = False, create: bool = False, unit: str | None = None) -> "Ledger":
+    """Open a ledger that exists; commands that only read open it read-only, and none creates one by accident."""
+    need("guerdon ledger", "ledger", *LEDGER)
+    from guerdon.ledger import Ledger
+
+    if write and not create:
+        Ledger(db, read_only=True).close()  # raises if there is none
+    return Ledger(db, read_only=not write, unit=unit)

@@ -1,8 +1,9 @@
 """What every command prints with: tables for people, JSON for programs."""
 
 import json
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -13,6 +14,8 @@ from rich.table import Table
 from guerdon.ledger.money import format_amount, plain_amount
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from guerdon.ledger import Verification
     from guerdon.ledger.earnings import Earnings
 
@@ -94,6 +97,12 @@ def earnings_report(earned: "Sequence[Earnings]") -> list[dict[str, Any]]:
         {"agent": row.agent, "rounds": row.rounds, "cost": row.round_cost, "pay": row.pay, "margin": row.margin}
         for row in earned
     ]
+
+
+def write_text(pieces: Iterable[str], out: "Path | None") -> None:
+    """Write text to a file, or to the screen where there is none."""
+    with nullcontext(sys.stdout) if out is None else out.open("w", encoding="utf-8", newline="") as file:
+        file.writelines(pieces)
 
 
 def money(micro: int | None) -> str:

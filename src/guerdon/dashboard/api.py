@@ -12,7 +12,8 @@ from guerdon.dashboard.models import ErrorAnswer, PayoutDetail, PayoutList, Payo
 from guerdon.dashboard.monitor import LedgerMonitor, LedgerStatus, follow
 from guerdon.dashboard.playground import GameAnswer, GameSettings, SimulationQueue, can_simulate, play
 from guerdon.dashboard.source import LedgerSource
-from guerdon.ledger.queries import LARGEST_ID, find_payout
+from guerdon.ledger.payouts import find_payout
+from guerdon.ledger.queries import LARGEST_ID
 
 
 def _problem(status: int, description: str) -> dict[int | str, dict[str, Any]]:
@@ -162,8 +163,8 @@ def read_payout(request: Request, number: Id) -> PayoutDetail:
     """Return a payout batch with the share of each agent."""
     with source_of(request).reading() as connection:
         batch, unit = find_payout(connection, number), queries.read_head(connection).unit
-    items = [PayoutShare(agent=name, amount=amount) for name, amount in batch.items]
-    return PayoutDetail.model_validate(batch._asdict() | {"agents": len(items), "items": items, "unit": unit})
+    items = [PayoutShare.model_validate(line._asdict() | {"account": line.account[-4:]}) for line in batch.items]
+    return PayoutDetail.model_validate(batch._asdict() | {"items": items, "unit": unit, "state": batch.state})
 
 
 @router.get("/game")

@@ -50,8 +50,10 @@ class PayoutOverview(BaseModel):
     created_at: datetime
     agents: int
     total: Amount
-    outcome: Literal["open", "paid", "cancelled"]
+    outcome: Literal["open", "paid", "cancelled", "bounced", "mixed"]
+    state: str = Field(description='What became of its lines: paid, or "2 paid, 1 bounced".')
     settled_at: datetime | None
+    reference: str
     memo: str
 
 
@@ -67,7 +69,12 @@ class PayoutShare(BaseModel):
     """One agent's part of a payout batch."""
 
     agent: str
+    number: int = Field(description="The agent's number.")
     amount: Amount
+    account: str = Field(description="The last four characters of its bank account.")
+    outcome: Literal["open", "paid", "cancelled", "bounced"]
+    settled_at: datetime | None
+    reference: str
 
 
 class PayoutDetail(PayoutOverview):

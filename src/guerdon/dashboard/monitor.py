@@ -85,7 +85,7 @@ class LedgerMonitor:
 
     def __init__(self, source: LedgerSource) -> None:
         self._source = source
-        self._asked = 0.0
+        self._asked = time.monotonic()  # the first page comes before the first verification
         self._seen: AnyRow | None = None  # the highest head so far
         self._check = LedgerCheck()
         self.status = LedgerStatus()

@@ -1,12 +1,14 @@
 """The pages. What a page shows first is in its HTML; scripts draw the charts and keep it up to date."""
 
 import unicodedata
+from collections.abc import Iterator
 from datetime import datetime
+from itertools import chain
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlencode
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
 from guerdon.costs import AffineCost
 from guerdon.dashboard import queries
@@ -16,15 +18,14 @@ from guerdon.dashboard.playground import LARGEST_BATCH, MOST_AGENTS, can_simulat
 from guerdon.dashboard.security import COOKIE, SANDBOX, SESSION, Access, GuessedError, safe_next
 from guerdon.ledger import render
 from guerdon.ledger.errors import UnavailableError
-from guerdon.ledger.queries import common_accounts, find_payout, owed
-from guerdon.ledger.statements import statement as whole_statement
+from guerdon.ledger.payouts import find_payout, owed
+from guerdon.ledger.queries import common_accounts
 from guerdon.pilot import PilotRecord, assess, wording
 from guerdon.rules import choices
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 LONGEST_FORM = 4096  # bytes of a login
 STATEMENT_SIZES = (50, 200, 1000)
-FORMS = {"html": render.statement_html, "csv": render.statement_csv, "json": render.statement_json}
 TYPES = {"html": "text/html", "csv": "text/csv", "json": "application/json"}
 
 
@@ -135,15 +136,22 @@ def agent(request: Request, number: str) -> HTMLResponse:
 @router.get("/agents/{number}/statement.{form}")
 def statement(request: Request, number: str, form: str) -> Response:
     """Return an agent's whole statement as a file: html to print, csv, json."""
-    if form not in FORMS:
-        raise queries.UnknownError(f"a statement comes as {', '.join(FORMS)}, not as {form[:20]!r}")
-    with source_of(request).reading() as connection:
+    if form not in TYPES:
+        raise queries.UnknownError(f"a statement comes as {', '.join(TYPES)}, not as {form[:20]!r}")
+    source = source_of(request)
+    with source.reading() as connection:
         row = queries.need_agent(connection, number_in(number, "agent"))
-        whole = whole_statement(connection, row.name)
+
+    def pieces() -> Iterator[str]:
+        with source.reading() as connection:
+            yield from render.statement_pieces(connection, row.name, form)
+
     headers = {"content-security-policy": SANDBOX}
     if form != "html":
         headers["content-disposition"] = f'attachment; filename="statement-{row.id}.{form}"'
-    return Response(FORMS[form](whole), media_type=f"{TYPES[form]}; charset=utf-8", headers=headers)
+    stream = pieces()
+    begun = chain([next(stream)], stream)  # what cannot be read at all is said before anything is sent
+    return StreamingResponse(begun, media_type=f"{TYPES[form]}; charset=utf-8", headers=headers)
 
 
 @router.get("/payouts")
@@ -153,8 +161,9 @@ def payouts(request: Request) -> HTMLResponse:
     with source_of(request).reading() as connection:
         found = queries.list_payouts(connection, pager.start, pager.size)
         common = {kind: account.balance for kind, account in common_accounts(connection).items()}
-        _, amounts, _, losses = owed(connection)
-    due = (amounts + losses)[amounts + losses > 0]
+        owing = owed(connection)
+    net = owing.balance + owing.carried
+    due = net[net > 0]
     return show_list(request, "payouts.html", pager, found, common=common, owed=(len(due), int(due.sum())))
 
 

@@ -1,6 +1,5 @@
 """The database behind a ledger: SQLite in a file or PostgreSQL by URL, one writer at a time, readers on a snapshot."""
 
-import hashlib
 import os
 import sqlite3
 from collections.abc import Generator
@@ -109,31 +108,6 @@ class Database:
             ) from error
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise UnavailableError(f"SQLite must be at least 3.37, got {sqlite3.sqlite_version}; update Python")
-
-
-def schema_digest(connection: Connection) -> bytes:
-    """Return a hash of how the tables are defined: on SQLite of every definition, on PostgreSQL of what has names.
-
-    PostgreSQL writes definitions differently from version to version.
-    """
-    queries = _DEFINITIONS[connection.dialect.name]
-    rows = [[str(part) for part in row] for query in queries for row in connection.execute(text(query))]
-    return hashlib.sha256(repr(sorted(rows)).encode()).digest()
-
-
-_DEFINITIONS = {
-    "sqlite": ["SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'"],
-    "postgresql": [
-        "SELECT 'relation', relname, relkind FROM pg_class WHERE relnamespace = current_schema()::regnamespace "
-        "AND relkind IN ('r', 'v', 'm')",
-        "SELECT 'column', table_name, column_name, data_type, is_nullable FROM information_schema.columns "
-        "WHERE table_schema = current_schema()",
-        "SELECT 'constraint', conrelid::regclass, conname, contype, convalidated FROM pg_constraint "
-        "WHERE connamespace = current_schema()::regnamespace AND contype <> 'n'",
-        "SELECT 'trigger', relname, tgname, tgenabled FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid "
-        "WHERE relnamespace = current_schema()::regnamespace AND NOT tgisinternal",
-    ],
-}
 
 
 def parse_url(where: str | os.PathLike[str]) -> URL:

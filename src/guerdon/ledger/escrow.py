@@ -5,7 +5,7 @@ an agent up to a round, so the same settlement again moves nothing. The remark o
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from guerdon.ledger import holdings, journal, queries, tables
 from guerdon.ledger.auditing import RunAudit, audit_run
 from guerdon.ledger.checks import check_micro
 from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.idempotency import find_done, key_rows
 from guerdon.ledger.money import format_amount
 
 
@@ -29,18 +30,34 @@ class EscrowMove(NamedTuple):
     why: str
 
 
-def move(connection: Connection, kind: str, agent: str, amount: int, memo: str, run: str | None = None) -> int:
-    """Move `amount` micro-units as `tables.MOVES` says, and return the record; refuse it if the money is not there."""
+def move(
+    connection: Connection, kind: str, agent: str, amount: int, memo: str, run: str | None, key: str | None
+) -> tuple[int, bool]:
+    """Move `amount` micro-units as `tables.MOVES` says; return the record, and whether it is new.
+
+    It is refused if the money is not there.
+    """
     leaves_escrow = tables.MOVES[kind][0] == "escrow"
     if run is not None and not leaves_escrow:
         raise ValueError(f"`run` must be left out of a {kind}, got {run!r}: only release and forfeit take it")
     check_micro("amount", amount)
+    asked = key_rows(key, "move", kind, agent, amount, memo, run)
+    done = find_done(connection, asked)
+    if done is not None:
+        return done, False
     parts = _parts(connection, kind, agent, amount, run) if leaves_escrow else {}
-    return write_move(connection, kind, agent, amount, memo, parts)
+    return write_move(connection, kind, agent, amount, memo, parts, asked=asked), True
 
 
 def write_move(
-    connection: Connection, kind: str, agent: str, amount: int, memo: str, parts: Mapping[int, int], to: Any = None
+    connection: Connection,
+    kind: str,
+    agent: str,
+    amount: int,
+    memo: str,
+    parts: Mapping[int, int],
+    to: Any = None,
+    asked: Sequence[Mapping[str, Any]] = (),
 ) -> int:
     """Write the record of a move; `parts` says which runs it takes how much from, `to` up to which round it settles."""
     own = queries.accounts_of(connection, agent)
@@ -49,12 +66,15 @@ def write_move(
     refused = f"cannot {kind} {format_amount(amount)} for {agent!r}"
     if target.kind == "carried" and amount > -target.balance:
         raise RefusedError(f"{refused}: it carries {format_amount(-target.balance)}")
+    if kind == "withdraw" and own["carried"].balance < 0:
+        owes = f"it carries a loss of {format_amount(-own['carried'].balance)}, which must be repaid or waived first"
+        raise RefusedError(f"{refused}: {owes}")
     if source.kind in own and source.balance < amount:
         raise RefusedError(f"{refused}: its {source.kind} account holds {format_amount(source.balance)}")
     entry = np.array([[source.id, target.id, amount]], dtype=np.int64)
     seq = journal.next_seq(connection)
     rows = [{"move": seq, "run": run, "amount": part, "round": to} for run, part in sorted(parts.items())]
-    return journal.append(connection, kind, {"escrow": rows}, entry, memo=memo)
+    return journal.append(connection, kind, {"escrow": rows, "idempotency": asked}, entry, memo=memo)
 
 
 def _parts(connection: Connection, kind: str, agent: str, amount: int, run: str | None) -> dict[int, int]:

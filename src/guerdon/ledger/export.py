@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from typing import Any, TextIO
 
 from sqlalchemy import Connection, func, select
@@ -67,58 +67,82 @@ def write_hledger(connection: Connection, out: TextIO) -> None:
         out.write(f"    {_book(account).lower()}  0 {head.unit} = {plain_amount(-account.balance)} {head.unit}\n")
 
 
-def journal_rows(connection: Connection) -> Iterator[dict[str, Any]]:
+def journal_rows(connection: Connection) -> Iterator[tuple[Any, ...]]:
     """Yield every leg of every record, with the ledger's own sign: what an account gains is positive."""
     accounts = _accounts(connection)
     for item, legs in transactions(connection):
         for number, amount in legs.items():
-            yield {
-                "record": item.seq, "time": item.created_at, "kind": item.kind, "run": item.run, "round": item.number,
-                "memo": item.memo, "account": accounts[number].kind, "agent": accounts[number].name,
-                "amount": Decimal(amount) / MICRO, "hash": item.hash.hex(),
-            }  # fmt: skip
+            account = accounts[number]
+            yield (
+                item.seq, item.created_at, item.kind, item.run, item.number, item.memo, account.kind, account.name,
+                Decimal(amount) / MICRO, item.hash.hex(),
+            )  # fmt: skip
 
 
-def payment_rows(connection: Connection) -> Iterator[dict[str, Any]]:
+def payment_rows(connection: Connection) -> Iterator[tuple[Any, ...]]:
     """Yield every payment with its round and its evidence."""
     paid, played, run, agent, record = tables.payments, tables.rounds, tables.runs, tables.agents, tables.records
-    query = select(
-        run.c.name.label("run"), played.c.number.label("round"), record.c.created_at.label("time"), played.c.request,
-        agent.c.name.label("agent"), paid.c.status, paid.c.amount.label("reward"), paid.c.cut, paid.c.held,
-        paid.c.distance, paid.c.expected_distance, paid.c.variance, paid.c.deviation, paid.c.length, paid.c.alignment,
-        paid.c.gradient, paid.c.signature, paid.c.note, played.c.rule, played.c.cost, paid.c.hash,
-    )  # fmt: skip
+    own = {"run": run.c.name, "round": played.c.number, "time": record.c.created_at, "agent": agent.c.name}
+    own |= {"reward": paid.c.amount} | {name: played.c[name] for name in ("request", "rule", "cost")}
+    query = select(*(own[name] if name in own else paid.c[name] for name in COLUMNS["payments"]))
     joined = query.select_from(paid.join(agent).join(played).join(run).join(record, record.c.seq == paid.c.record))
-    for row in connection.execute(joined.order_by(paid.c.record, paid.c.position)).mappings():
-        exact = {name: Decimal(row[name]) / MICRO for name in ("reward", "cut", "held")}
-        hexed = {name: None if row[name] is None else row[name].hex() for name in ("gradient", "signature", "hash")}
-        yield dict(row) | exact | hexed
+    ordered = joined.order_by(paid.c.record, paid.c.position)
+    for row in connection.execute(ordered, execution_options={"yield_per": BLOCK}):
+        yield tuple(_plain(name, value) for name, value in zip(COLUMNS["payments"], row, strict=True))
 
 
+def _plain(name: str, value: Any) -> Any:
+    """Return a value for other programs: amounts in the unit, hashes as text."""
+    return Decimal(value) / MICRO if name in MONEY else value.hex() if isinstance(value, bytes) else value
+
+
+BLOCK = 2_000  # rows read or written at a time
+MONEY = ("amount", "reward", "cut", "held")
+COLUMNS = {
+    "journal": ("record", "time", "kind", "run", "round", "memo", "account", "agent", "amount", "hash"),
+    "payments": (
+        "run", "round", "time", "request", "agent", "status", "reward", "cut", "held", "distance", "expected_distance",
+        "variance", "deviation", "length", "alignment", "gradient", "signature", "note", "rule", "cost", "hash",
+    ),
+}  # fmt: skip
 ROWS = {"journal": journal_rows, "payments": payment_rows}
 JOURNALS = {"beancount": write_beancount, "hledger": write_hledger}
 
 
-def _rows(connection: Connection, table: str) -> tuple[list[str], Iterator[dict[str, Any]]]:
-    """Return the names of the columns and the rows of the journal or the payments, or raise if there are none."""
+def _rows(connection: Connection, table: str) -> Iterator[tuple[Any, ...]]:
+    """Return the rows of the journal or the payments, or raise if there are none."""
     rows = ROWS[table](connection)
     first = next(rows, None)
     if first is None:
         raise ValueError(f"there is nothing to export yet: no {table}")
-    return list(first), chain([first], rows)
+    return chain([first], rows)
+
+
+def write_csv(connection: Connection, table: str, out: TextIO) -> None:
+    """Write the journal or the payments as CSV."""
+    rows = _rows(connection, table)
+    write_table(out, COLUMNS[table], (dict(zip(COLUMNS[table], row, strict=True)) for row in rows))
 
 
 def write_parquet(connection: Connection, table: str, path: Any) -> None:
-    """Write the journal or the payments as Parquet; amounts are exact decimals."""
+    """Write the journal or the payments as Parquet, a block of rows at a time; amounts are exact decimals."""
     import polars as pl
+    from polars.io.plugins import register_io_source
 
-    names, found = _rows(connection, table)
-    rows = list(found)
-    columns = {name: [row[name] for row in rows] for name in names}
-    types: dict[str, Any] = dict.fromkeys(("amount", "reward", "cut", "held"), pl.Decimal(38, 6)) | {"round": pl.Int64}
-    types |= dict.fromkeys(("run", "memo", "agent", "note", "gradient", "signature"), pl.String)
-    types |= dict.fromkeys(("distance", "expected_distance", "variance"), pl.Float64)
-    pl.DataFrame(columns, schema_overrides={name: types[name] for name in columns if name in types}).write_parquet(path)
+    whole, real = (
+        ("record", "round", "request"),
+        ("distance", "expected_distance", "variance", "deviation", "length", "alignment"),
+    )
+    types: dict[str, Any] = dict.fromkeys(whole, pl.Int64) | dict.fromkeys(real, pl.Float64)
+    types |= dict.fromkeys(MONEY, pl.Decimal(38, 6)) | {"time": pl.Datetime("us", "UTC")}
+    schema = pl.Schema({name: types.get(name, pl.String()) for name in COLUMNS[table]})
+    rows = _rows(connection, table)
+
+    def blocks(*_: Any) -> Iterator[pl.DataFrame]:
+        while block := list(islice(rows, BLOCK)):
+            yield pl.DataFrame(dict(zip(schema, zip(*block, strict=True), strict=True)), schema=schema)
+
+    register_io_source(blocks, schema=schema).sink_parquet(path, row_group_size=50 * BLOCK)
 
 
 def transactions(connection: Connection) -> Iterator[tuple[AnyRow, dict[int, int]]]:
@@ -127,7 +151,7 @@ def transactions(connection: Connection) -> Iterator[tuple[AnyRow, dict[int, int
     query = select(record, run.c.name.label("run"), played.c.number, entry.c.source, entry.c.target, entry.c.amount)
     joined = query.select_from(entry.join(record).outerjoin(played).outerjoin(run, played.c.run == run.c.id))
     ordered = joined.order_by(entry.c.record, entry.c.line)
-    rows = connection.execution_options(yield_per=10_000).execute(ordered)
+    rows = connection.execute(ordered, execution_options={"yield_per": BLOCK})
     for _, lines in groupby(rows, key=lambda row: row.seq):
         row, legs = None, Counter[int]()
         for row in lines:
@@ -181,6 +205,6 @@ def export(connection: Connection, form: str, out: Any, table: str = "journal") 
     if form in JOURNALS:
         JOURNALS[form](connection, out)
     elif form == "csv":
-        write_table(out, *_rows(connection, table))
+        write_csv(connection, table, out)
     else:
         write_parquet(connection, table, out)

@@ -12,17 +12,17 @@ from sqlalchemy import Connection, select
 
 from guerdon.arrays import check_choice
 from guerdon.evidence import Evidence
-from guerdon.ledger import checkpoints, journal, queries, tables
+from guerdon.ledger import checkpoints, journal, payouts, queries, tables
 from guerdon.ledger.auditing import audit_run
-from guerdon.ledger.checks import check_micro, check_name, check_roster, clean
-from guerdon.ledger.database import NO_LEDGER, Database, schema_digest
+from guerdon.ledger.bank import check_account, export_payout
+from guerdon.ledger.checks import check_name, check_roster, clean, normal_name
+from guerdon.ledger.database import NO_LEDGER, Database
+from guerdon.ledger.definitions import interfering, schema_digest
 from guerdon.ledger.earnings import earnings
 from guerdon.ledger.enrolment import as_enrolled, enrol, members, next_number
 from guerdon.ledger.errors import RefusedError, UnavailableError, translate_errors
 from guerdon.ledger.escrow import EscrowMove, move, settle_escrow
 from guerdon.ledger.export import export
-from guerdon.ledger.liability import freeze, thaw
-from guerdon.ledger.money import format_amount
 from guerdon.ledger.receipts import contradiction, shares, sign_head
 from guerdon.ledger.recorded_rules import described, restored
 from guerdon.ledger.recording import Recorded, RoundRecorder, as_input
@@ -182,16 +182,19 @@ class Ledger:
             given = as_input(round, request, rule, evidence, participating, extras)
             return self._recorder.record(connection, found, given, agents, data)
 
-    def move(self, kind: str, agent: str, amount: int, memo: str = "", *, run: str | None = None) -> Recorded:
+    def move(
+        self, kind: str, agent: str, amount: int, memo: str = "", *, run: str | None = None, key: str | None = None
+    ) -> Recorded:
         """Move `amount` micro-units for an agent: deposit, withdraw, hold, release, forfeit, repay or waive.
 
         A deposit comes in from the bank and is withdrawn to it. What is held moves from the balance to escrow, from
         which it is released to the agent or forfeited to the treasury: of `run`; without it first what was held by
-        hand, then of the runs in the order in which they began. A carried loss is repaid through the bank, or waived.
+        hand, then of the runs in the order in which they began. A carried loss is repaid through the bank, or waived;
+        nothing is withdrawn before. The same move again under the same `key` is found, and not made twice.
         """
         check_choice("kind", kind, tuple(tables.MOVES))
         with self._database.writing() as connection:
-            return Recorded(move(connection, kind, agent, amount, clean(memo), run), new=True)
+            return Recorded(*move(connection, kind, agent, amount, clean(memo), run, key))
 
     def settle_escrow(
         self, run: str, alpha: float = 0.001, *, alike: bool = False, forfeit_accused: bool = False
@@ -204,32 +207,34 @@ class Ledger:
         with self._database.writing() as connection:
             return settle_escrow(connection, run, alpha, alike=alike, forfeit_accused=forfeit_accused)
 
-    def payout(self, minimum: int = 1, memo: str = "") -> int:
+    def set_payee(self, agent: str, account: str, holder: str | None = None) -> Recorded:
+        """Say to which bank account an agent is paid from now on; the holder is the agent unless it is named."""
+        number = check_account(account)
+        owner = None if holder is None else normal_name("the holder of an account", holder)
+        with self._database.writing() as connection:
+            record = payouts.set_payee(connection, agent, owner, number)
+            return Recorded(record or journal.next_seq(connection) - 1, new=record is not None)
+
+    def payout(self, minimum: int = 1, memo: str = "", *, places: int | None = None, key: str | None = None) -> int:
         """Freeze all balances of at least `minimum` micro-units into a batch to be paid, and return its number.
 
-        A loss that an agent carries is netted against its balance first.
+        A loss that an agent carries is netted against its balance first. Of what is left each line pays whole coins of
+        `places` decimals (by default those of the unit: 2 for most), and the rest stays in the balance. Asked for
+        again under the same `key`, the same batch is found.
         """
-        check_micro("minimum", minimum)
         with self._database.writing() as connection:
-            entries = freeze(*queries.owed(connection), minimum)
-            if not len(entries):
-                raise RefusedError(f"there is nothing to pay out: no balance reaches {format_amount(minimum)}")
-            number = next_number(connection, tables.payouts.c.number)
-            journal.append(connection, "payout", {"payouts": [{"number": number}]}, entries, memo=clean(memo))
-        return number
+            return payouts.create(connection, minimum, memo, places, key)
 
-    def settle_payout(self, number: int, outcome: str, memo: str = "") -> Recorded:
-        """Mark a payout batch as paid (it leaves through the bank) or cancelled (it returns to the balances), once."""
-        check_choice("outcome", outcome, tables.OUTCOMES)
+    def settle_payout(
+        self, number: int, outcome: str, memo: str = "", *, agents: Sequence[str] | None = None
+    ) -> Recorded:
+        """Say what became of the lines of `agents` in a batch, or of all that are open; `memo`: the bank's reference.
+
+        "paid": it left through the bank. "cancelled": it was not paid, and returns to the balance. "bounced": the bank
+        returned it; a paid line can still bounce.
+        """
         with self._database.writing() as connection:
-            batch = queries.find_payout(connection, number)
-            if batch.settled_at is not None:
-                raise RefusedError(
-                    f"payout {number} was {batch.outcome} on {batch.settled_at:%Y-%m-%d %H:%M} UTC already"
-                )
-            entries = thaw(queries.entries_of(connection, batch.record), outcome)
-            rows = {"settlements": [{"payout": batch.record, "outcome": outcome}]}
-            return Recorded(journal.append(connection, "settle", rows, entries, memo=clean(memo)), new=True)
+            return Recorded(payouts.settle(connection, number, outcome, memo, agents), new=True)
 
     def sign(self, key: Any) -> Receipt:
         """Sign the head of the chain with an Ed25519 key; keep the receipt where no one can write to the ledger.
@@ -257,7 +262,8 @@ class Ledger:
     earnings = _read(earnings)
     runs = _read(queries.runs)
     rounds = _read(queries.rounds)
-    payouts = _read(queries.payouts)
+    payouts, find_payout = _read(payouts.payouts), _read(payouts.find_payout)
+    export_payout = _read(export_payout)
     statement = _read(statement)
     payslips = _read(payslips)
     export = _read(export)
@@ -305,6 +311,12 @@ class Ledger:
         database = self._database
         with database.reading() as connection:
             there = database.check_revision(connection)
+            found = interfering(connection)
+        if found:
+            raise RefusedError(
+                f"the ledger {self.where} must have no rules and no row security, has a {', a '.join(found)}: they can "
+                "hide rows, or lose them; drop them, then run `guerdon ledger verify`"
+            )
         if not there and database.read_only:
             raise UnavailableError(NO_LEDGER.format(self.where))
         if not there:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from guerdon.ledger.money import MOST_PLACES
 from guerdon.ledger.tables import BANK, PAYABLE, TREASURY
 
 
@@ -76,19 +77,22 @@ def lines(flows: Flows, accounts: Mapping[str, Any]) -> Any:
     return np.concatenate(pieces)
 
 
-def freeze(accounts: Any, balances: Any, carried_accounts: Any, carried: Any, minimum: int) -> Any:
-    """Return the entries of a payout: losses netted first, then what is left of each balance of at least `minimum`."""
+def freeze(accounts: Any, balances: Any, carried_accounts: Any, carried: Any, minimum: int, places: int) -> Any:
+    """Return the entries of a payout: losses netted first, then whole coins of what is left, if at least `minimum`."""
     left = balances + carried
-    chosen = left >= minimum
+    paid = left - left % 10 ** (MOST_PLACES - places)
+    chosen = (left >= minimum) & (paid > 0)
     owing = chosen & (carried < 0)
     netted = np.stack([accounts[owing], carried_accounts[owing], -carried[owing]], axis=1)
-    frozen = np.stack([accounts[chosen], np.full(chosen.sum(), PAYABLE), left[chosen]], axis=1)
+    frozen = np.stack([accounts[chosen], np.full(chosen.sum(), PAYABLE), paid[chosen]], axis=1)
     return np.concatenate([netted, frozen]).astype(np.int64)
 
 
-def thaw(entries: Any, outcome: str) -> Any:
-    """Return the entries that settle a payout: all of it to the bank, or each share back to its account."""
-    frozen = entries[entries[:, 1] == PAYABLE]
-    if outcome == "cancelled":
-        return frozen[:, [1, 0, 2]]
-    return np.array([[PAYABLE, BANK, frozen[:, 2].sum()]], dtype=np.int64)
+def thaw(accounts: Any, amounts: Any, paid: Any, outcome: str) -> Any:
+    """Return the entries that settle shares of a payout: all to the bank, or each back to the account it came from.
+
+    `paid`: the shares that had left through the bank already, and come back from there.
+    """
+    if outcome == "paid":
+        return np.array([[PAYABLE, BANK, amounts.sum()]], dtype=np.int64)
+    return np.stack([np.where(paid, BANK, PAYABLE), accounts, amounts], axis=1)

@@ -12,7 +12,18 @@ import numpy as np
 from guerdon.ledger.errors import RefusedError
 
 MICRO = 1_000_000
+MOST_PLACES = 6  # decimals of a micro-unit
+PLACES = {"JPY": 0, "KRW": 0, "CLP": 0, "ISK": 0, "VND": 0, "BHD": 3, "JOD": 3, "KWD": 3, "OMR": 3, "TND": 3}
 LARGEST = 10**15  # micro-units of one amount: thousands of them still add up within 64 bits
+
+
+def places_of(unit: str) -> int:
+    """Return how many decimals the smallest coin of a unit has: two, unless it is a currency with others.
+
+    >>> places_of("EUR"), places_of("JPY")
+    (2, 0)
+    """
+    return PLACES.get(unit, 2)
 
 
 def to_micro(values: Any) -> Any:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, case, cast, func, select
+from sqlalchemy import Connection, case, func, select
 
 from guerdon.ledger import tables
 from guerdon.ledger.checks import clean, tidy
@@ -77,19 +77,6 @@ class RoundSummary(NamedTuple):
     recorded_at: datetime
     record: int
     hash: bytes
-
-
-class Payout(NamedTuple):
-    """A batch of balances frozen to be paid: open, paid or cancelled."""
-
-    number: int
-    record: int
-    created_at: datetime
-    total: int
-    items: list[tuple[str, int]]
-    outcome: str
-    settled_at: datetime | None
-    memo: str
 
 
 def find_run(connection: Connection, name: str) -> AnyRow | None:
@@ -272,54 +259,6 @@ def rounds(connection: Connection, run: str) -> list[RoundSummary]:
         )
         for row in connection.execute(query.where(rounds_.c.run == found.id).order_by(rounds_.c.number))
     ]  # fmt: skip
-
-
-def payouts(connection: Connection) -> list[Payout]:
-    """Return all payout batches with what each agent has in them, the newest last."""
-    numbers = connection.execute(select(tables.payouts.c.number).order_by(tables.payouts.c.number)).scalars().all()
-    return [find_payout(connection, number) for number in numbers]
-
-
-def owed(connection: Connection) -> tuple[Any, Any, Any, Any]:
-    """Return four columns, per agent: its account, the balance, its account of losses carried, and that balance."""
-    own, losses = accounts.alias("own"), accounts.alias("losses")
-    query = select(own.c.id, own.c.balance, losses.c.id, losses.c.balance).where(losses.c.owner == own.c.owner)
-    query = query.where(own.c.kind == "agent", own.c.balance > 0, losses.c.kind == "carried")
-    rows = connection.execute(query.order_by(own.c.id)).all()
-    columns = np.array([tuple(row) for row in rows], dtype=np.int64).reshape(-1, 4).T
-    return columns[0], columns[1], columns[2], columns[3]
-
-
-def payout_summaries(
-    connection: Connection, start: int = 0, count: int | None = None, number: int | None = None
-) -> list[AnyRow]:
-    """Return some payout batches, or one by its number, the newest first: with how many `agents`, without items."""
-    batch, settled, end = tables.payouts, tables.settlements, records.alias("settled")
-    frozen = (entries.c.record == batch.c.record) & (entries.c.target == tables.PAYABLE)
-    total = cast(func.coalesce(func.sum(entries.c.amount), 0), tables.Whole)
-    query = select(
-        batch, records.c.created_at, select(func.count()).where(frozen).scalar_subquery().label("agents"),
-        select(total).where(frozen).scalar_subquery().label("total"), end.c.created_at.label("settled_at"),
-        func.coalesce(settled.c.outcome, "open").label("outcome"), records.c.memo,
-    )  # fmt: skip
-    source = batch.join(records).outerjoin(settled, settled.c.payout == batch.c.record)
-    query = query.select_from(source.outerjoin(end, end.c.seq == settled.c.record))
-    chosen = query if number is None else query.where(batch.c.number == number)
-    page = chosen.order_by(batch.c.number.desc()).limit(count).offset(start)
-    return list(connection.execute(page))
-
-
-def find_payout(connection: Connection, number: int) -> Payout:
-    """Return one payout batch, or raise."""
-    found = payout_summaries(connection, number=number) if 0 < number < LARGEST_ID else []
-    if not found:
-        raise RefusedError(f"there is no payout {number}; `guerdon ledger payout list` lists them")
-    source = entries.join(accounts, entries.c.source == accounts.c.id).join(agents, accounts.c.owner == agents.c.id)
-    items = select(agents.c.name, entries.c.amount).select_from(source)
-    frozen = (entries.c.record == found[0].record) & (entries.c.target == tables.PAYABLE)
-    shares = [(name, amount) for name, amount in connection.execute(items.where(frozen).order_by(agents.c.name))]
-    summary: dict[str, Any] = found[0]._asdict() | {"items": shares}
-    return Payout(*(summary[name] for name in Payout._fields))
 
 
 def short(value: Any) -> str:

@@ -11,11 +11,16 @@ from sqlalchemy import Connection, func, select
 
 from guerdon.ledger import journal, tables
 from guerdon.ledger.money import format_amount
-from guerdon.ledger.queries import find_payout
+from guerdon.ledger.payouts import find_payout
 from guerdon.ledger.signing import Receipt, Share, signed
 
 # What may have become of a share since its receipt was signed: a transfer that was paid may have come back.
-LATER = {"open": ("open", "paid", "cancelled", "bounced"), "paid": ("paid", "bounced"), "cancelled": ("cancelled",)}
+LATER = {
+    "open": ("open", "paid", "cancelled", "bounced"),
+    "paid": ("paid", "bounced"),
+    "cancelled": ("cancelled",),
+    "bounced": ("bounced",),
+}
 
 
 class Coverage(NamedTuple):
@@ -75,12 +80,8 @@ def sign_head(connection: Connection, key: object, shares: Sequence[Share] = ())
 
 def shares(connection: Connection, number: int) -> list[Share]:
     """Return each agent's part of a payout batch, by the agents' numbers."""
-    batch = find_payout(connection, number)
-    entry, account, agent = tables.entries, tables.accounts, tables.agents
-    source = entry.join(account, account.c.id == entry.c.source).join(agent, agent.c.id == account.c.owner)
-    frozen = (entry.c.record == batch.record) & (entry.c.target == tables.PAYABLE)
-    query = select(agent.c.id, agent.c.name, entry.c.amount).select_from(source).where(frozen).order_by(agent.c.id)
-    return [Share(number, batch.outcome, *row) for row in connection.execute(query)]
+    lines = sorted(find_payout(connection, number).items, key=lambda line: line.number)
+    return [Share(number, line.outcome, line.number, line.agent, line.amount) for line in lines]
 
 
 def _other_share(connection: Connection, told: Share) -> str | None:

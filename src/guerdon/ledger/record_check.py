@@ -11,12 +11,21 @@ import numpy as np
 from guerdon.ledger import chain, tables
 from guerdon.ledger.journal import NO_ENTRIES, detail
 from guerdon.ledger.liability import Standing, freeze, lines, settle, thaw
-from guerdon.ledger.money import format_amount
+from guerdon.ledger.money import MOST_PLACES, format_amount
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import PaymentBlock, first_difference, replay_round
 from guerdon.ledger.signing import is_head_signed
 from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
+
+BY_LINE = "0003"  # since this version of the tables payouts have lines, and nobody withdraws who carries a loss
+ONLY_IN = {  # which kinds of record a table's rows belong to
+    "payees": ("enrol",),
+    "batches": ("payout",),
+    "payout_lines": ("payout",),
+    "outcomes": ("settle",),
+    "idempotency": (*tables.MOVES, "payout"),
+}
 
 Rows: TypeAlias = Mapping[str, list[dict[str, Any]]]  # table → rows of one record
 
@@ -53,6 +62,18 @@ class Lookup:
 
 
 @dataclass
+class Frozen:
+    """The lines of a payout: the account each came from, its amount, and what became of it (an index)."""
+
+    accounts: Any
+    amounts: Any
+    states: Any
+
+
+STATES = ("open", *tables.LINE_OUTCOMES)
+
+
+@dataclass
 class VerifierState:
     """The state of the check after the records so far."""
 
@@ -65,7 +86,9 @@ class VerifierState:
     members: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     last: dict[int, Any] = field(default_factory=dict[int, Any])  # run → row of its last round
     states: dict[int, Any] = field(default_factory=dict[int, Any])
-    open_payouts: dict[int, Any] = field(default_factory=dict[int, Any])  # record → entries
+    version: str = ""  # of the tables
+    payees: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])
+    payouts: dict[int, "Frozen"] = field(default_factory=dict[int, "Frozen"])  # by record
 
 
 def check_record(
@@ -144,15 +167,19 @@ def _settled(lookup: Lookup, state: VerifierState, run: Any, numbers: Any, block
 
 def _expected_entries(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows, entries: Any) -> Any:
     """Return the entries that a record other than a round must have."""
-    _check_detail(row, rows)
+    _check_detail(state, row, rows)
+    for upgrade in rows.get("versions", ()):
+        state.version = upgrade["version"]
+    for payee in rows.get("payees", ()):
+        state.payees[payee["agent"]] = (payee["holder"], payee["account"])
     for member in rows.get("members", ()):
         state.members.setdefault(member["run"], []).append(member["agent"])
     if row.kind in tables.MOVES:
-        return _of_move(lookup, row, entries)
+        return _of_move(lookup, state, row, entries)
     if row.kind == "payout":
-        return _of_payout(lookup, state, row, entries)
+        return _of_payout(lookup, state, row, rows, entries)
     if row.kind == "settle":
-        return _of_settlement(state, row, rows["settlements"][0])
+        return _of_settlement(lookup, state, row, rows)
     if row.kind == "sign":
         key, signature = (rows["signatures"][0][name] for name in ("public_key", "signature"))
         signed = is_head_signed(key, lookup.name, state.seq, state.sealed, signature)
@@ -160,17 +187,21 @@ def _expected_entries(lookup: Lookup, state: VerifierState, row: AnyRow, rows: R
     return NO_ENTRIES
 
 
-def _check_detail(row: AnyRow, rows: Rows) -> None:
+def _check_detail(state: VerifierState, row: AnyRow, rows: Rows) -> None:
     """Check that only an upgrade brings new tables, and that only it says something of the escrow of earlier moves."""
     if row.seq > 1 and (row.kind == "open") != bool(rows.get("versions")):  # version 0.1.0 began without
         raise MismatchError(f"versions: record {row.seq} ({row.kind}) must have one if it is an upgrade, and only then")
+    for table, kinds in ONLY_IN.items():
+        require(table not in rows or row.kind in kinds, f"{table}: record {row.seq} ({row.kind}) can have no row there")
+    later = row.kind == "payout" and state.version >= BY_LINE and "batches" not in rows
+    require(not later, f"batches: record {row.seq} (payout) must have one row there")
     for part in rows.get("escrow", ()):
         earlier = row.kind == "open" and part["move"] < row.seq
         if not earlier and (row.kind not in ("release", "forfeit") or part["move"] != row.seq):
             raise MismatchError(f"escrow: record {row.seq} ({row.kind}) cannot say what record {part['move']} takes")
 
 
-def _of_move(lookup: Lookup, row: AnyRow, entries: Any) -> Any:
+def _of_move(lookup: Lookup, state: VerifierState, row: AnyRow, entries: Any) -> Any:
     require(len(entries) == 1, f"entries: record {row.seq} ({row.kind}) must have one entry, has {len(entries)}")
     source, target, amount = entries[0].tolist()
     owner = lookup.accounts[source].owner or lookup.accounts[target].owner
@@ -178,24 +209,51 @@ def _of_move(lookup: Lookup, row: AnyRow, entries: Any) -> Any:
         lookup.common[kind] if kind in tables.COMMON else int(lookup.owned[kind][owner])
         for kind in tables.MOVES[row.kind]
     )
+    owes = row.kind == "withdraw" and state.version >= BY_LINE and state.balances[lookup.owned["carried"][owner]] < 0
+    require(not owes, f"entries: record {row.seq} (withdraw) takes a deposit while a loss is carried")
     return np.array([[taken, given, amount]], dtype=np.int64)
 
 
-def _of_payout(lookup: Lookup, state: VerifierState, row: AnyRow, entries: Any) -> Any:
-    """Return what a batch must hold: whole balances with losses netted, of the agents that its minimum selected."""
-    sources = np.unique(entries[entries[:, 1] == lookup.common["payable"], 0])
-    owners = [lookup.accounts[source].owner for source in sources.tolist() if lookup.accounts[source].kind == "agent"]
-    accounts, losses = (lookup.owned[kind][np.array(owners, dtype=np.int64)] for kind in ("agent", "carried"))
-    frozen = freeze(accounts, state.balances[accounts], losses, state.balances[losses], minimum=1)
-    state.open_payouts[row.seq] = frozen
+def _of_payout(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows, entries: Any) -> Any:
+    """Return what a batch must hold: losses netted, then whole coins of every balance that reaches its minimum."""
+    if "batches" in rows:
+        terms, owners = rows["batches"][0], np.arange(1, len(lookup.agents) + 1)
+        owners = owners[state.balances[lookup.owned["agent"][owners]] > 0]
+    else:  # until version 0003: whole balances, of agents that a minimum selected which nobody wrote down
+        terms, sources = {"minimum": 1, "places": MOST_PLACES}, np.unique(entries[entries[:, 1] == tables.PAYABLE, 0])
+        found = (lookup.accounts[source] for source in sources.tolist())
+        owners = np.array([account.owner for account in found if account.kind == "agent"], dtype=np.int64)
+    accounts, losses = (lookup.owned[kind][owners] for kind in ("agent", "carried"))
+    owed = (accounts, state.balances[accounts], losses, state.balances[losses])
+    frozen = freeze(*owed, terms["minimum"], terms["places"])
+    shares = frozen[frozen[:, 1] == tables.PAYABLE]
+    state.payouts[row.seq] = Frozen(shares[:, 0], shares[:, 2], np.zeros(len(shares), dtype=np.int8))
+    payees = [lookup.accounts[account].owner for account in shares[:, 0].tolist()] if "batches" in rows else []
+    told = [(line["agent"], line["holder"], line["account"]) for line in rows.get("payout_lines", ())]
+    named = f"payout_lines: record {row.seq} must have one line for each agent, with its bank account of that time"
+    require(told == [(agent, *state.payees.get(agent, ("", ""))) for agent in payees], named)
     return frozen
 
 
-def _of_settlement(state: VerifierState, row: AnyRow, settled: Mapping[str, Any]) -> Any:
-    frozen = state.open_payouts.pop(settled["payout"], None)
-    named = f"record {row.seq} settles record {settled['payout']}"
-    require(frozen is not None, f"settlements: {named}, which is no open payout")
-    return thaw(frozen, settled["outcome"])
+def _of_settlement(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows) -> Any:
+    """Return what a settlement must move: of lines that can still become what it says."""
+    told = rows.get("outcomes") or rows["settlements"]
+    payout, outcome = told[0]["payout"], told[0]["outcome"]
+    named = f"record {row.seq} settles record {payout}"
+    require(payout in state.payouts, f"settlements: {named}, which is no payout before it")
+    frozen = state.payouts[payout]
+    chosen = np.ones(len(frozen.accounts), dtype=bool)
+    if "outcomes" in rows:
+        own = [int(lookup.owned["agent"][one["agent"]]) for one in told]
+        chosen = np.isin(frozen.accounts, own)
+        same = all((one["payout"], one["outcome"]) == (payout, outcome) for one in told)
+        require(same and chosen.sum() == len(own), f"outcomes: {named} in lines that it does not have, or twice")
+    before = [STATES.index(name) for name in tables.LINE_OUTCOMES[outcome]]
+    fits = bool(np.isin(frozen.states[chosen], before).all())
+    require(fits, f"settlements: {named}, of which a line cannot become {outcome} any more")
+    paid = frozen.states[chosen] == STATES.index("paid")
+    frozen.states[chosen] = STATES.index(outcome)
+    return thaw(frozen.accounts[chosen], frozen.amounts[chosen], paid, outcome)
 
 
 def _check_entries(lookup: Lookup, seq: int, found: Any, expected: Any) -> None:

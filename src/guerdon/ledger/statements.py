@@ -1,21 +1,26 @@
 """An agent's statement: what was asked, what the agent earned and why, and where the money is, line by line."""
 
+import heapq
 import math
-from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack, closing
 from datetime import datetime
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Connection, Select, func, literal, select, union
 
 from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
 from guerdon.ledger.money import MICRO, format_amount
-from guerdon.ledger.queries import balances, entries_of, find_agent, find_run, last_round, per_member, roster, rows_with
+from guerdon.ledger.payouts import TOLD
+from guerdon.ledger.queries import Balance, balances, entries_of, find_agent, find_run, last_round, per_member, roster
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
 from guerdon.rules import Payments, explain
 
+BLOCK = 1000  # rows read at a time
 _MOVED = {
     "deposit": "deposit paid in",
     "withdraw": "deposit paid back",
@@ -55,14 +60,19 @@ class Line(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """All that happened to one agent's money, in order."""
+    """All that happened to one agent's money, in order, and what it has now."""
 
     agent: str
     number: int
     unit: str
     ledger: str
-    earned: int
+    held: Balance
     lines: list[Line]
+
+    @property
+    def earned(self) -> int:
+        """What the treasury gave it in all, less what it took back."""
+        return self.held.earned
 
 
 class Payslip(NamedTuple):
@@ -88,7 +98,8 @@ def payslips(connection: Connection, run: str) -> list[Payslip]:
     for source, target, amount in entries_of(connection, last.record).tolist():
         changes.update({source: -amount, target: amount})
     slips: list[Payslip] = []
-    for row in connection.execute(_paid().where(tables.payments.c.record == last.record)):
+    query = _paid().where(tables.payments.c.record == last.record).order_by(tables.payments.c.position)
+    for row in connection.execute(query):
         moved = {kind: changes[own[row.position]] for kind, own in people.accounts.items()}
         paid = (row.number, row.request, row.status, row.amount, _why(row, moved))
         slips.append(Payslip(people.names[row.position], *paid, amounts[row.position]))
@@ -97,46 +108,87 @@ def payslips(connection: Connection, run: str) -> list[Payslip]:
 
 def statement(connection: Connection, agent: str) -> Statement:
     """Return everything that happened to an agent's money, with reasons; a unique beginning of the name will do."""
-    found = find_agent(connection, agent)
-    lines, _ = read_lines(connection, found.id)
-    head, (own,) = connection.execute(select(tables.ledger)).one(), balances(connection, [found.id])
-    return Statement(found.name, found.id, head.unit, head.name, own.earned, lines)
+    shown, lines = stream_statement(connection, agent)
+    return shown._replace(lines=list(lines))
 
 
-def read_lines(
-    connection: Connection, agent: int, skipped: int = 0, count: int | None = None
-) -> tuple[list[Line], int]:
-    """Return an agent's lines in order, and how many there are; with a `count`, that many before the last `skipped`.
+def stream_statement(connection: Connection, agent: str) -> tuple[Statement, Iterator[Line]]:
+    """Return a statement without its lines, and the lines, which are read as they are taken: of any number."""
+    found, head = find_agent(connection, agent), connection.execute(select(tables.ledger)).one()
+    (held,) = balances(connection, [found.id])
+    return Statement(found.name, found.id, head.unit, head.name, held, []), _stream_lines(connection, found.id)
 
-    What the accounts held is added up from the beginning, but only the wanted lines are made.
+
+def _stream_lines(connection: Connection, agent: int) -> Iterator[Line]:
+    standing = Counter[str]()
+    for event in _events(connection, agent):
+        standing.update(event.moved)
+        yield _line(event, standing)
+
+
+def read_lines(connection: Connection, agent: int, skipped: int, count: int) -> tuple[list[Line], int]:
+    """Return `count` lines of an agent before the last `skipped`, in order, and how many there are in all.
+
+    What the accounts held is what they hold now, less what has happened since.
     """
-    moves, settled = _moves(connection, agent), _settlements(connection, agent)
-    paid_in = select(tables.payments.c.record).where(tables.payments.c.agent == agent)
-    numbers = sorted(set(moves) | set(settled) | set(connection.execute(paid_in).scalars()))
-    stop = max(len(numbers) - skipped, 0)
-    wanted = numbers[0 if count is None else max(stop - count, 0) : stop]
-    if not wanted:
-        return [], len(numbers)
-    paid = payments_of(connection, agent, wanted[0], wanted[-1])
-    records = {row.seq: row for row in rows_with(connection, tables.records.c.seq, wanted)}
-    standing, lines = Counter[str](), list[Line]()
-    for number in numbers[:stop]:
-        standing.update(moves[number])
-        if number in records:
-            lines.append(_line(records[number], paid.get(number), settled.get(number), moves[number], standing))
-    return lines, len(numbers)
+    account, lines = tables.accounts.c, list[Line]()
+    now = connection.execute(select(account.kind, account.balance).where(account.owner == agent))
+    standing = Counter[str]({row.kind: row.balance for row in now})
+    with closing(_events(connection, agent, newest_first=True)) as events:
+        for place, event in enumerate(islice(events, skipped + count)):
+            if place >= skipped:
+                lines.append(_line(event, standing))
+            standing.subtract(event.moved)
+    return lines[::-1], _count_events(connection, agent)
 
 
-def _line(
-    record: AnyRow, paid: AnyRow | None, settled: str | None, moved: Counter[str], standing: Counter[str]
-) -> Line:
+class _Event(NamedTuple):
+    """What a record did to an agent: a payment, the outcome of a payout, and how it changed its accounts, by kind."""
+
+    record: AnyRow
+    paid: AnyRow | None
+    settled: str | None
+    moved: Counter[str]
+
+
+def _events(connection: Connection, agent: int, *, newest_first: bool = False) -> Generator[_Event]:
+    """Yield what happened to an agent's money, record by record, reading a few rows at a time."""
+    owned, options = _owned(connection, agent), {"yield_per": BLOCK}
+    with ExitStack() as stack:
+        results = [
+            stack.enter_context(
+                connection.execute(query.order_by(by.desc() if newest_first else by), None, execution_options=options)
+            )
+            for query, by in (_payments(agent), _entries(owned), _outcomes(agent))
+        ]
+        rows = heapq.merge(*results, key=lambda row: row.record, reverse=newest_first)
+        for _, found in groupby(rows, key=lambda row: row.record):
+            yield _event(list(found), owned)
+
+
+def _event(rows: list[AnyRow], owned: Mapping[int, str]) -> _Event:
+    """Return what a record did, from its rows in the order of the queries of `_events`."""
+    paid, settled, moved = None, None, Counter[str]()
+    for row in rows:
+        if row.what == "payment":
+            paid = row
+        elif row.what == "outcome":
+            settled = f"payout {row.number} {row.outcome}"
+        else:
+            moved.update({owned[row.source]: -row.amount} if row.source in owned else {})
+            moved.update({owned[row.target]: row.amount} if row.target in owned else {})
+    return _Event(rows[0], paid, settled, moved)
+
+
+def _line(event: _Event, standing: Counter[str]) -> Line:
+    record, paid, settled, moved = event
     if paid is None:
         round_, why, sealed = (None,) * 6, _why_moved(record, settled, moved), None
     else:
         round_ = (paid.run, paid.number, paid.request, paid.status, paid.amount, paid.cut)
         why, sealed = _why(paid, moved), paid.hash.hex()
     after = (standing[kind] for kind in tables.PERSONAL)
-    return Line._make((record.seq, record.created_at, record.kind, *round_, moved["agent"], why, sealed, *after))
+    return Line._make((record.record, record.created_at, record.kind, *round_, moved["agent"], why, sealed, *after))
 
 
 def _why_moved(record: AnyRow, settled: str | None, moved: Counter[str]) -> str:
@@ -164,43 +216,59 @@ def _why(paid: AnyRow, moved: Mapping[str, int]) -> str:
     return "; ".join([*words, f"note: {paid.note}"] if paid.note else words)
 
 
-def _moves(connection: Connection, agent: int) -> defaultdict[int, Counter[str]]:
-    """Return, per record, by how much it changed each kind of the agent's accounts."""
-    account, entry = tables.accounts.c, tables.entries.c
-    mine = select(account.id, account.kind).where(account.owner == agent)
-    owned = {row.id: row.kind for row in connection.execute(mine)}
-    moves = defaultdict[int, Counter[str]](Counter)
+def _count_events(connection: Connection, agent: int) -> int:
+    """Return how many records did something to an agent's money."""
+    queries = (_payments(agent), _entries(_owned(connection, agent)), _outcomes(agent))
+    numbers = union(*(query.with_only_columns(by) for query, by in queries)).subquery()
+    return connection.execute(select(func.count()).select_from(numbers)).scalar_one()
+
+
+def _owned(connection: Connection, agent: int) -> dict[int, str]:
+    """Return the kinds of an agent's accounts, by number."""
+    account = tables.accounts.c
+    return {
+        row.id: row.kind for row in connection.execute(select(account.id, account.kind).where(account.owner == agent))
+    }
+
+
+def _entries(owned: Mapping[int, str]) -> tuple[Select[Any], Any]:
+    """Return the query for what moved an agent's money, and the column that orders it."""
+    entry = tables.entries.c
     spent = (entry.source != tables.TREASURY) & entry.source.in_(owned)  # the index leaves out the treasury
-    query = select(entry.record, entry.source, entry.target, entry.amount).where(spent | entry.target.in_(owned))
-    for record, source, target, amount in connection.execute(query):
-        for number, change in ((source, -amount), (target, amount)):
-            if number in owned:
-                moves[record][owned[number]] += change
-    return moves
+    query = select(_what("entry"), tables.entries, *_RECORD).join(tables.records, tables.records.c.seq == entry.record)
+    return query.where(spent | entry.target.in_(owned)), entry.record
+
+
+def _payments(agent: int) -> tuple[Select[Any], Any]:
+    """Return the query for an agent's payments, each with its round, and the column that orders it."""
+    return _paid().where(tables.payments.c.agent == agent), tables.payments.c.record
+
+
+def _outcomes(agent: int) -> tuple[Select[Any], Any]:
+    """Return the query for what became of the agent's payouts, and the column that orders it."""
+    batch, record = tables.payouts, tables.records
+    query = select(_what("outcome"), TOLD.c.record, TOLD.c.outcome, batch.c.number, *_RECORD)
+    told = query.join(batch, batch.c.record == TOLD.c.payout).join(record, record.c.seq == TOLD.c.record)
+    mine: Any = told.where(TOLD.c.agent == agent)
+    return mine, TOLD.c.record
 
 
 def payments_of(connection: Connection, agent: int, first: int, last: int) -> dict[int, AnyRow]:
     """Return the agent's payments from record to record, each with its round, by record."""
-    paid = tables.payments.c
-    mine = _paid().where(paid.agent == agent, paid.record.between(first, last))
-    return {row.record: row for row in connection.execute(mine)}
+    query, record = _payments(agent)
+    return {row.record: row for row in connection.execute(query.where(record.between(first, last)))}
 
 
 def _paid() -> Select[Any]:
     """Return the query for payments, each with its round."""
-    paid, played, run = tables.payments, tables.rounds, tables.runs
-    return (
-        select(paid, played.c.number, played.c.request, played.c.rule, played.c.cost, run.c.name.label("run"))
-        .select_from(paid.join(played).join(run))
-        .order_by(paid.c.record, paid.c.position)
-    )
+    paid, played, run, record = tables.payments, tables.rounds, tables.runs, tables.records
+    of_round = (played.c.number, played.c.request, played.c.rule, played.c.cost, run.c.name.label("run"))
+    source = paid.join(played).join(run).join(record, record.c.seq == paid.c.record)
+    return select(_what("payment"), paid, *of_round, *_RECORD).select_from(source)
 
 
-def _settlements(connection: Connection, agent: int) -> dict[int, str]:
-    """Return what happened to the payouts that hold money of the agent, by record of the settlement."""
-    settled, batch, entry, account = tables.settlements, tables.payouts, tables.entries, tables.accounts
-    frozen = settled.join(batch).join(entry, entry.c.record == batch.c.record)
-    query = select(settled.c.record, settled.c.outcome, batch.c.number)
-    query = query.select_from(frozen.join(account, account.c.id == entry.c.source))
-    mine = query.where(account.c.owner == agent, entry.c.source != tables.TREASURY)  # the index leaves out the treasury
-    return {row.record: f"payout {row.number} {row.outcome}" for row in connection.execute(mine)}
+def _what(kind: str) -> Any:
+    return literal(kind).label("what")
+
+
+_RECORD = (tables.records.c.created_at, tables.records.c.kind, tables.records.c.memo)

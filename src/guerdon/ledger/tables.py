@@ -15,7 +15,7 @@ from sqlalchemy import LargeBinary, Text
 
 from guerdon.rules import Status
 
-REVISION = "0002"  # the newest migration
+REVISION = "0003"  # the newest migration
 
 # Where each kind of move takes money from and puts it, between an agent's accounts and the common ones.
 MOVES = {
@@ -32,7 +32,9 @@ COMMON = ("treasury", "bank", "payable")  # accounts that there is one of, numbe
 TREASURY, BANK, PAYABLE = 1, 2, 3
 PERSONAL = ("agent", "deposit", "escrow", "carried")  # accounts that each agent has one of
 LIABILITIES = ("carry", "deposit", "floor")
-OUTCOMES = ("paid", "cancelled")
+OUTCOMES = ("paid", "cancelled")  # of whole batches, until version 0003
+# What a line of a payout can become, and what it may have been before: a transfer can come back after it was paid.
+LINE_OUTCOMES = {"paid": ("open",), "cancelled": ("open",), "bounced": ("open", "paid")}
 # A row's columns are known to the database only, and SQLAlchemy 2.0 and 2.1 type rows differently.
 AnyRow: TypeAlias = Any
 
@@ -272,13 +274,58 @@ escrow = _table(  # which run a release or forfeit takes how much from; what no 
 
 payouts = _table("payouts", _record(key=True), _column("number"), checks={"number": "number >= 1"}, unique=("number",))
 
-settlements = _table(
+settlements = _table(  # until version 0003; since then `outcomes` has one row for each line
     "settlements",
     _record(key=True),
     _column("payout", Whole, "payouts.record"),
     _column("outcome", Text),
     checks=_one_of("outcome", OUTCOMES),
     unique=("payout",),
+)
+
+payees = _table(  # to which bank account an agent is paid, from a record on
+    "payees",
+    _column("agent", Whole, "agents.id", key=True),
+    _record(key=True),
+    *_columns(Text, "holder", "account"),
+    checks={"holder": "length(holder) BETWEEN 1 AND 200", "account": "length(account) BETWEEN 1 AND 64"},
+    rowid=False,
+)
+
+batches = _table(  # by what a payout took its balances
+    "batches",
+    _record(key=True, to="payouts.record"),
+    *_columns(Whole, "minimum", "places"),
+    checks={"minimum": "minimum >= 1", "places": "places BETWEEN 0 AND 6"},
+)
+
+payout_lines = _table(  # how each agent in a payout is to be paid; both are empty where nobody has said it
+    "payout_lines",
+    _record(key=True, to="batches.record"),
+    _column("agent", Whole, "agents.id", key=True),
+    *_columns(Text, "holder", "account"),
+    rowid=False,
+)
+
+outcomes = _table(  # what became of each line of a payout; its remark is that of the record
+    "outcomes",
+    _record(key=True),
+    _column("agent", Whole, "agents.id", key=True),
+    _column("payout", Whole, "payouts.record"),
+    _column("outcome", Text),
+    checks=_one_of("outcome", tuple(LINE_OUTCOMES)),
+    unique=("payout agent outcome",),
+    rowid=False,
+)
+sa.Index(None, outcomes.c.agent)
+
+idempotency = _table(  # what was asked for under a key of the caller's: asked again, it is found
+    "idempotency",
+    _record(key=True),
+    _column("key", Text),
+    _column("payload", LargeBinary),
+    checks={"key": "length(key) BETWEEN 1 AND 200", **_of_length(32, "payload")},
+    unique=("key",),
 )
 
 signatures = _table(

@@ -10,14 +10,16 @@ import re
 from collections import defaultdict
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, text
 
 from guerdon.ledger import journal, tables
-from guerdon.ledger.database import LOCK, Database, schema_digest
+from guerdon.ledger.database import LOCK, Database
+from guerdon.ledger.definitions import interfering, schema_digest
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.holdings import Flow, Holdings, flows, spread
 from guerdon.ledger.verify import verify
 
+WHOLE_DEFINITIONS = "0003"  # before, what PostgreSQL hashed of the tables were names
 REMARK = re.compile(r'audit of run ("(?:[^"\\]|\\.)*"), rounds to (\d{1,18}): ')  # a run's name as JSON writes it
 
 
@@ -44,7 +46,7 @@ def upgrade_ledger(where: str | os.PathLike[str]) -> tuple[str, str]:
 
 def _upgrade(database: Database, connection: Connection, before: str) -> None:
     connection.execute(LOCK)  # nobody else writes meanwhile
-    _check_tables(connection, before)
+    _check_tables(database, connection, before)
     database.upgrade(connection)
     version = {"version": tables.REVISION, "schema": schema_digest(connection)}
     rows = {"versions": [version], "escrow": old_moves(connection) if before == "0001" else []}
@@ -54,16 +56,30 @@ def _upgrade(database: Database, connection: Connection, before: str) -> None:
         raise RefusedError(f"the ledger does not verify, and was not upgraded: {problem}")
 
 
-def _check_tables(connection: Connection, before: str) -> None:
+def _check_tables(database: Database, connection: Connection, before: str) -> None:
     """Raise where tables were altered: the upgrade would make that look as if it were meant."""
     recorded = select(tables.ledger.c.schema)
     if before != "0001":
         recorded = select(tables.versions.c.schema).order_by(tables.versions.c.record.desc())
-    if connection.execute(recorded).scalars().first() != schema_digest(connection):
+    made = connection.execute(recorded).scalars().first()
+    if before < WHOLE_DEFINITIONS and not database.is_sqlite:
+        made = _as_made(database, connection, before)
+    if interfering(connection) or made != schema_digest(connection):
         raise RefusedError(
             "the tables, constraints or triggers are not those with which the ledger was made; it was not upgraded, "
             "go back to a backup that verifies"
         )
+
+
+def _as_made(database: Database, connection: Connection, version: str) -> bytes:
+    """Return the hash of the tables as a version makes them: in a schema of their own that is gone afterwards."""
+    with connection.begin_nested() as scratch:
+        connection.execute(text("CREATE SCHEMA guerdon_as_made"))
+        connection.execute(text("SET LOCAL search_path TO guerdon_as_made"))
+        database.upgrade(connection, version)
+        made = schema_digest(connection)
+        scratch.rollback()
+    return made
 
 
 def old_moves(connection: Connection) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Table, func, select, text
 from sqlalchemy.exc import DBAPIError
 
 from guerdon.ledger import chain, tables
-from guerdon.ledger.database import schema_digest
+from guerdon.ledger.definitions import interfering, schema_digest
 from guerdon.ledger.holdings import Flow, Holdings, flows
 from guerdon.ledger.journal import DETAILS, fingerprint, load_checkpoint
 from guerdon.ledger.money import format_amount
@@ -226,6 +226,8 @@ def _check_storage(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
         found = connection.execute(text("PRAGMA integrity_check(1)")).scalar()
         require(found == "ok", f"the database file is damaged: {found}")
+    found = interfering(connection)
+    require(not found, f"the database has a {', a '.join(found)}: they can hide rows, or lose them")
     newest = connection.execute(select(tables.versions.c.schema).order_by(tables.versions.c.record.desc()))
     altered = "the tables, constraints or triggers are not those with which the ledger was made"
     require(newest.scalars().first() == schema_digest(connection), altered)

@@ -2,7 +2,7 @@
 
 from alembic import op
 
-from guerdon.ledger.migrations.helpers import append_only, create_tables, forbid, on_sqlite
+from guerdon.ledger.migrations.helpers import LATER, append_only, create_tables, forbid, on_sqlite
 from guerdon.ledger.tables import metadata
 
 revision = "0001"
@@ -22,7 +22,7 @@ $$ BEGIN RAISE EXCEPTION '% is append-only', TG_TABLE_NAME; END $$
 
 def upgrade() -> None:
     """Create the tables, the view of signed entries, and what keeps anything from being changed."""
-    tables = [name for name in metadata.tables if name not in ("versions", "escrow")]
+    tables = [name for name in metadata.tables if name not in LATER]
     create_tables(*tables)
     op.execute(LEGS)
     if not on_sqlite():

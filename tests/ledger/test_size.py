@@ -1,0 +1,77 @@
+"""Memory that does not grow with the ledger: statements and exports are written as they are read."""
+
+import io
+import os
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from sqlalchemy import text
+
+from guerdon import gather
+from guerdon.dashboard.queries import _payments_query
+from guerdon.ledger import Ledger, queries
+from guerdon.ledger.recording import as_input
+from guerdon.ledger.render import FORMS, statement_pieces
+from tests.support.ledger_scenes import NAMES, RULE
+
+ROUNDS = 4000
+MOST = 6_000_000  # bytes: statements of so many rounds took 10 to 60 MB when they were made as a whole
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    """A ledger of many rounds, recorded in few transactions."""
+    everybody, rng = np.ones(len(NAMES), dtype=bool), np.random.default_rng(0)
+    played = [gather(rng.normal(size=(len(NAMES), 6)), everybody) for _ in range(10)]
+    extras = dict.fromkeys(["gradients", "signatures", "notes", "held", "metrics", "checkpoint"])
+    with Ledger(tmp_path_factory.mktemp("long") / "guerdon.db") as ledger:
+        ledger.start_run("run", NAMES, RULE)
+        with ledger._database.writing() as connection:
+            run = queries.need_run(connection, "run")
+            for number in range(1, ROUNDS + 1):
+                given = as_input(number, 8, (run.rule, run.cost), played[number % 10], everybody, extras)
+                ledger._recorder.record(connection, run, given, None, None)
+        yield ledger
+
+
+def peak_of(work: Callable[[], object]) -> int:
+    tracemalloc.start()
+    work()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_a_statement_of_any_size_is_streamed(long: Ledger, form: str) -> None:
+    def write() -> None:
+        with long.reading() as connection, open(os.devnull, "w", encoding="utf-8") as out:
+            out.writelines(statement_pieces(connection, "north", form))
+
+    assert peak_of(write) < MOST
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["journal", "payments"])
+def test_exports_of_any_size_are_streamed(long: Ledger, table: str, tmp_path: Path) -> None:
+    with open(os.devnull, "w", encoding="utf-8") as out:
+        assert peak_of(lambda: long.export("csv", out, table)) < MOST
+    assert peak_of(lambda: long.export("parquet", tmp_path / "x.parquet", table)) < MOST
+    buffer = io.StringIO()
+    long.export("csv", buffer, table)
+    assert (
+        pl.scan_parquet(tmp_path / "x.parquet").select(pl.len()).collect().item() == buffer.getvalue().count("\n") - 1
+    )
+
+
+def test_the_payments_of_a_run_are_read_without_sorting(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "guerdon.db") as ledger, ledger.reading() as connection:
+        compiled = str(_payments_query(1, 0).compile(connection, compile_kwargs={"literal_binds": True}))
+        plan = [row.detail for row in connection.execute(text(f"EXPLAIN QUERY PLAN {compiled}"))]
+    assert any("payments" in step for step in plan)
+    assert not any("TEMP B-TREE" in step for step in plan)
