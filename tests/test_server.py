@@ -108,6 +108,7 @@ def test_libraries_agree(name: str, library: Library) -> None:
         np.testing.assert_allclose(np.asarray(now), model, rtol=loose, atol=loose)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("adaptive", marks=pytest.mark.slow), "dithered"])
 def test_compiled_mapped_and_scanned_it_is_the_same(name: str) -> None:
     server, (expected, model, state) = SERVERS[name], play(SERVERS[name])

@@ -136,7 +136,7 @@ PLAN = ["plan", "--variance", "4", "--signal", "1"]
         (["certify", "--cost", "2 - s"], "`cost` must"),
         (["simulate"], "CONFIG.toml is missing; `guerdon simulate --example` prints one"),
         (["simulate", "gone.toml"], "No such file or directory"),
-        (["reproduce", "fig9"], "one of fig2, fig3, fig4, fig5, planner, exploits, federations, got 'fig9'"),
+        (["reproduce", "fig9"], "one of fig2, fig3, fig4, fig5, planner, exploits, federations, steady, got 'fig9'"),
         (["reproduce", "--repetitions", "0"], "`repetitions` must be a positive integer, got 0"),
         (["plan"], "`plan` needs a pilot and `--target`, or all of `--variance`, `--signal` and `--target`"),
         (PLAN, "`plan` needs a pilot and `--target`, or all of"),

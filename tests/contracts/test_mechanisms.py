@@ -129,6 +129,7 @@ def compiled() -> dict[str, Any]:
         return jax.tree.map(np.asarray, jax.jit(jax.vmap(run))(*runs))
 
 
+@pytest.mark.slow
 @every_name
 def test_scanned_mapped_and_compiled_nothing_changes(name: str) -> None:
     for seed in (0, 1):
@@ -150,6 +151,7 @@ def slopes() -> Any:
         return np.stack(jax.jit(jax.jacrev(first_rewards))(rounds()[1][0]))
 
 
+@pytest.mark.slow
 @every_name
 def test_rewards_can_be_differentiated(name: str) -> None:
     gradients, nudge = rounds()[1][0], np.zeros((AGENTS, DIM))

@@ -55,6 +55,7 @@ def test_the_cost_that_counts_is_the_one_that_is_given() -> None:
     assert assess(record, AffineCost(1, 3)).rules[0].verdict == "pays shirkers"
 
 
+@pytest.mark.slow
 def test_intervals_hold_as_often_as_they_say() -> None:
     """Agents and rounds differ far more than half work changes, and agents are absent at random."""
     gains = [rule_of(made_up(-16, 5, rounds=30, seed=seed, levels=20)).gain for seed in range(200)]

@@ -89,6 +89,7 @@ def test_what_a_pilot_leaves_open_is_in_the_draws(tmp_path: Path) -> None:
         assert np.std(np.log(one)) > 2 * np.std(np.log(other))
 
 
+@pytest.mark.slow
 def test_a_pilot_with_absent_agents_is_read(tmp_path: Path) -> None:
     pilot = pilot_of(train(declining=0.3), tmp_path)
     assert pilot.crowd.min() >= 2

@@ -55,6 +55,7 @@ def test_honest_pay_is_the_cost(numbers: dict[str, Any], noise: str, dim: int, a
     assert everybody.error < 0.05
 
 
+@pytest.mark.slow
 def test_honest_pay_is_the_cost_also_of_who_is_doubted() -> None:
     """In few dimensions, where a scale estimated from the others alone would pay him a third too little."""
     options: Any = {"sizes": (NU,) * 5, "dim": 3, "noise_scale": 2.0, "state": knowing(2.0, 5, doubted=(0,))}
