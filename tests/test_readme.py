@@ -89,7 +89,7 @@ def test_pictures_and_links_exist(page: str) -> None:
         ("docs/mechanism.md", 10),
         ("docs/audit.md", 9),
         ("docs/federations.md", 8),
-        ("docs/pilot.md", 8),
+        pytest.param("docs/pilot.md", 8, marks=pytest.mark.slow),
         ("docs/steady.md", 8),
     ],
 )

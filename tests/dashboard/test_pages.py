@@ -16,7 +16,7 @@ CHARTS = ["learning", "request", "payout", "total", "pay", "distances", "spread"
 PAGES = ["/runs", "/agents", "/payouts", "/playground", "/report", "/pilot", "/api"]
 
 
-@pytest.fixture(scope="module", params=["missing", "empty", "small", "large"])
+@pytest.fixture(scope="module", params=["missing", "empty", "small", pytest.param("large", marks=pytest.mark.slow)])
 def shown(request: pytest.FixtureRequest, ledgers: Callable[[str], Path]) -> Iterator[tuple[str, Served]]:
     """A served ledger of each kind."""
     with serving(ledgers(request.param)) as served:
@@ -295,6 +295,7 @@ def test_finding_an_agent(chromium: Any, small_served: Served) -> None:
     visitor.leave(small_served.address)
 
 
+@pytest.mark.slow
 def test_earlier_and_later_rounds(chromium: Any, ledgers: Callable[[str], Path]) -> None:
     with serving(ledgers("large")) as served:
         visitor = Visitor(chromium)

@@ -136,6 +136,24 @@ def test_a_throwaway_name_that_sends_garbage_does_not_raise_what_others_are_paid
     assert others.sum(axis=1).mean() / PERIOD < 1.05 * COST(NU)
 
 
+def test_garbage_beside_it_does_not_make_less_work_look_honest() -> None:
+    """Three of ten do 3/8 of the work and a fourth sends garbage: that helps them little."""
+    found, everybody = list[float](), np.ones(10, dtype=bool)
+    for seed in range(8):
+        rng, state, paid = np.random.default_rng(seed), RULE.init(10), np.zeros(10)
+        for _ in range(PERIOD):
+            direction = rng.normal(size=DIM)
+            surprise = direction / np.linalg.norm(direction)
+            sizes = np.array([6.0, 6.0, 6.0, NU / 9, *[NU] * 6])
+            sent = np.stack([sample(rng, surprise, size) for size in sizes])
+            sent[3] -= surprise
+            evidence = gather(sent, everybody, np.zeros(DIM), RULE.reference(state, everybody))
+            payments, state = RULE.pay(state, evidence, everybody, NU)
+            paid += payments.reward / PERIOD
+        found.append((paid[:3].sum() - 3 * COST(6)) / 4)
+    assert np.mean(found) < 3.0  # 6.6 where garbage counts as far out as it is
+
+
 def test_a_new_period_begins_from_nothing() -> None:
     paid = play(lambda _rng, _m, own, t: own if t < PERIOD else np.zeros(DIM), rounds=2 * PERIOD, runs=3)
     assert (paid[:, :PERIOD, 0].sum(axis=1) > 0.5 * PERIOD * COST(NU)).all()

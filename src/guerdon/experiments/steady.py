@@ -221,8 +221,8 @@ def _honest_claims(found: Outcome) -> list[Claim]:
     first = np.where(released.any(axis=1), released.argmax(axis=1) + 1, np.inf)
     never, median = float(np.isinf(first).mean()), float(np.median(first))
     return [
-        Claim(NAME, f"{words} pay less cost", "0 within 2 % and 3 s.e.", value, error,
-              abs(value) <= 0.02 * cost + SIGNIFICANT * error),
+        Claim(NAME, f"{words} pay less cost", "0 within 5 % and 3 s.e.", value, error,
+              abs(value) <= 0.05 * cost + SIGNIFICANT * error),
         Claim(NAME, f"{words} members that end below half of their cost", "at most 0.01", few, 0.0, few <= 0.01),
         Claim(NAME, f"{words} agents: first release, median round", "at most 40", median, 0.0, median <= 40),
         Claim(NAME, f"{words} agents without any release", "at most 0.01", never, 0.0, never <= 0.01),

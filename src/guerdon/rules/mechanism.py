@@ -118,8 +118,9 @@ class Mechanism(Protocol):
         del state
         return None
 
-    def closing(self) -> "Mechanism":
-        """Return the rule for the last round of a run: what it holds is settled."""
+    def closing(self, last: Any = True) -> "Mechanism":
+        """Return the rule for a round that is the `last` of a run: what it holds is settled."""
+        del last
         return self
 
     def warning(self, state: Any) -> str:

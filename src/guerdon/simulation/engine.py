@@ -77,6 +77,7 @@ class _Data(NamedTuple):
     kinds: tuple[Any, ...]  # agents of one kind, their numbers stacked: they are played together
     requests: Requests
     joins: Array | None  # the round in which each agent joins; None: all are there from the start
+    last: Array  # round, in which what a rule holds is settled
 
     def players(self, setting: _Setting) -> Players:
         """Return the agents."""
@@ -146,7 +147,7 @@ def simulate(
     seats = None if joins is None else _check_joins(joins, len(agents))
     fitting = max(1, MEMORY // _bytes_per_repetition(problem, len(agents), len(rules), rounds, alike=alike))
     size = min(fitting if chunk is None else chunk, repetitions)
-    run = partial(_run, setting, _Data(problem, kinds, requests, seats), rounds, seed, size)
+    run = partial(_run, setting, _Data(problem, kinds, requests, seats, jnp.asarray(rounds - 1)), rounds, seed, size)
     finished, interrupted = run_in_chunks(run, repetitions, size, progress)
     played = jax.tree.map(lambda *parts: np.concatenate(parts), *finished)
     return History.from_rounds(played, tuple(rules), true_costs, interrupted)
@@ -252,6 +253,7 @@ def _play_round(
 
     truth = AtModel(problem, ask.model)
     witness = _witness(setting, problem, ask.model, key, round)
+    servers = tuple(replace(one, mechanism=one.mechanism.closing(round == data.last)) for one in servers)
     done, rewards, after = _settle(servers, (first, *states[1:]), ask, reports, participating, truth, witness)
     after = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), carry.servers, after)
     memories = learn(players, view, carry.memories, sizes, rewards[0])
