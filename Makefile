@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test lint types types-torch imports unit test-left-out reproduce demo-flower screenshots bench clean
+.PHONY: help install test lint types types-torch imports unit test-left-out reproduce demo-flower docs screenshots bench clean
 
 # By file, on every core: the tests of a file share what they compile.
 PYTEST := $(BIN)/pytest -n logical --dist loadfile
@@ -51,6 +51,10 @@ reproduce: $(STAMP)  ## every experiment of the paper at full size; writes resul
 demo-flower: $(STAMP)  ## paid rounds on a real Flower deployment on this machine (PyTorch where installed)
 	@if $(HAS_TORCH); then app=paid-torch; else app=paid-numpy; fi; \
 	$(BIN)/python -m examples.demo_flower --app $$app
+
+docs: $(STAMP)  ## build the site into docs/_build/html; a warning is an error
+	$(BIN)/pip install --quiet 'pip>=25.1' && $(BIN)/pip install --quiet --group docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going -b html docs docs/_build/html
 
 screenshots: $(STAMP)  ## draw the dashboard's pictures in docs/images again (needs Chromium)
 	$(BIN)/python -m tools.screenshots

@@ -52,23 +52,7 @@ def test_commands_print_what_the_readme_shows(somewhere: Path) -> None:
         assert [line.rstrip() for line in result.stdout.splitlines()] == expected.splitlines()
 
 
-DOCS = [
-    f"docs/{name}.md"
-    for name in (
-        "audit",
-        "dashboard",
-        "federations",
-        "flower",
-        "information",
-        "ledger",
-        "mechanism",
-        "pilot",
-        "planner",
-        "simulation",
-        "steady",
-        "tutorial",
-    )
-]
+DOCS = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts)
 PAGES = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", *DOCS]
 
 
@@ -82,15 +66,15 @@ def test_pictures_and_links_exist(page: str) -> None:
 @pytest.mark.parametrize(
     ("page", "examples"),
     [
-        ("docs/simulation.md", 8),
-        ("docs/planner.md", 8),
-        ("docs/ledger.md", 9),
-        ("docs/information.md", 20),
-        ("docs/mechanism.md", 10),
-        ("docs/audit.md", 9),
-        ("docs/federations.md", 8),
-        pytest.param("docs/pilot.md", 8, marks=pytest.mark.slow),
-        ("docs/steady.md", 8),
+        ("docs/how-to/simulation.md", 8),
+        ("docs/how-to/planner.md", 8),
+        ("docs/explanation/ledger.md", 9),
+        ("docs/explanation/information.md", 20),
+        ("docs/explanation/mechanism.md", 10),
+        ("docs/explanation/audit.md", 9),
+        ("docs/explanation/federations.md", 8),
+        pytest.param("docs/how-to/pilot.md", 8, marks=pytest.mark.slow),
+        ("docs/explanation/steady.md", 8),
     ],
 )
 def test_examples_in_the_docs(page: str, examples: int, monkeypatch: pytest.MonkeyPatch) -> None:

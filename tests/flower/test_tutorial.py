@@ -1,4 +1,4 @@
-"""docs/tutorial.md is true: its diffs apply to the quickstarts, and the apps that come out run and pay as it says."""
+"""The quickstart tutorial is true: its diffs apply, and the apps that come out run and pay as it says."""
 
 import ast
 import importlib
@@ -20,7 +20,7 @@ from guerdon.ledger import Ledger
 from tests.flower.grids import MemoryGrid, Node
 from tests.support.namespaces import ROOT, run_alone
 
-PAGE = (ROOT / "docs/tutorial.md").read_text()
+PAGE = (ROOT / "docs/tutorials/quickstarts.md").read_text()
 NODES = 8
 
 

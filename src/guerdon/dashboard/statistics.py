@@ -1,4 +1,4 @@
-"""What a run's numbers say, with how sure they are (docs/dashboard.md explains both).
+"""What a run's numbers say, with how sure they are (docs/how-to/dashboard.md explains both).
 
 Pay against cost: the mean of pay − h(ν) ± t·s/√rounds, over the rounds in which an agent sent a usable gradient. It
 stands out only if the interval at a level of 95 % for all agents together (Bonferroni) leaves out 0.

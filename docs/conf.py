@@ -1,0 +1,43 @@
+"""How the site is built: `make docs`. Nothing is loaded from elsewhere, and formulas need no script."""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(Path(__file__).parent))  # site_*.py: our own small extensions
+
+_project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+project, author, release = "Guerdon", _project["authors"][0]["name"], _project["version"]
+project_copyright = f"2026, {author}"
+extensions = ["myst_nb", "site_mathml"]
+exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
+nitpicky = True
+source_suffix = {".md": "myst-nb"}
+
+html_theme = "furo"
+html_title = "Guerdon"
+html_show_sphinx = html_copy_source = False
+html_math_renderer = "mathml"
+html_baseurl = ""
+
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 4
+nb_execution_mode = "off"
+
+_OUTSIDE = re.compile(r"\]\((?:\.\./)+((?:benchmarks|examples|src|tests|tools|CONTRIBUTING\.md|SECURITY\.md)[^)]*)\)")
+
+
+def link_to_files(_app: Sphinx, _page: str, source: list[str]) -> None:
+    """Let links to files that are not on the site lead to the project's home."""
+    home = _project["urls"]["Repository"]
+    source[0] = _OUTSIDE.sub(lambda link: f"]({home}/blob/main/{link[1]})", source[0])
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", link_to_files)
