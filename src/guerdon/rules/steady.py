@@ -200,7 +200,7 @@ class SteadyPay(Mechanism):
 
     def closing(self, last: Any = True) -> Mechanism:
         """Return the rule that settles what it holds of every agent that takes part, whatever round it is."""
-        return replace(self, closes=last)
+        return replace(self, closes=self.closes | last)
 
     def words(self) -> str:
         return f"steady pay, settled every {self.period} rounds"
