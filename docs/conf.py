@@ -27,7 +27,7 @@ html_baseurl = ""
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 4
-nb_execution_mode = "off"
+nb_execution_mode, nb_execution_in_temp, nb_execution_raise_on_error, nb_execution_timeout = "cache", True, True, 300
 
 _OUTSIDE = re.compile(r"\]\((?:\.\./)+((?:benchmarks|examples|src|tests|tools|CONTRIBUTING\.md|SECURITY\.md)[^)]*)\)")
 

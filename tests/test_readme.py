@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from guerdon.rules import registry
 from tests.support.command_line import run
 
 ROOT = Path(__file__).parent.parent
@@ -50,35 +49,3 @@ def test_commands_print_what_the_readme_shows(somewhere: Path) -> None:
         result = run(*shlex.split(command)[1:], cwd=somewhere, COLUMNS="100")
         assert (result.code, result.stderr) == (0, "")
         assert [line.rstrip() for line in result.stdout.splitlines()] == expected.splitlines()
-
-
-DOCS = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts)
-PAGES = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", *DOCS]
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_pictures_and_links_exist(page: str) -> None:
-    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / page).read_text()):
-        assert (ROOT / page).parent.joinpath(link).exists(), link
-
-
-@pytest.mark.usefixtures("somewhere")
-@pytest.mark.parametrize(
-    ("page", "examples"),
-    [
-        ("docs/how-to/simulation.md", 8),
-        ("docs/how-to/planner.md", 8),
-        ("docs/explanation/ledger.md", 9),
-        ("docs/explanation/information.md", 20),
-        ("docs/explanation/mechanism.md", 10),
-        ("docs/explanation/audit.md", 9),
-        ("docs/explanation/federations.md", 8),
-        pytest.param("docs/how-to/pilot.md", 8, marks=pytest.mark.slow),
-        ("docs/explanation/steady.md", 8),
-    ],
-)
-def test_examples_in_the_docs(page: str, examples: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_RULES", dict(registry._RULES))  # a rule of one's own does not stay
-    result = doctest.testfile(str(ROOT / page), module_relative=False, encoding="utf-8")
-    assert result.attempted >= examples
-    assert result.failed == 0

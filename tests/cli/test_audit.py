@@ -17,7 +17,7 @@ from tests.support import command_line
 from tests.support.audit_scenes import COST, RULE, record_training, send_noise, send_prediction
 
 NAMES = ["Basel", "Lyon", "Porto", "Turin", "Vigo", "Zürich $1$"]
-PAGE = Path(__file__).parent.parent.parent / "docs" / "explanation" / "audit.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "how-to" / "audit.md"
 
 
 def run(*arguments: str, cwd: Path, code: int = 0) -> str:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("app", ["paid-numpy", "paid-torch"])
 def test_the_commands_of_the_docs_run_the_examples(app: str, tmp_path: Path) -> None:
-    page = (ROOT / "docs/how-to/flower.md").read_text().partition("## 9. Examples")[2]
+    page = (ROOT / "docs/how-to/flower.md").read_text().partition("## Examples")[2]
     commands = page.partition("```sh\n")[2].partition("```")[0].replace("paid-numpy", app)
     needs = ["ray", *(["torch", "jax"] if app == "paid-torch" else [])]
     told = run_alone(commands.replace("$PWD/", f"{tmp_path}/").replace("--db ", f"--db {tmp_path}/"), tmp_path, *needs)

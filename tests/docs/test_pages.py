@@ -1,0 +1,59 @@
+"""Every page is true and readable: its examples run, its links lead somewhere, and its prose keeps to our rules."""
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+from guerdon.rules import registry
+
+ROOT = Path(__file__).parent.parent.parent
+DOCS = sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts)
+PAGES = [str(page.relative_to(ROOT)) for page in DOCS]
+READ = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", *PAGES]
+TEXT = {name: (ROOT / name).read_text() for name in READ}
+# `tests/cli/test_audit.py` runs the audit's page, with its commands.
+SLOW = {"docs/how-to/pilot.md"}
+RUN = [page for page in PAGES if "\n>>> " in TEXT[page] and page != "docs/how-to/audit.md"]
+
+
+def prose(page: str) -> list[str]:
+    """Return the lines of a page that are sentences: no code, no table, no heading, no picture."""
+    lines = re.sub(r"^ *(```|:::).*?^ *\1$", "", TEXT[page], flags=re.DOTALL | re.MULTILINE).splitlines()
+    return [line for line in lines if not line.startswith(("    ", "|", "#", "!["))]
+
+
+@pytest.mark.parametrize("page", READ)
+def test_pictures_and_links_exist(page: str) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)#\s]+)[^)]*\)", TEXT[page]):
+        assert (ROOT / page).parent.joinpath(link).exists(), link
+
+
+@pytest.mark.parametrize("page", READ)
+def test_lines_are_short_enough_to_read(page: str) -> None:
+    assert [line for line in prose(page) if len(line) > 100] == []
+
+
+@pytest.mark.parametrize("page", READ)
+def test_agents_are_it(page: str) -> None:
+    found = re.findall(r"(?i)\b(?:he|his|him|she|her|hers|whom|whoever)\b", "\n".join(prose(page)))
+    assert found == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_says_first_who_it_is_for(page: str) -> None:
+    begins = re.sub(r"\A---.*?^---$", "", TEXT[page], flags=re.DOTALL | re.MULTILINE).lstrip().split("\n\n")[1]
+    assert re.match(r"\*?For |\*\*The incentive layer", begins), begins
+
+
+def test_examples_are_found() -> None:
+    """Blocks that are not run say so: they hold no `>>>`, and what they show is run elsewhere."""
+    assert len(RUN) >= 7
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * (page in SLOW)) for page in RUN])
+def test_examples_run(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_RULES", dict(registry._RULES))  # a rule of one's own does not stay
+    assert doctest.testfile(str(ROOT / page), module_relative=False, encoding="utf-8").failed == 0
