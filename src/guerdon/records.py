@@ -146,15 +146,16 @@ class OwnRecords:
         return over_layers(lambda part: factor[:, None] * part, base)
 
 
-def forget(state: RecordState, newcomers: Array) -> RecordState:
-    """Return the state with nothing known of some agents."""
-    xp = namespace(newcomers)
+def adopt(state: RecordState, other: RecordState, who: Array) -> RecordState:
+    """Return the state with what another state knows of some agents."""
+    xp = namespace(who)
 
-    def renewed(part: Array) -> Array:
-        return xp.where(newcomers if part.ndim == 1 else newcomers[:, None], 0.0, part)
+    def chosen(own: Array, theirs: Array) -> Array:
+        return xp.where(who if own.ndim == 1 else who[:, None], theirs, own)
 
-    agents = {name: renewed(getattr(state, name)) for name in AGENTS}
-    return state._replace(total=over_layers(renewed, state.total), answer=over_layers(renewed, state.answer), **agents)
+    parts = {name: chosen(getattr(state, name), getattr(other, name)) for name in AGENTS}
+    parts |= {name: over_layers(chosen, getattr(state, name), getattr(other, name)) for name in ("total", "answer")}
+    return state._replace(**parts)
 
 
 def widen(state: RecordState, num_agents: int) -> RecordState:

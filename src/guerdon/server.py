@@ -63,7 +63,7 @@ from guerdon.evidence import (
     shortening,
 )
 from guerdon.predictions import Prediction, RunningMean, StepObservation, ZeroPrediction
-from guerdon.records import LARGEST_MODEL, OwnRecords, forget, widen
+from guerdon.records import LARGEST_MODEL, OwnRecords, adopt, widen
 from guerdon.requests import Outcome, Requests
 from guerdon.rules import Mechanism, Payments, as_request
 from guerdon.rules.information import prediction_error
@@ -159,18 +159,25 @@ class Server:
         records = state.records if self.recorder is None else widen(state.records, num_agents)
         return state._replace(rule=rule, pairs=pairs, enrolled=enrolled, records=records)
 
+    def adopt(self, state: ServerState, other: ServerState, who: Array) -> ServerState:
+        """Return the state with what `other`, a state of as many agents, knows of some of them."""
+        xp = namespace(who)
+        rule = map_state(lambda a, b: xp.where(who, xp.asarray(b, dtype=a.dtype), a), state.rule, other.rule)
+        records = state.records if self.recorder is None else adopt(state.records, other.records, who)
+        return state._replace(rule=rule, records=records)
+
     def admit(self, state: ServerState, newcomers: Array) -> ServerState:
         """Return the state with some agents' places given to newcomers: nothing is known of them."""
         xp = namespace(newcomers)
+        fresh = state._replace(
+            rule=self.mechanism.init(newcomers.shape[0]), records=map_state(lambda x: 0 * x, state.records)
+        )
+        state = self.adopt(state, fresh, newcomers)
         state = state._replace(enrolled=state.enrolled + xp.sum(xp.astype(newcomers, xp.int32)))
-        if self.recorder is not None:
-            state = state._replace(records=forget(state.records, newcomers))
-        fresh = self.mechanism.init(newcomers.shape[0])
-        rule = map_state(lambda a, b: xp.where(newcomers, xp.asarray(b, dtype=a.dtype), a), state.rule, fresh)
         if not self.mechanism.compares_pairs:
-            return state._replace(rule=rule)
+            return state
         touched = newcomers[:, None] | newcomers[None, :]
-        return state._replace(rule=rule, pairs=xp.where(touched, 0.0, state.pairs))
+        return state._replace(pairs=xp.where(touched, 0.0, state.pairs))
 
     @property
     def needs_mean(self) -> bool:

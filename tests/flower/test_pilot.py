@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message
+from flwr.app import ArrayRecord, Context, Message
 from flwr.serverapp.strategy import FedAvg
 
-from guerdon import AffineCost, FlatPay
+from guerdon import AffineCost, FlatPay, OutputAgreement, WitnessedPay
 from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD, Pilot, Request
 from guerdon.pilot import PilotRecord, assess
+from guerdon.pilot.wording import closing
 from tests.flower.grids import MemoryGrid, Node, reply
-from tests.flower.learners import DIM, Learner, arrays, vector
+from tests.flower.learners import DIM, NOISE, TARGET, Learner, arrays, vector
 from tests.flower.test_recovery import CrashError
 
 COST = AffineCost(1, 1)
@@ -55,8 +56,10 @@ def test_honest_nodes_are_asked_for_different_numbers_and_the_rule_pays_for_work
     assert (np.sort(record.asked, axis=1) == [8, 8, 16, 16, 16, 16, 16, 16]).all()
     assert record.sent.all()
     assert record.agents == tuple(f"anonymous-{100 + i}" for i in range(8))
-    assert list(record.pay) == ["balanced", "information"]
-    balanced, information = assess(record).rules
+    assert list(record.pay) == ["steady", "balanced", "information"]
+    assert record.holding == ("steady",)
+    steady, balanced, information = assess(record).rules
+    assert steady.deposit == 0
     assert balanced.verdict == "pays for work"
     assert balanced.full_pay.value == pytest.approx(17)
     assert information.flagged is not None
@@ -143,3 +146,26 @@ def test_a_client_that_trains_for_fewer_steps_is_found_to_be_paid_more(tmp_path:
     report = assess(PilotRecord.load(tmp_path / "pilot.json"))
     assert report.rules[0].verdict == "pays shirkers"
     assert report.recommended is None
+
+
+def test_a_pilot_tries_a_witness_and_says_whether_its_data_differ(tmp_path: Path) -> None:
+    rng, away = np.random.default_rng(1), np.zeros(DIM)
+
+    def witness(model: ArrayRecord) -> list[ArrayRecord]:
+        exact = vector(model) - TARGET + away
+        return [arrays(exact + NOISE * rng.normal(size=DIM) / 10**0.5) for _ in range(16)]
+
+    rules = {"witnessed": WitnessedPay(COST, 160)}
+    for name, shift in (("same", 0.0), ("other", 0.5 * NOISE)):
+        away[:] = shift
+        pilot = make(tmp_path, rules=rules, witness=witness, out=tmp_path / f"{name}.json")
+        pilot.start(grid_of([Learner(i) for i in range(6)]), START, num_rounds=30)
+    same, other = (assess(PilotRecord.load(tmp_path / f"{name}.json")) for name in ("same", "other"))
+    assert same.rules[0].verdict == "pays for work"
+    assert same.witness is not None
+    assert same.witness.low < 0 < same.witness.high
+    assert other.witness is not None
+    assert other.witness.low > 16  # 16 · 16 · 0.25 is expected: more than the cost
+    assert any("own data differ from the agents'" in line for line in closing(other))
+    with pytest.raises(ValueError, match="`witness` must be given with `WitnessedPay` among the `rules`"):
+        make(tmp_path, rules={"balanced": OutputAgreement(COST)}, witness=witness)

@@ -14,10 +14,11 @@ from guerdon import (
     InformationPay,
     OutputAgreement,
     Server,
+    SteadyPay,
 )
 from guerdon.pilot import PilotDesign, RoundScores, Trial, default_rules
-from guerdon.predictions import RunningMean
-from guerdon.rules import TrueVariance, WitnessedPay
+from guerdon.predictions import RunningMean, ZeroPrediction
+from guerdon.rules import TrueVariance, WitnessedPay, witness_sample
 
 COST, DIM = AffineCost(1, 1), 12
 RULES = {"balanced": OutputAgreement(COST), "information": InformationPay(COST)}
@@ -100,5 +101,77 @@ def test_rules_that_cannot_be_tried_are_refused() -> None:
         Trial({}, PilotDesign(16), 0.1)
     with pytest.raises(ValueError, match="`rules` must do without the truth, but 'genie' needs it"):
         Trial({"genie": GenieAided(COST, TrueVariance())}, PilotDesign(16), 0.1)
-    with pytest.raises(ValueError, match="`rules` must do without a witness, but 'witnessed' needs it"):
+    with pytest.raises(ValueError, match="`witness` must be given for 'witnessed'"):
         Trial({"witnessed": WitnessedPay(COST)}, PilotDesign(16), 0.1)
+
+
+def test_what_a_rule_holds_is_worth_what_an_agent_would_leave_with() -> None:
+    """All that a rule that holds paid and held at the end is the sum of its rounds: of full work, and of ghosts."""
+    rule = SteadyPay(COST, period=14)
+    trial = Trial({"steady": rule}, PilotDesign(16, seed=1), 0.1, prediction=ZeroPrediction())
+    trainer = Server(FlatPay(COST), FixedRequest(16, 0.1), ZeroPrediction(), records=None)
+    server, model = Server(rule, FixedRequest(16, 0.1), ZeroPrediction()), np.zeros(DIM)
+    state, haunted, training = server.init(model, 6), server.init(model, 7), trainer.init(model, 6)
+    paid, worth, ghost = np.zeros(6), np.zeros(6), 0.0
+    found = play(trial, 40, agents=6)
+    for asked, reports, sent, _ in found:
+        ask, training = trainer.ask(training, model)
+        full = sent & (asked == 16)
+        payments, _, state = server.pay(state, ask, reports, full)
+        paid = paid + payments.reward
+        worth = np.where(full, paid + rule.held(state.rule), worth)
+        payments, _, haunted = server.pay(haunted, ask, np.vstack([np.zeros(DIM), reports]), np.append(True, full))
+        ghost += payments.reward[0]
+        _, training = trainer.settle(training, ask, reports, sent)
+    full_work = [np.where(asked == 16, scores.pay["steady"], np.nan) for asked, _, _, scores in found]
+    assert np.nansum(full_work, axis=0) == pytest.approx(worth)
+    assert worth.min() > 0
+    earned = sum(scores.ghosts["steady"]["nothing"] for *_, scores in found)
+    assert earned == pytest.approx(ghost + rule.held(haunted.rule)[0])
+
+
+def test_half_work_has_a_past_of_its_own_under_a_rule_that_holds() -> None:
+    """A twin that was paid for the rounds of half work only, among others that always did all."""
+    rule, seat = SteadyPay(COST, period=1000), 2
+    trial = Trial({"steady": rule}, PilotDesign(16, seed=3), 0.1, prediction=ZeroPrediction(), alike=True)
+    trainer = Server(FlatPay(COST), FixedRequest(16, 0.1), ZeroPrediction(), alike=True)
+    server, model = Server(rule, FixedRequest(16, 0.1), ZeroPrediction(), alike=True), np.zeros(DIM)
+    state, twin, training = server.init(model, 6), server.init(model, 6), trainer.init(model, 6)
+    own, paid, worth = np.arange(6) == seat, 0.0, 0.0
+    found = play(trial, 60, agents=6)
+    for asked, reports, sent, _ in found:
+        ask, training = trainer.ask(training, model)
+        full = sent & (asked == 16)
+        if sent[seat] and asked[seat] == 8:
+            known = state._replace(
+                rule=type(state.rule)(*(np.where(own, b, a) for a, b in zip(state.rule, twin.rule, strict=True)))
+            )
+            payments, _, twin = server.pay(known, ask, reports, full | own)
+            paid += payments.reward[seat]
+            worth = paid + rule.held(twin.rule)[seat]
+        state = server.pay(state, ask, reports, full)[2]
+        _, training = trainer.settle(training, ask, reports, sent)
+    half_work = [scores.pay["steady"][seat] for asked, _, _, scores in found if asked[seat] == 8]
+    assert np.nansum(half_work) == pytest.approx(worth)
+    assert worth > 0
+
+
+def test_a_witness_pays_and_shows_how_far_its_data_are_from_the_agents() -> None:
+    rng, rule, model = np.random.default_rng(0), WitnessedPay(COST, 256), [np.zeros(DIM)]
+    trial = Trial({"witnessed": rule}, PilotDesign(16, seed=1), 0.1, witness=True)
+    trial.begin(model)
+    ask, _ = trial.trainer.ask(trial.trainer.init(model, 6), model)
+    for shift in (0.0, 0.5):
+        apart, paid = list[float](), list[Any]()
+        for number in range(60):
+            asked = trial.design.requests(number, 6)
+            reports = 1 + 3 * rng.normal(size=(6, DIM)) / np.sqrt(asked)[:, None]
+            own = witness_sample([1 + shift + 3 * rng.normal(size=(16, DIM)) / 4], 16)
+            scores = trial.score(ask, [[row] for row in reports], asked, np.ones(6, dtype=bool), own)
+            apart.append(scores.apart)
+            paid.append(scores.pay["witnessed"])
+        variance, error = 9 * DIM, np.std(apart) / np.sqrt(60)
+        assert np.mean(apart) == pytest.approx(16 * DIM * shift**2 / variance, abs=4 * error + 0.02)
+        asked_all = np.array([trial.design.requests(number, 6) == 16 for number in range(60)])
+        expected = 17 - 16 * 16 * DIM * shift**2 / variance
+        assert np.mean(np.array(paid)[asked_all]) == pytest.approx(expected, abs=2)

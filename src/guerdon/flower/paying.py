@@ -43,12 +43,13 @@ log = logging.getLogger("flwr.guerdon")
 class PaidServer:
     """A server with its state, for models and replies as Flower has them."""
 
-    def __init__(self, server: Server, witness: Witness | None = None) -> None:
+    def __init__(self, server: Server, witness: Witness | None = None, samples: int = 0) -> None:
         self.server, self._witness = server, witness
+        self._samples = samples or server.mechanism.samples  # that the witness's gradients are of
         self._names: list[str] = []  # of the arrays that are compared
         self._state: Any = None  # a `ServerState`
         self._ask: Any = None  # an `Ask`, with the model that Flower sends
-        self._seen: WitnessSample | None = None  # what the server's own data say of it
+        self.seen: WitnessSample | None = None  # what the server's own data say of it
         self._after: Any = None  # the state that the last settlement leads to
         self._fresh = True  # nobody was asked yet
         self._verdict = ""  # on the noise scale, as it was last logged
@@ -122,7 +123,7 @@ class PaidServer:
         model = self.layers(sent) if self.server.dither is not None else self._ask.model
         own = self.server.mechanism.own_requests(self._state.rule, asked)
         self._ask = self._ask._replace(request=asked, model=model, own=own)
-        self._seen = self._look(sent) if asked > 0 else None
+        self.seen = self._look(sent) if asked > 0 else None
         return asked
 
     def settle(self, request: Request, seats: Seats) -> PaidRound:
@@ -130,7 +131,7 @@ class PaidServer:
         rule = self.server.mechanism.closing() if self.is_last else self.server.mechanism
         before = self.server.enlarge(self._state, len(seats.accounts))
         rows, server = AgentRows(self.rows(seats)), replace(self.server, mechanism=rule)
-        done, after = server.settle(before, self._ask, rows, seats.sent, witness=self._seen, mean=False)
+        done, after = server.settle(before, self._ask, rows, seats.sent, witness=self.seen, mean=False)
         paid = PaidRound(request, seats, done, rule)
         if not paid.is_payable:
             furthest = seats.reports[int(np.argmax(np.where(done.evidence.counted, done.evidence.deviation, -1.0)))]
@@ -203,13 +204,12 @@ class PaidServer:
         if self._witness is None:
             return None
         minibatches = [self.layers(found) for found in self._witness(sent)]
-        samples = self.server.mechanism.samples
-        if len(minibatches) < 2 or samples % len(minibatches):
+        if len(minibatches) < 2 or self._samples % len(minibatches):
             raise ValueError(
                 "`witness` must return the gradients of at least two minibatches of equal size, "
-                f"{samples} samples in all, got {len(minibatches)}"
+                f"{self._samples} samples in all, got {len(minibatches)}"
             )
-        return witness_sample(stack_minibatches(minibatches), samples // len(minibatches))
+        return witness_sample(stack_minibatches(minibatches), self._samples // len(minibatches))
 
     def layers(self, model: ArrayRecord) -> list[np.ndarray]:
         """Return the arrays that are compared, in double precision where anything is learned from them."""

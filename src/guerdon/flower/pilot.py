@@ -17,7 +17,7 @@ from guerdon.flower.book import PaidRound, RunBook, Seats
 from guerdon.flower.fedsgd import find_steps
 from guerdon.flower.messages import GRADIENTS, MODELS, Pay, Request
 from guerdon.flower.nodes import Member, MembersGrid
-from guerdon.flower.paying import PaidServer
+from guerdon.flower.paying import PaidServer, Witness
 from guerdon.flower.replies import Report
 from guerdon.flower.strategy import AskedRounds
 from guerdon.pilot import PilotDesign, PilotRecord, Trial, assess, default_rules
@@ -34,9 +34,10 @@ class Pilot(AskedRounds):
         strategy.start(grid, initial_arrays, num_rounds=100)
 
     Each round asks most nodes for `request` samples and a random `share` of them for half of that. `rules` are by name
-    (default: balanced output agreement and information pay, with the cost). After each round the record is written to
+    (default: steady pay, balanced output agreement and information pay). After each round the record is written to
     `out`, which must not exist yet; `guerdon pilot FILE` shows what it says. `prediction`, `dither` and `alike` are
-    those of `Rewarded`. Who is asked for half is drawn secretly, unless a `seed` is given. Nodes need no keys.
+    those of `Rewarded`, and so is `witness`, for a `WitnessedPay` among the rules. Who is asked for half is drawn
+    secretly, unless a `seed` is given. Nodes need no keys.
     """
 
     def __init__(
@@ -51,19 +52,25 @@ class Pilot(AskedRounds):
         prediction: Prediction | None = None,
         dither: Dither | None = None,
         alike: bool = False,
+        witness: Witness | None = None,
         seed: int | None = None,
     ) -> None:
-        steps = find_steps(strategy)
+        steps, rules = find_steps(strategy), rules or default_rules(cost)
+        samples = {rule.samples for rule in rules.values() if rule.wants_witness}
+        if len(samples) != (witness is not None):
+            raise ValueError("`witness` must be given with `WitnessedPay` among the `rules`, of one number of samples")
         design = PilotDesign(request, share) if seed is None else PilotDesign(request, share, seed)
         self.out = Path(out)
         if self.out.exists():
             raise ValueError(f"`out` must be a file that does not exist yet, got {out!s}; move it, or name another")
         self._trial = Trial(
-            rules or default_rules(cost), design, 0.0 if steps is None else steps.step,
-            sends=MODELS if steps is None else GRADIENTS, prediction=prediction, dither=dither, alike=alike,
+            rules, design, 0.0 if steps is None else steps.step, sends=MODELS if steps is None else GRADIENTS,
+            prediction=prediction, dither=dither, alike=alike, witness=witness is not None,
         )  # fmt: skip
-        self.record = PilotRecord(request, formula_of(cost), self._trial.trainer.sends)
-        super().__init__(strategy, PaidServer(self._trial.trainer), _PilotBook(), self.out.stem)
+        trainer, holding = self._trial.trainer, self._trial.holding
+        self.record = PilotRecord(request, formula_of(cost), trainer.sends, holding=holding)
+        server = PaidServer(trainer, witness, next(iter(samples), 0))
+        super().__init__(strategy, server, _PilotBook(), self.out.stem)
         self._requests: dict[str, int] = {}  # of the round, by account
 
     def summary(self) -> None:
@@ -93,7 +100,8 @@ class Pilot(AskedRounds):
         seats = paid.seats
         asked = np.array([self._requests.get(account, 0) for account in seats.accounts])
         sent = np.array([report is not None and report.usable for report in seats.reports], dtype=bool)
-        scores = self._trial.score(self._server.last_ask, self._server.rows(seats), asked, sent)
+        server = self._server
+        scores = self._trial.score(server.last_ask, server.rows(seats), asked, sent, server.seen)
         self.record = self.record.with_round(seats.accounts, asked, sent, scores)
         self.record.save(self.out)
         return paid

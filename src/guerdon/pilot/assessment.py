@@ -41,7 +41,7 @@ class RuleReport:
 
     `gain` is what half work earns more than full work: (R_half − h(ν/2)) − (R_full − h(ν)). `slope` is the pay for one
     more sample. `deposit` is what a member may be behind after 50 rounds with probability 0.01:
-    z₀.₉₉·√(50·noise² + 50²·spread²) + 50·(h(ν) − honest pay), at least 0.
+    z₀.₉₉·√(50·noise² + 50²·spread²) + 50·(h(ν) − honest pay), at least 0. A rule that holds what is earned needs none.
     """
 
     rule: str
@@ -85,6 +85,7 @@ class PilotReport:
     full_cost: float
     half_cost: float
     noise_scale: float  # σ²/‖m‖²; infinite where no signal is seen
+    witness: Interval | None  # what it takes off pay that the server's own data differ from the agents'; None: no data
     rules: tuple[RuleReport, ...]
     recommended: str | None
     why: str
@@ -109,8 +110,15 @@ def assess(record: PilotRecord, cost: Cost | None = None, alpha: float = 0.05) -
     noise_scale = variance / signal if signal > 0 else math.inf
     return PilotReport(
         record.request, record.half, record.cost, record.sends, record.rounds, len(record.agents), alpha, *costs,
-        noise_scale, rules, recommended, why,
+        noise_scale, _witness(record, cost, alpha), rules, recommended, why,
     )  # fmt: skip
+
+
+def _witness(record: PilotRecord, cost: Cost, alpha: float) -> Interval | None:
+    """Return what witnessed pay loses because m_w is not m: h'(ν)·ν²/σ²·‖m − m_w‖², with an interval."""
+    if not np.isfinite(record.apart).any():
+        return None
+    return mean_over_rounds(record.apart, alpha).times(record.request * float(cost.slope(record.request)))
 
 
 def _assess_rule(record: PilotRecord, rule: str, cost: Cost, alpha: float) -> RuleReport:
@@ -127,10 +135,11 @@ def _assess_rule(record: PilotRecord, rule: str, cost: Cost, alpha: float) -> Ru
     wanted = _rounds_to_tell(gain, record.rounds, loss, alpha)
     verdict, words = _verdict(gain, wanted, loss)
     flagged = _flagged(record, rule)
+    deposit = 0.0 if rule in record.holding else _deposit(honest.value, full_cost, noise, spread)
     return RuleReport(
         rule, verdict, words, tuple(_notes(agents, ghosts, flagged, full_cost)), gain,
         _half_pay(effect, honest), honest, effect.times(-1 / (record.request - record.half)),
-        agents, spread, noise, _deposit(honest.value, full_cost, noise, spread), flagged, ghosts, wanted,
+        agents, spread, noise, deposit, flagged, ghosts, wanted,
     )  # fmt: skip
 
 

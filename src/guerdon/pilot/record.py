@@ -20,6 +20,7 @@ from guerdon.pilot.trial import RoundScores
 FORMAT, VERSION = "guerdon-pilot", 1
 LARGEST_FILE = 2**28  # bytes
 LONGEST_NAME = 200
+SERIES = ("pay", "ghosts", "evidence", "variance", "signal", "apart")
 
 
 def _no_rounds() -> Any:
@@ -33,7 +34,8 @@ class PilotRecord:
     `cost` is the formula that the rules were given, `asked` 0 for an agent that was not asked, `pay` what each rule
     would have paid for a request of `request` samples, `ghosts` what it would have paid agents that do nothing, and
     `evidence` the logarithm of the evidence against each agent, of rules that keep bets. `variance` and `signal` are
-    σ² and ‖m‖² as the reports of full work have them.
+    σ² and ‖m‖² as the reports of full work have them, `apart` how far a witness's gradient is from theirs
+    (‖m − m_w‖²·ν/σ²; NaN without one). Rules that are `holding` pay when an agent's reports have told something.
     """
 
     request: int
@@ -47,6 +49,8 @@ class PilotRecord:
     evidence: Mapping[str, Array] = field(default_factory=dict[str, Any])
     variance: Array = field(default_factory=lambda: np.zeros(0))
     signal: Array = field(default_factory=lambda: np.zeros(0))
+    apart: Array = field(default_factory=lambda: np.zeros(0))
+    holding: tuple[str, ...] = ()
 
     @property
     def rounds(self) -> int:
@@ -82,14 +86,16 @@ class PilotRecord:
             evidence={rule: longer(self.evidence.get(rule), found) for rule, found in scores.evidence.items()},
             variance=np.append(self.variance, scores.variance),
             signal=np.append(self.signal, scores.signal),
+            apart=np.append(self.apart, scores.apart),
         )
 
     def save(self, path: Path | str) -> None:
         """Write it as JSON, at once or not at all."""
         whole = {"asked": self.asked.astype(int).tolist(), "sent": self.sent.astype(bool).tolist()}
-        series = {name: _plain(getattr(self, name)) for name in ("pay", "ghosts", "evidence", "variance", "signal")}
+        series = {name: _plain(getattr(self, name)) for name in SERIES}
         header = {"format": FORMAT, "version": VERSION, "request": self.request, "cost": self.cost, "sends": self.sends}
-        text = json.dumps({**header, "agents": list(self.agents), **whole, **series}, ensure_ascii=False)
+        names = {"holding": list(self.holding), "agents": list(self.agents)}
+        text = json.dumps({**header, **names, **whole, **series}, ensure_ascii=False)
         written = Path(f"{path}.part")
         written.write_text(text + "\n", encoding="utf-8")
         os.replace(written, path)
@@ -140,7 +146,8 @@ def _read(content: Any) -> PilotRecord:
         _arrays("pay", content["pay"], each),
         {rule: _arrays(f"ghosts.{rule}", found, whole) for rule, found in _table("ghosts", content["ghosts"])},
         _arrays("evidence", content["evidence"], each),
-        *(_array(name, content[name], whole) for name in ("variance", "signal")),
+        *(_array(name, content[name], whole) for name in ("variance", "signal", "apart")),
+        holding=tuple(name for name, _ in _table("holding", dict.fromkeys(content["holding"]))),
     )  # fmt: skip
 
 

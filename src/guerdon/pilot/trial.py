@@ -4,6 +4,10 @@ Those who were asked for all of the work are paid as they would be in a round of
 half is compared with these alone, as the only one among them that does less, and is paid as if it had been asked for
 all. So no agent's pay suffers from what the pilot asks of the others.
 
+A rule that holds what is earned pays for a whole past, not for a round. There each agent has a second past, of the
+rounds in which it was asked for half, and what a round is worth is how much more the agent would have if the run ended
+after it.
+
 A *ghost* is one more agent that does nothing, round after round, and keeps its own past under each rule:
 
     prediction    sends what the server predicts in public
@@ -26,8 +30,18 @@ from guerdon.noise_scale import estimate_noise
 from guerdon.pilot.design import PilotDesign
 from guerdon.predictions import Prediction, RunningMean
 from guerdon.requests import FixedRequest
-from guerdon.rules import FlatPay, InformationPay, Mechanism, OutputAgreement, Payments, Status
-from guerdon.server import Ask, Sends, Server
+from guerdon.rules import (
+    FlatPay,
+    InformationPay,
+    Mechanism,
+    OutputAgreement,
+    Payments,
+    Status,
+    SteadyPay,
+    WitnessSample,
+)
+from guerdon.rules.witnessed import evidence_around_witness
+from guerdon.server import Ask, Sends, Server, ServerState
 
 GHOSTS = ("prediction", "nothing")
 UNKNOWN = (Status.DECLINED, Status.ALONE, Status.TOO_FEW)  # the round cannot say what the rule would have paid
@@ -37,7 +51,7 @@ Rows = Sequence[Sequence[np.ndarray] | None]  # per agent its layers; None where
 
 def default_rules(cost: Cost) -> dict[str, Mechanism]:
     """Return the rules that a pilot tries unless it is given others."""
-    return {"balanced": OutputAgreement(cost), "information": InformationPay(cost)}
+    return {"steady": SteadyPay(cost), "balanced": OutputAgreement(cost), "information": InformationPay(cost)}
 
 
 class RoundScores(NamedTuple):
@@ -48,13 +62,17 @@ class RoundScores(NamedTuple):
     evidence: dict[str, Array]  # the logarithm of the evidence against each agent, of rules that keep bets
     variance: float  # σ² and ‖m‖², as the reports of full work have them
     signal: float
+    apart: float = (
+        np.nan
+    )  # ‖m − m_w‖²·ν/σ²: how far the witness's gradient is from the agents', in the noise of a report
 
 
 class Trial:
     """The rules of a pilot, each with a server of its own, and the server that trains on flat pay (`trainer`).
 
     `rules` are by name. `prediction` (default: `RunningMean()`), `dither`, `sends` and `alike` are those of
-    `guerdon.Server`. A model is a list of layers, the report of an agent too.
+    `guerdon.Server`. A model is a list of layers, the report of an agent too. `witness` says that `score` is given what
+    the server's own data say, for rules that want it.
     """
 
     def __init__(
@@ -67,13 +85,17 @@ class Trial:
         prediction: Prediction | None = None,
         dither: Dither | None = None,
         alike: bool = False,
+        witness: bool = False,
     ) -> None:
         if not rules:
             raise ValueError("`rules` must hold at least one payment rule by name, got none")
         for name, rule in rules.items():
-            if rule.needs_truth or rule.wants_witness:
-                what = "the truth" if rule.needs_truth else "a witness"
-                raise ValueError(f"`rules` must do without {what}, but {name!r} needs it; leave it out")
+            if rule.needs_truth:
+                raise ValueError(f"`rules` must do without the truth, but {name!r} needs it; leave it out")
+            if rule.wants_witness and not witness:
+                raise ValueError(
+                    f"`witness` must be given for {name!r}, which pays by it; give it, or leave the rule out"
+                )
         self.cost = next(iter(rules.values())).cost
         self.design = design
         options: dict[str, Any] = {"prediction": prediction or RunningMean(), "dither": dither, "sends": sends}
@@ -86,18 +108,26 @@ class Trial:
         for rule in self.tried.values():
             rule.begin(model)
 
-    def score(self, ask: Ask, rows: Rows, asked: Array, sent: Array) -> RoundScores:
+    @property
+    def holding(self) -> tuple[str, ...]:
+        """The rules that hold what is earned."""
+        return tuple(name for name, rule in self.tried.items() if rule.server.mechanism.holds)
+
+    def score(
+        self, ask: Ask, rows: Rows, asked: Array, sent: Array, witness: WitnessSample | None = None
+    ) -> RoundScores:
         """Return what the round shows, and go on from it: what each agent was `asked` for, and who `sent` anything."""
         full, half = (sent & (asked == number) for number in (self.design.request, self.design.half))
         ask = ask._replace(request=self.design.request)
         ghosts = {"prediction": self.trainer.centre(ask), "nothing": self._nothing(ask)}
         pay, earned, evidence = {}, {}, {}
         for name, rule in self.tried.items():
-            pay[name], earned[name], against = rule.score(ask, rows, full, half, ghosts)
+            pay[name], earned[name], against = rule.score(_PilotRound(ask, rows, full, half, witness), ghosts)
             if against is not None:
                 evidence[name] = against
         noise = self._noise(ask, rows, full)
-        return RoundScores(pay, earned, evidence, float(noise.variance), float(noise.signal))
+        apart = np.nan if witness is None else _apart(AgentRows(rows), full, witness, self.design.request)
+        return RoundScores(pay, earned, evidence, float(noise.variance), float(noise.signal), apart)
 
     def _nothing(self, ask: Ask) -> Any:
         return ask.model if self.trainer.sends == "models" else zeros_like(ask.model)
@@ -107,42 +137,99 @@ class Trial:
         return estimate_noise(gather(reports, full, self._nothing(ask)), self.design.request)
 
 
+class _PilotRound(NamedTuple):
+    """A round as it came: who sent all of the work, and who half of it."""
+
+    ask: Ask
+    rows: Rows
+    full: Array
+    half: Array
+    witness: WitnessSample | None
+
+
 class _TriedRule:
-    """A rule's server with what it knows, and with what it would know were there a ghost, who has the first seat."""
+    """A rule's server with what it knows, and with what it would know were there a ghost, who has the first seat.
+
+    Of a rule that holds, `_halves` has what it would know of agents that had always done half.
+    """
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self._state: Any = None
+        self._halves: Any = None
         self._haunted: dict[str, Any] = {}
+        self._worth: dict[str, Any] = {}
 
     def begin(self, model: Any) -> None:
         self.server = self.server.for_model(model)
-        self._state = self.server.init(model, num_agents=1)
+        self._state = self._halves = self.server.init(model, num_agents=1)
         self._haunted = dict.fromkeys(GHOSTS, self._state)
+        self._worth = {name: _Worth(self.server.mechanism) for name in ("full", "half", *GHOSTS)}
 
-    def score(
-        self, ask: Ask, rows: Rows, full: Array, half: Array, ghosts: Mapping[str, Any]
-    ) -> tuple[Array, dict[str, float], Array | None]:
+    def score(self, played: _PilotRound, ghosts: Mapping[str, Any]) -> tuple[Array, dict[str, float], Array | None]:
         """Return what each agent would be paid, what ghosts would, and the evidence against each agent."""
-        state, reports = self._seated(self._state, len(rows)), AgentRows(rows)
-        payments, _, after = self.server.pay(state, ask, reports, full)
-        rule = self.server.mechanism
-        pay = _known(payments, rule)
-        for seat in np.flatnonzero(half):
-            among = full.copy()
-            among[seat] = True
-            pay[seat] = _known(self.server.pay(state, ask, reports, among)[0], rule)[seat]
+        state, reports = self._seated(self._state, len(played.rows)), AgentRows(played.rows)
+        self._halves = self._seated(self._halves, len(played.rows))
+        payments, after = self._pay(state, played, reports, played.full)
+        pay = self._worth["full"].of_round(payments, after, played.full)
+        for seat in np.flatnonzero(played.half):
+            alone = np.arange(len(played.rows)) == seat
+            payments, found = self._pay(self._as_shirker(state, alone), played, reports, played.full | alone)
+            pay[seat] = self._worth["half"].of_round(payments, found, alone)[seat]
+            self._halves = self.server.adopt(self._halves, found, alone)
         self._state = after
-        earned = {name: self._haunt(name, ask, [report, *rows], full) for name, report in ghosts.items()}
-        return pay, earned, rule.suspicion(after.rule)
+        earned = {name: self._haunt(name, played, report) for name, report in ghosts.items()}
+        return pay, earned, self.server.mechanism.suspicion(after.rule)
 
-    def _haunt(self, name: str, ask: Ask, rows: Rows, full: Array) -> float:
+    def _pay(self, state: ServerState, played: _PilotRound, reports: AgentRows, who: Array) -> tuple[Payments, Any]:
+        payments, _, after = self.server.pay(state, played.ask, reports, who, played.witness)
+        return payments, after
+
+    def _as_shirker(self, state: ServerState, who: Array) -> ServerState:
+        return self.server.adopt(state, self._halves, who) if self.server.mechanism.holds else state
+
+    def _haunt(self, name: str, played: _PilotRound, report: Any) -> float:
+        rows, who = [report, *played.rows], np.append(True, played.full)
         state = self._seated(self._haunted[name], len(rows))
-        payments, _, self._haunted[name] = self.server.pay(state, ask, AgentRows(rows), np.append(True, full))
-        return float(_known(payments, self.server.mechanism)[0])
+        payments, self._haunted[name] = self._pay(state, played, AgentRows(rows), who)
+        return float(self._worth[name].of_round(payments, self._haunted[name], who)[0])
 
     def _seated(self, state: Any, num_agents: int) -> Any:
         return state if int(state.enrolled) == num_agents else self.server.enlarge(state, num_agents)
+
+
+class _Worth:
+    """What a round is worth to each agent: its pay; under a rule that holds, how much more it would now leave with."""
+
+    def __init__(self, rule: Mechanism) -> None:
+        self._rule = rule
+        self._paid = self._before = np.zeros(0)
+
+    def of_round(self, payments: Payments, after: ServerState, who: Array) -> Any:
+        """Return it for the agents that took part; NaN where the round cannot say."""
+        pay = _known(payments, self._rule)
+        held = self._rule.held(after.rule)
+        if held is None:
+            return pay
+        known = np.isfinite(pay) & who
+        paid, before = (np.pad(x, (0, len(pay) - len(x))) for x in (self._paid, self._before))
+        self._paid = np.where(known, paid + payments.reward, paid)
+        worth = self._paid + held
+        self._before = np.where(known, worth, before)
+        return np.where(known, worth - before, np.nan)
+
+
+def _apart(reports: AgentRows, full: Array, witness: WitnessSample, request: int) -> float:
+    """Return ‖m − m_w‖²·ν/σ², of the agents' mean gradient and the witness's own: without bias, so it may be negative.
+
+    The products of two agents' reports around m_w have the mean ‖m − m_w‖² + σ²/W.
+    """
+    found = evidence_around_witness(reports, full, witness)
+    count = int(np.sum(found.counted))
+    if count < 2:
+        return float("nan")
+    products = np.sum(np.where(found.counted, found.alignment - found.length, 0.0)) / (count * (count - 1))
+    return float(request * (products - 1 / witness.samples))
 
 
 def _known(payments: Payments, rule: Mechanism) -> Any:

@@ -7,8 +7,9 @@ from guerdon.pilot.estimates import Interval
 
 EXPLAINED = (
     f"Half work gains: what half the work earns more than all of it, costs counted; below 0 is good. Deposit: what a "
-    f"member may be behind after {HORIZON} rounds with probability {RUIN:g}. Flagged: by an audit at α = {AUDIT:g}. A "
-    f"ghost does no work. An honest agent's pay is marked where it is off by more than {TOLERANCE:.0%} of the cost."
+    f"member may be behind after {HORIZON} rounds with probability {RUIN:g}; none where a rule never charges. Flagged: "
+    f"by an audit at α = {AUDIT:g}. A ghost does no work. An honest agent's pay is marked where it is off by more than "
+    f"{TOLERANCE:.0%} of the cost."
 )
 GHOST_WORDS = {"prediction": "a ghost that sends the prediction", "nothing": "a ghost that sends nothing new"}
 
@@ -55,8 +56,18 @@ def closing(report: PilotReport) -> list[str]:
     notes = [f"{rule.rule}: {note}" for rule in report.rules for note in rule.notes]
     seen = math.isfinite(report.noise_scale)
     scale = f"The noise scale σ²/‖m‖² is {report.noise_scale:.3g}." if seen else "No signal is seen above the noise."
+    own = [] if report.witness is None else [_witness(report.witness)]
     use = f"Use {report.recommended}." if report.recommended else "Use none of these rules here."
-    return [*notes, scale, f"{use} {report.why}"]
+    return [*notes, scale, *own, f"{use} {report.why}"]
+
+
+def _witness(lost: Interval) -> str:
+    if lost.low > 0:
+        return (
+            f"The server's own data differ from the agents': under a rule with a witness that takes {between(lost)} a "
+            "round off everybody's pay."
+        )
+    return "The server's own data are not seen to differ from the agents' in the mean."
 
 
 def between(found: Interval) -> str:

@@ -252,7 +252,7 @@ def _play_round(
         reports = ask.model + scale * reports
 
     truth = AtModel(problem, ask.model)
-    witness = _witness(setting, problem, ask.model, key, round)
+    witness = draw_witness(problem, ask.model, key, round, setting.witness) if setting.witness else None
     servers = tuple(replace(one, mechanism=one.mechanism.closing(round == data.last)) for one in servers)
     done, rewards, after = _settle(servers, (first, *states[1:]), ask, reports, participating, truth, witness)
     after = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), carry.servers, after)
@@ -310,17 +310,9 @@ def _normals(setting: _Setting, key: Array, model: Array, round: Array) -> Array
     return jax.random.normal(fresh, model.shape, model.dtype)
 
 
-def _witness(
-    setting: _Setting,
-    problem: Problem,
-    model: Array,
-    key: Array,
-    round: Array,  # noqa: A002
-) -> WitnessSample | None:
-    """Return what the server's own samples say, if it has any: minibatches of the largest size, of all data."""
-    if not setting.witness:
-        return None
-    keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 2**31 - 3), round), setting.witness)
+def draw_witness(problem: Problem, model: Array, key: Array, round: Array, minibatches: int) -> WitnessSample:  # noqa: A002
+    """Return what the server's own samples say in a round: minibatches of the largest size, of all data."""
+    keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 2**31 - 3), round), minibatches)
     drawn = jax.vmap(lambda one: problem.gradient(model, jnp.asarray(problem.max_batch), one))(keys)
     return witness_sample(drawn, problem.max_batch)
 

@@ -21,10 +21,11 @@ from guerdon.pilot import PilotDesign, PilotRecord, Trial
 from guerdon.predictions import Prediction
 from guerdon.problems import Problem
 from guerdon.problems.federation import draw_gradient, draws_alike
-from guerdon.rules import Mechanism
+from guerdon.rules import Mechanism, WitnessSample
 from guerdon.server import Ask, Settlement
-from guerdon.simulation.engine import repetition_key, round_keys
+from guerdon.simulation.engine import draw_witness, repetition_key, round_keys
 from guerdon.simulation.players import Players, choose, learn, report, sort_by_kind
+from guerdon.simulation.terms import check_witness
 
 
 @register
@@ -78,11 +79,13 @@ def run_pilot(
     prediction: Prediction | None = None,
     dither: Dither | None = None,
     alike: bool | None = None,
+    witness: int = 0,
 ) -> PilotRecord:
     """Train once for `rounds` rounds on flat pay, and return what each rule would have paid (see `guerdon.pilot`).
 
     `share` of the agents are asked for half of `request` in each round. `alike` says that all agents draw fresh samples
-    of the same kind (default: unless the problem gives agents data of their own).
+    of the same kind (default: unless the problem gives agents data of their own). `witness` is how many minibatches of
+    `problem.max_batch` samples the server itself draws in a round, for `WitnessedPay`.
     """
     for name, number in (("rounds", rounds), ("request", request)):
         check_positive_integer(name, number)
@@ -90,21 +93,22 @@ def run_pilot(
         raise ValueError(f"`request` must be at most the problem's `max_batch` ({problem.max_batch}), got {request}")
     alike = draws_alike(problem) if alike is None else alike
     design = PilotDesign(request, share, seed)
-    trial = Trial(rules, design, step, prediction=prediction, dither=dither, alike=alike)
+    check_witness(rules, witness, problem.max_batch)
+    trial = Trial(rules, design, step, prediction=prediction, dither=dither, alike=alike, witness=witness > 0)
     asked = np.stack([design.requests(number, len(agents)) for number in range(rounds)])
-    return _play_rounds(trial, _Players(problem, agents, asked, trial.cost, seed), asked)
+    return _play_rounds(trial, _Players(problem, agents, asked, trial.cost, seed), asked, witness)
 
 
-def _play_rounds(trial: Trial, players: "_Players", asked: Any) -> PilotRecord:
+def _play_rounds(trial: Trial, players: "_Players", asked: Any, witness: int) -> PilotRecord:
     """Return the record of one training, the server's half in NumPy."""
     server, model, names = trial.trainer, players.model, [f"agent-{seat}" for seat in range(asked.shape[1])]
     trial.begin(model)
     state = server.init(model, len(names))
-    record = PilotRecord(trial.design.request, formula_of(trial.cost), server.sends)
+    record = PilotRecord(trial.design.request, formula_of(trial.cost), server.sends, holding=trial.holding)
     for number, requests in enumerate(asked):
         ask, state = server.ask(state, model, players.normals(number))
         reports, sent = players.play(number, ask)
-        scores = trial.score(ask, [[row] for row in reports], requests, sent)
+        scores = trial.score(ask, [[row] for row in reports], requests, sent, players.witness(number, ask, witness))
         done, state = server.settle(state, ask, [reports], sent)
         record = record.with_round(names, requests, sent, scores)
         players.tell(model, done)
@@ -139,6 +143,15 @@ class _Players:
         reports, sent, self._memories = _play(self._positions, *given, view, self._key, self._flat[number])
         return np.asarray(reports, dtype=np.float64), np.asarray(sent)
 
+    def witness(self, number: int, ask: Ask, minibatches: int) -> WitnessSample | None:
+        """Return what the server's own samples say, if it has any."""
+        if not minibatches:
+            return None
+        model = jnp.asarray(ask.model[0], self._public[0].dtype)
+        gradient, variance = _draw_witness(minibatches, self._problem, model, self._key, jnp.asarray(number))
+        samples = minibatches * self._problem.max_batch
+        return WitnessSample([np.asarray(gradient, dtype=np.float64)], np.asarray(variance), samples)
+
     def tell(self, model: list[Any], done: Settlement) -> None:
         """Make public where the step was taken from, and along what."""
         aggregate, origin, variance = self._public
@@ -147,6 +160,12 @@ class _Players:
         if done.error.enough:
             variance = jnp.asarray(done.error.variance, variance.dtype)
         self._public = aggregate, origin, variance
+
+
+@partial(jax.jit, static_argnums=0)
+def _draw_witness(minibatches: int, problem: Problem, model: Array, key: Array, number: Array) -> tuple[Array, Array]:
+    found = draw_witness(problem, model, key, number, minibatches)
+    return found.gradient, found.variance
 
 
 @partial(jax.jit, static_argnums=0)
