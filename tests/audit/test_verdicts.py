@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, ExpressionCost, InformationPay, OutputAgreement, gather
-from guerdon.audit import AuditFinding, PlayedRound, follow, held_back, judge
+from guerdon.audit import AuditFinding, PlayedRound, differ_among_themselves, follow, held_back, judge
 from guerdon.bets import BETS, Ranks, against_agents, bet, evidence_against, limit
 from guerdon.evidence import Evidence
 from guerdon.rules.information import InformationState
@@ -168,12 +168,15 @@ def test_what_is_held_back() -> None:
     np.testing.assert_array_equal(held_back(reward, AffineCost(1, 1), 8, amount=2.0), [2, 0.4, 0, 0])
 
 
-def framed(framers: int, idle: int, rounds: int = 150, seed: int = 0) -> Any:
-    """Return the trail of ten agents, of which some send short reports of one kind, and others the prediction alone."""
+def framed(framers: int, idle: int, rounds: int = 150, seed: int = 0, unlike: float = 0.0) -> Any:
+    """Return the trail of ten agents, of which some send short reports of one kind, and others the prediction alone.
+
+    The noise of the rest differs, from `unlike` less to `unlike` more.
+    """
     rng, everybody, rule = np.random.default_rng(seed), np.ones(10, dtype=bool), InformationPay(COST)
     played, state = list[PlayedRound](), rule.init(10)
     for _ in range(rounds):
-        reports = 0.5 + rng.normal(size=(10, 30))
+        reports = 0.5 + np.linspace(1 - unlike, 1 + unlike, 10)[:, None] * rng.normal(size=(10, 30))
         reports[:framers] = 0.5 + 0.3 * (reports[:framers] - 0.5)  # closer to the mean, and shorter
         reports[framers : framers + idle] = 0.0
         evidence = gather(reports, everybody, np.zeros(30), rule.reference(state, everybody))
@@ -188,6 +191,22 @@ def test_four_of_ten_cannot_have_an_honest_agent_accused() -> None:
     findings = judge(trail, 0.001, alike=True)
     assert (trail.against[:, 4:].max(axis=0) >= limit(0.001)).mean() > 0.5
     assert [finding.verdict == "accused" for finding in findings[4:]] == [False] * 6
+
+
+def test_nobody_is_accused_where_the_rest_differs_among_themselves_too() -> None:
+    """The operator says that all are alike, and the evidence says otherwise."""
+    trail = framed(framers=0, idle=1, unlike=0.3)
+    assert differ_among_themselves(trail, 0.001)
+    found = [finding.verdict for finding in judge(trail, 0.001, alike=True)]
+    assert found[0] in ("differs", "cleared")
+    assert "accused" not in found
+    assert (trail.proven.max(axis=0) >= limit(0.001)).any()
+
+
+@pytest.mark.slow
+def test_agents_that_are_alike_are_rarely_taken_to_differ_among_themselves() -> None:
+    found = [differ_among_themselves(framed(framers=0, idle=1, seed=seed), 0.001) for seed in range(60)]
+    assert sum(found) <= 8  # at most 3 are expected; more than 8 with a probability of 0.004
 
 
 def test_an_idle_agent_is_accused_all_the_same() -> None:

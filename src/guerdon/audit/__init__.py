@@ -11,7 +11,16 @@ from guerdon.audit.pairs import (
     watch_pairs,
     without_credit,
 )
-from guerdon.audit.verdicts import AuditFinding, PlayedRound, Verdict, VerdictTrail, follow, held_back, judge
+from guerdon.audit.verdicts import (
+    AuditFinding,
+    PlayedRound,
+    Verdict,
+    VerdictTrail,
+    differ_among_themselves,
+    follow,
+    held_back,
+    judge,
+)
 from guerdon.bets import BETS, TESTS, against_agents, evidence_against, limit, widened
 
 __all__ = [
@@ -24,6 +33,7 @@ __all__ = [
     "VerdictTrail",
     "against_agents",
     "copying",
+    "differ_among_themselves",
     "evidence_against",
     "first_pairs",
     "follow",

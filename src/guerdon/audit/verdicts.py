@@ -7,7 +7,8 @@ Two bets at fair odds (`guerdon.bets`) are kept for each agent, round by round, 
   its evidence was gathered around. When their wealth reaches 1/α the agent *differs*. That may be its data, or the
   work of others that want it to look bad. Only where the operator says that all agents are alike, it may be *accused*:
   by bets that leave out those of the others that speak most against it, up to four of nine. So an honest agent is
-  accused with a probability of at most α, even where so many of the others lie.
+  accused with a probability of at most α, even where so many of the others lie. And what the operator says is tested:
+  if the agents that are not accused differ among themselves too, their data are not alike, and nobody is accused.
 - *for it*: that its reports tell something that was not public. If the agent knows only what is public, ⟨v_k, w_k⟩
   (with v_k what its report adds to the public prediction, w_k the same of the others' mean) is as likely negative as
   positive, so the bet is on its sign. Each time the wealth reaches 1/α the agent is cleared for the rounds so far, and
@@ -22,7 +23,18 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from guerdon.bets import BETS, TESTS, Ranks, against_agents, bet, evidence_against, limit, proven_scores, widened
+from guerdon.bets import (
+    BETS,
+    TESTS,
+    Ranks,
+    against_agents,
+    agent_scores,
+    bet,
+    evidence_against,
+    limit,
+    proven_scores,
+    widened,
+)
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.rules import InformationPay, Mechanism
@@ -30,6 +42,7 @@ from guerdon.rules.information import information_scores
 from guerdon.rules.mechanism import RESOLUTION, padded
 
 LEAST_PART = 0.005  # of a report, that its score is taken of
+UNLIKE = 0.05  # rate at which agents that are alike are taken to differ among themselves, so that nobody is accused
 
 Verdict = Literal["accused", "cleared", "differs", "not enough evidence"]
 
@@ -52,6 +65,8 @@ class VerdictTrail(NamedTuple):
     informed: Any  # the same of the bets for it, since it was last cleared
     cleared: Any  # whether it was cleared in this round, for all rounds up to it
     advantage: Any  # how much more it told than the others, in units of what honest work tells; NaN: not compared
+    score: Any  # what it told in the round, as the bets rank it; NaN: not compared
+    length: Any  # how long its report was; NaN: not compared
 
     @property
     def rounds(self) -> int:
@@ -83,7 +98,8 @@ def follow(rounds: Iterable[PlayedRound], alpha: float) -> VerdictTrail:
         crowd = len(played.participating)
         state, wealth = padded(rule.init(crowd), state), widened(wealth, crowd)
         proven = np.pad(proven, [(0, 0), (0, 0), (0, crowd - proven.shape[-1])])
-        proven = bet(proven, _proven(rule, state, played.evidence))
+        score, length = _ranked(rule, state, played.evidence)
+        proven = bet(proven, proven_scores(score, length, played.evidence.counted))
         signs = _agreement(rule, state, played)
         wealth = bet(wealth, Ranks(signs, np.abs(signs)))  # of two values each, as if ranked beside one other
         informed = evidence_against(wealth)
@@ -93,21 +109,43 @@ def follow(rounds: Iterable[PlayedRound], alpha: float) -> VerdictTrail:
         gain = payments.expected_distance - payments.distance
         strongest = np.argmax(evidence_against(state.wealth), axis=0)
         told = played.request * gain / payments.variance
-        rows.append((against_agents(state.wealth), against_agents(proven), strongest, informed, cleared, told))
+        known = [np.where(played.evidence.counted, x, np.nan) for x in (score, length)]
+        rows.append((against_agents(state.wealth), against_agents(proven), strongest, informed, cleared, told, *known))
     return _stacked(rows)
 
 
 def judge(trail: VerdictTrail, alpha: float, *, alike: bool = False) -> list[AuditFinding]:
     """Return what a run's trail amounts to, agent by agent; `alpha` is the one it was followed with.
 
-    Only where all agents draw fresh samples of the same kind (`alike`) is a difference an accusation.
+    Only where all agents draw fresh samples of the same kind (`alike`) is a difference an accusation, and only where
+    the evidence does not speak against that (`differ_among_themselves`).
     """
     if not trail.rounds:
         return []
+    alike = alike and not differ_among_themselves(trail, alpha)
     return [
         _finding(VerdictTrail(*(part[:, agent] for part in trail)), limit(alpha), alike=alike)
         for agent in range(trail.against.shape[1])
     ]
+
+
+def differ_among_themselves(trail: VerdictTrail, alpha: float) -> bool:
+    """Tell whether agents differ among themselves even without those that could be accused: so their data do.
+
+    The bets against each of the rest, ranked among the rest alone, are put together (their mean is fair too). Agents
+    that are alike are found to differ with a probability of at most 0.05.
+    """
+    rest = (trail.proven < limit(alpha)).all(axis=0)
+    if rest.all() or not rest.any():
+        return False
+    wealth = np.zeros((len(BETS), len(TESTS), len(rest)))
+    for score, length in zip(trail.score, trail.length, strict=True):
+        counted = rest & np.isfinite(score)
+        told, long = (np.where(counted, x, 0.0) for x in (score, length))
+        wealth = bet(wealth, agent_scores(told, long, counted, counted))
+        if float(evidence_against(wealth[..., rest].reshape(-1))) >= limit(UNLIKE):
+            return True
+    return False
 
 
 def held_back(reward: Any, cost: Cost, request: int, amount: float | None = None) -> Any:
@@ -130,12 +168,12 @@ def _betting(mechanism: Mechanism) -> Any:
     return mechanism if mechanism.keeps_bets else InformationPay(mechanism.cost, doubt=float("inf"))
 
 
-def _proven(rule: Mechanism, state: Any, evidence: Evidence) -> Ranks:
-    """Return where each agent's score and length stand, those of the others left out that speak most against it."""
+def _ranked(rule: Mechanism, state: Any, evidence: Evidence) -> tuple[Any, Any]:
+    """Return what agents are ranked by: the score and the length of each one's report."""
     scores = information_scores(evidence, rule.reference(state, evidence.counted))
     told, length = (np.sum(np.where(evidence.counted, x, 0.0)) for x in (scores.agreement, scores.length))
     part = float(np.clip(told / length, LEAST_PART, 1.0)) if length > 0 else LEAST_PART
-    return proven_scores(2 * part * scores.agreement - part**2 * scores.length, scores.length, evidence.counted)
+    return 2 * part * scores.agreement - part**2 * scores.length, scores.length
 
 
 def _agreement(rule: Mechanism, state: Any, played: PlayedRound) -> Any:
@@ -153,7 +191,7 @@ def _agreement(rule: Mechanism, state: Any, played: PlayedRound) -> Any:
 def _stacked(rows: list[tuple[Any, ...]]) -> VerdictTrail:
     """Return rows of growing length as arrays."""
     crowd = max((len(row[0]) for row in rows), default=0)
-    empty = (0.0, 0.0, 0, 0.0, False, np.nan)
+    empty = (0.0, 0.0, 0, 0.0, False, np.nan, np.nan, np.nan)
     return VerdictTrail(
         *(
             np.array(

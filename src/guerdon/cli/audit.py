@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 FORMATS = (".svg", ".png", ".pdf")
 SAYS: dict[str, str] = dict(zip(TESTS, ("tell less than", "are shorter than", "are longer than"), strict=True))
+WITHHELD = (
+    "Nobody is accused: agents differ among themselves even without those that could be accused, so their data are not "
+    "alike. --alike does not hold here."
+)
 HEADINGS = ("agent", "verdict", "against", "for", "told more", "held")  # no wider than 80 columns
 
 
@@ -170,12 +174,15 @@ def _sentences(found: "RunAudit", pairs: list[SuspiciousPair] | None) -> list[st
     from guerdon.ledger.escrow import odds
 
     each = f"{1 / found.alpha:,.0f}"
-    said = "is accused" if found.alike else "differs from the others in a stable way; that may be its data"
+    accused, differs = "is accused", "differs from the others in a stable way; that may be its data"
     lines = [
-        f"{name} {said}: its reports {SAYS[finding.because]} the others'."
+        f"{name} {accused if finding.verdict == 'accused' else differs}: "
+        f"its reports {SAYS[finding.because]} the others'."
         for name, finding in zip(found.agents, found.findings, strict=False)
         if finding.differs_in is not None
     ]
+    if found.is_withheld:
+        lines.append(WITHHELD)
     lines += [
         f"At most one in {each} honest agents is ever accused, on average, however often you look, if they differ only "
         "by chance."

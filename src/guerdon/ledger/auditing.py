@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import Connection, select
 
-from guerdon.audit import AuditFinding, PlayedRound, VerdictTrail, follow, judge
+from guerdon.audit import AuditFinding, PlayedRound, VerdictTrail, differ_among_themselves, follow, judge
 from guerdon.ledger import holdings, queries, tables
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import read_payments
@@ -26,6 +26,11 @@ class RunAudit(NamedTuple):
     held: list[int]
     can_clear: bool  # whether any of its evidence was gathered around a public prediction
     numbers: list[int]  # of the agents
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether nobody is accused because agents differ among themselves too, although they are said to be alike."""
+        return self.alike and differ_among_themselves(self.trail, self.alpha)
 
     def round_of(self, index: int | None) -> int | None:
         """Return the number of a round by its index."""
