@@ -14,9 +14,12 @@ _project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 project, author, release = "Guerdon", _project["authors"][0]["name"], _project["version"]
 project_copyright = f"2026, {author}"
-extensions = ["myst_nb", "site_mathml"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "site_mathml", "site_reference"]
 exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
 nitpicky = True
+nitpick_ignore_regex = [("py:.*", ".*")]  # other packages' types: there is no network to look them up
+default_role = "code"  # docstrings write `names` as Markdown does
+autodoc_typehints, autodoc_typehints_format, autodoc_preserve_defaults = "signature", "short", True
 source_suffix = {".md": "myst-nb"}
 
 html_theme = "furo"

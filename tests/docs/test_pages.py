@@ -56,4 +56,9 @@ def test_examples_are_found() -> None:
 def test_examples_run(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_RULES", dict(registry._RULES))  # a rule of one's own does not stay
-    assert doctest.testfile(str(ROOT / page), module_relative=False, encoding="utf-8").failed == 0
+    assert (
+        doctest.testfile(
+            str(ROOT / page), module_relative=False, encoding="utf-8", optionflags=doctest.NORMALIZE_WHITESPACE
+        ).failed
+        == 0
+    )

@@ -153,7 +153,7 @@ class InformationPay(Mechanism):
         """Return how large the parts of D and E are together.
 
         D = ‖v‖² − (2/a)⟨v, w⟩, and E is the same for the others: both may be negative, or small where their parts are
-        not. No part of D is larger than |D| + ‖v‖².
+        not. No part of D is larger than `|D| + ‖v‖²`.
         """
         xp = namespace(length)
         return super().largest_distance(payments, length) + 2 * (length + xp.max(length, axis=-1, keepdims=True))
