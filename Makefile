@@ -56,7 +56,8 @@ docs: $(STAMP)  ## build the site into docs/_build/html; a warning is an error
 	$(BIN)/pip install --quiet 'pip>=25.1' && $(BIN)/pip install --quiet --group docs
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going -b html docs docs/_build/html
 
-screenshots: $(STAMP)  ## draw the dashboard's pictures in docs/images again (needs Chromium)
+screenshots: $(STAMP)  ## draw the dashboard's pictures and README's in docs/images again (needs Chromium)
+	$(BIN)/python -m tools.pictures
 	$(BIN)/python -m tools.screenshots
 
 bench: $(STAMP)  ## speed and memory, as ratios against a peer in the same run

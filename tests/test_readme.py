@@ -1,4 +1,4 @@
-"""The README is true: its Python is run, its commands are run, and their output is compared word for word."""
+"""README and the command-line page are true: their Python is run, and the output of commands compared word for word."""
 
 import doctest
 import re
@@ -10,42 +10,34 @@ import pytest
 from tests.support.command_line import run
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
+README, PAGE = "README.md", "docs/how-to/command-line.md"
 
 
-def commands() -> list[tuple[str, str]]:
-    """Return each `guerdon` command of the README with the output printed below it."""
-    blocks: list[str] = re.findall(r"```console\n(.*?)```", README, flags=re.DOTALL)
+def commands(name: str) -> list[tuple[str, str]]:
+    """Return each `guerdon` command of a page with the output printed below it."""
+    blocks: list[str] = re.findall(r"```console\n(.*?)```", (ROOT / name).read_text(), flags=re.DOTALL)
     parts = [part for block in blocks for part in re.split(r"^\$ ", block, flags=re.MULTILINE) if part]
     split = [part.partition("\n") for part in parts]
     return [(command, output) for command, _, output in split if command.startswith("guerdon")]
 
 
-@pytest.fixture
-def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to work in, as a newcomer would."""
+@pytest.mark.parametrize(("name", "shown"), [(README, 0), (PAGE, 3)])
+def test_python_and_commands_do_what_the_page_shows(
+    name: str, shown: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an empty folder, as a newcomer would."""
     monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def run_python_examples() -> doctest.TestResults:
-    test = doctest.DocTestParser().get_doctest(README, {}, "README.md", "README.md", 0)
-    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
-    runner.run(test)
-    return runner.summarize(verbose=False)
-
-
-@pytest.mark.usefixtures("somewhere")
-def test_python_examples() -> None:
-    result = run_python_examples()
-    assert result.attempted >= 5
+    result = doctest.testfile(str(ROOT / name), module_relative=False, encoding="utf-8")
     assert result.failed == 0
+    assert result.attempted >= 5
+    assert len(commands(name)) >= 2
+    assert sum(bool(expected) for _, expected in commands(name)) == shown
+    for command, expected in commands(name):
+        done = run(*shlex.split(command)[1:], cwd=tmp_path, COLUMNS="100")
+        assert (done.code, done.stderr) == (0, "")
+        if expected:
+            assert [line.rstrip() for line in done.stdout.splitlines()] == expected.splitlines()
 
 
-def test_commands_print_what_the_readme_shows(somewhere: Path) -> None:
-    run_python_examples()
-    assert len(commands()) >= 2
-    for command, expected in commands():
-        result = run(*shlex.split(command)[1:], cwd=somewhere, COLUMNS="100")
-        assert (result.code, result.stderr) == (0, "")
-        assert [line.rstrip() for line in result.stdout.splitlines()] == expected.splitlines()
+def test_readme_is_a_screen_and_a_half() -> None:
+    assert len((ROOT / README).read_text().splitlines()) <= 100

@@ -13,9 +13,10 @@ DOCS = sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in 
 PAGES = [str(page.relative_to(ROOT)) for page in DOCS]
 READ = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", *PAGES]
 TEXT = {name: (ROOT / name).read_text() for name in READ}
-# `tests/cli/test_audit.py` runs the audit's page, with its commands.
+# Other tests run these pages, with their commands.
+ELSEWHERE = {"docs/how-to/audit.md", "docs/how-to/command-line.md"}
 SLOW = {"docs/how-to/pilot.md"}
-RUN = [page for page in PAGES if "\n>>> " in TEXT[page] and page != "docs/how-to/audit.md"]
+RUN = [page for page in PAGES if "\n>>> " in TEXT[page] and page not in ELSEWHERE]
 
 
 def prose(page: str) -> list[str]:
