@@ -2,9 +2,9 @@
 
 Nodes train as under FedAvg: a step for every minibatch of 4 samples, so fewer samples are fewer steps, as in any data
 loader. One of ten does something else than the others. Measured here: what it gains or loses (pay minus cost, against
-honest work) under output agreement, information pay, and information pay with a dither, on three problems: logistic
-regression on the heart survey (the synthetic one unless GUERDON_HEART_DATA names the real file), softmax regression
-and a small convolutional network on made-up images of ten kinds.
+honest work) under output agreement, information pay, and information and steady pay with a dither, on three problems:
+logistic regression on the heart survey (the synthetic one unless GUERDON_HEART_DATA names the real file), softmax
+regression and a small convolutional network on made-up images of ten kinds.
 
     python -m benchmarks.local_epochs [repetitions]
 """
@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from guerdon import AffineCost, FixedRequest, InformationPay, OutputAgreement
+from guerdon import AffineCost, FixedRequest, InformationPay, OutputAgreement, SteadyPay
 from guerdon._trees import register
 from guerdon.agents import Portion, Reporting, echo, scale, zero
 from guerdon.arrays import Array
@@ -130,12 +130,14 @@ PROBLEMS = {"logistic regression, survey": survey, "softmax regression, images":
 
 
 def gains(problem: Any, name: str, setting: Setting, repetitions: int) -> tuple[dict[str, str], float, float]:
-    """Return the mean gain and its s.e. under either rule, honest pay's s.d. in a round, and the accuracy reached."""
+    """Return the mean gain and its s.e. under each rule, honest pay's s.d. in a round, and the accuracy reached."""
     trained = local_training(problem, RATE, 2 * REQUEST)
     if "smaller" in name:
         trained = SameSteps(problem, RATE, 2 * REQUEST)
     length, alike = setting
-    rules = {"information": InformationPay(COST), "agreement": OutputAgreement(COST)}
+    rules = {
+        "information": InformationPay(COST), "agreement": OutputAgreement(COST), "steady": SteadyPay(COST, ROUNDS),
+    }  # fmt: skip
     history = simulate(
         trained, [DEVIATIONS[name], *[HONEST] * (AGENTS - 1)], rules, FixedRequest(REQUEST, RATE), ROUNDS, repetitions,
         seed=1, dither=None if length is None else Dither(length), alike=alike, sends="models",
@@ -152,14 +154,16 @@ def main(repetitions: int = 250) -> None:
     print(f"minibatches of {MINIBATCH}, rate {RATE:g}, {ROUNDS} rounds, {repetitions} repetitions")
     for title, build in PROBLEMS.items():
         problem = build()
-        print(f"\n| {title} | output agreement | {' | '.join(COLUMNS)} |\n" + "|---" * (len(COLUMNS) + 2) + "|")
+        columns = ["output agreement", *COLUMNS, "steady pay, dither of 4"]
+        print(f"\n| {title} | {' | '.join(columns)} |\n" + "|---" * (len(columns) + 1) + "|")
         for name in DEVIATIONS:
             found = {setting: gains(problem, name, setting, repetitions) for setting in COLUMNS.values()}
             cells = [found[PLAIN][0]["agreement"], *(cells["information"] for cells, _, _ in found.values())]
+            cells.append(found[COLUMNS["of 4"]][0]["steady"])
             print(f"| {name} | {' | '.join(cells)} |", flush=True)
             if name == "as asked":
-                reached = ["", *(f"{spread:.0f}, accuracy {accuracy:.3f}" for _, spread, accuracy in found.values())]
-                print(f"| standard deviation of honest pay | {' | '.join(reached)} |")
+                reached = [f"{spread:.0f}, accuracy {accuracy:.3f}" for _, spread, accuracy in found.values()]
+                print(f"| standard deviation of honest pay | | {' | '.join(reached)} | |")
 
 
 if __name__ == "__main__":
