@@ -30,6 +30,7 @@ class View(NamedTuple):
     prediction: Array  # the server's public prediction of the gradient; zeros where it makes none
     variance: Array  # σ² of the last round: more than most agents know; cheats fit their noise to it
     memory: Any  # what `learn` returned: drawn from its own past batch sizes and rewards
+    shrinkage: Any = 1.0  # ã of information pay, where that is the rule: nobody is told it
 
 
 class Agent(Protocol):
@@ -56,6 +57,11 @@ class Agent(Protocol):
         """Return what it sends, given the gradient that it computed (zeros where it used no samples)."""
         del view, key
         return gradient
+
+    def keep(self, view: View, gradient: Array) -> Any:
+        """Return what it remembers once it has reported: `learn` is then called with this."""
+        del gradient
+        return view.memory
 
     def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
         """Return what it remembers after the round, paid with `reward`."""
@@ -211,6 +217,9 @@ class Reporting(Agent):
         noise = jnp.sqrt(honest + self.noise**2) * jax.random.normal(key, gradient.shape, gradient.dtype)
         return self.gradient * gradient + public + noise
 
+    def keep(self, view: View, gradient: Array) -> Any:
+        return self.chooser.keep(view, gradient)
+
     def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
         return self.chooser.learn(view, batch_size, reward)
 
@@ -256,6 +265,9 @@ class Foreseeing(Agent):
         expected = gradients / weight + self.curvature * (view.model - models / weight)
         made = self.base.report(view._replace(memory=view.memory[0]), gradient, key) + self.forecast * expected
         return jnp.where(self._works(view), self.lift * gradient, made)
+
+    def keep(self, view: View, gradient: Array) -> Any:
+        return self.base.keep(view._replace(memory=view.memory[0]), gradient), *view.memory[1:]
 
     def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
         return self.base.learn(view._replace(memory=view.memory[0]), batch_size, reward), *self._read(view)

@@ -150,7 +150,7 @@ def test_the_same_key_gives_the_same_choice_and_report(agent: Agent) -> None:
 
 def test_a_view_holds_what_an_agent_could_know() -> None:
     """Nobody's batch size, gradient or pay but his own: a new field here needs a reason."""
-    fields = ("round", "request", "model", "aggregate", "origin", "prediction", "variance", "memory")
+    fields = ("round", "request", "model", "aggregate", "origin", "prediction", "variance", "memory", "shrinkage")
     assert View._fields == fields
 
 

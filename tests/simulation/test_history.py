@@ -33,6 +33,7 @@ def rounds(seed: int = 0) -> Rounds:
         offset=rng.normal(size=ACTIVE.shape) * ACTIVE,
         accusation=rng.normal(size=sizes.shape) * ACTIVE[..., None],
         collusion=rng.normal(size=sizes.shape) * ACTIVE[..., None],
+        proven=rng.normal(size=sizes.shape) * ACTIVE[..., None],
     )
 
 
@@ -55,6 +56,7 @@ def test_arrays_are_what_was_recorded(history: History) -> None:
     np.testing.assert_array_equal(history.offset, recorded.offset)
     np.testing.assert_array_equal(history.accusation, recorded.accusation)
     np.testing.assert_array_equal(history.collusion, recorded.collusion)
+    np.testing.assert_array_equal(history.proven, recorded.proven)
     np.testing.assert_array_equal(history.metrics["error"], recorded.metrics["error"])
 
 
@@ -150,6 +152,7 @@ def played(length: int) -> Rounds:
         offset=np.full((2, length), 0.0),
         accusation=np.full((2, length, 3), -1.0),
         collusion=np.full((2, length, 3), -1.0),
+        proven=np.full((2, length, 3), -1.0),
     )
 
 

@@ -20,6 +20,7 @@ from guerdon.audit.verdicts import (
     follow,
     held_back,
     judge,
+    proven_ranks,
 )
 from guerdon.bets import BETS, TESTS, against_agents, evidence_against, limit, widened
 
@@ -43,6 +44,7 @@ __all__ = [
     "limit",
     "pair_limit",
     "pair_scores",
+    "proven_ranks",
     "suspicious_pairs",
     "watch_pairs",
     "widened",

@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from guerdon.arrays import namespace
 from guerdon.bets import (
     BETS,
     TESTS,
@@ -98,7 +99,7 @@ def follow(rounds: Iterable[PlayedRound], alpha: float) -> VerdictTrail:
         crowd = len(played.participating)
         state, wealth = padded(rule.init(crowd), state), widened(wealth, crowd)
         proven = np.pad(proven, [(0, 0), (0, 0), (0, crowd - proven.shape[-1])])
-        score, length = _ranked(rule, state, played.evidence)
+        score, length = _ranked(played.evidence, rule.reference(state, played.evidence.counted))
         proven = bet(proven, proven_scores(score, length, played.evidence.counted))
         signs = _agreement(rule, state, played)
         wealth = bet(wealth, Ranks(signs, np.abs(signs)))  # of two values each, as if ranked beside one other
@@ -168,11 +169,16 @@ def _betting(mechanism: Mechanism) -> Any:
     return mechanism if mechanism.keeps_bets else InformationPay(mechanism.cost, doubt=float("inf"))
 
 
-def _ranked(rule: Mechanism, state: Any, evidence: Evidence) -> tuple[Any, Any]:
+def proven_ranks(evidence: Evidence, trusted: Any) -> Ranks:
+    """Return where each agent's score and length stand, those of the others left out that speak most against it."""
+    return proven_scores(*_ranked(evidence, trusted), evidence.counted)
+
+
+def _ranked(evidence: Evidence, trusted: Any) -> tuple[Any, Any]:
     """Return what agents are ranked by: the score and the length of each one's report."""
-    scores = information_scores(evidence, rule.reference(state, evidence.counted))
-    told, length = (np.sum(np.where(evidence.counted, x, 0.0)) for x in (scores.agreement, scores.length))
-    part = float(np.clip(told / length, LEAST_PART, 1.0)) if length > 0 else LEAST_PART
+    xp, scores = namespace(evidence.length), information_scores(evidence, trusted)
+    told, length = (xp.sum(xp.where(evidence.counted, x, 0.0)) for x in (scores.agreement, scores.length))
+    part = xp.clip(xp.where(length > 0, told / xp.where(length > 0, length, 1.0), 0.0), LEAST_PART, 1.0)
     return 2 * part * scores.agreement - part**2 * scores.length, scores.length
 
 

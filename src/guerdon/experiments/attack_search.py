@@ -6,15 +6,19 @@ from typing import Any
 import numpy as np
 
 CANDIDATES, KEPT, GENERATIONS = 16, 4, 7
-# share of the work, and weights of gradient, echo, prediction and forecast; memory, curvature, noise
-NAMES = ("share", "gradient", "echo", "prediction", "forecast", "memory", "curvature", "noise")
-LOW = np.array([0.0, 0.0, -0.5, -0.5, -0.5, 0.5, 0.0, 0.0])
-HIGH = np.array([1.25, 2.0, 1.0, 1.5, 1.5, 0.99, 2.0, 1.2])  # curvature relative to the true one
+# share of the work, and weights of gradient, echo, prediction and forecast; memory, curvature, noise; how much of what
+# old rows say is sent, how far all is stretched to honest length, and noise shared in secret (below 0: one agent alone)
+NAMES = (
+    "share", "gradient", "echo", "prediction", "forecast", "memory", "curvature", "noise",
+    "cached", "stretch", "secret",
+)  # fmt: skip
+LOW = np.array([0.0, 0.0, -0.5, -0.5, -0.5, 0.5, 0.0, 0.0, 0.0, 0.0, -0.2])
+HIGH = np.array([1.25, 2.0, 1.0, 1.5, 1.5, 0.99, 2.0, 1.2, 1.5, 1.0, 0.2])  # curvature relative to the true one
 NARROWEST = 0.02  # of the box, so that the search does not freeze early
 
 
 def search(profits: Callable[[Any, int], Sequence[float]], seed: int) -> Any:
-    """Return the eight numbers of the most profitable attack: the centre of the last generation's best.
+    """Return the numbers of the most profitable attack: the centre of the last generation's best.
 
     profits(candidates, seed) measures attacks. Each generation draws candidates from a normal distribution, keeps the
     best, and fits the distribution to them. No candidate's own measurement is the result: it may have been lucky.

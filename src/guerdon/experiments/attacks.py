@@ -1,6 +1,6 @@
 """Every attack on a payment rule that we know: agents that do not send what was requested.
 
-A crew of up to three agents plays an attack, against agents that do as asked. All crews are agents of one kind, so that
+A crew of up to five agents plays an attack, against agents that do as asked. All crews are agents of one kind, so that
 all attacks on a problem run in one compiled simulation, and a search can find the best of them.
 """
 
@@ -14,9 +14,12 @@ import jax.numpy as jnp
 from guerdon._trees import register
 from guerdon.agents import Agent, Foreseeing, Portion, Reporting, View
 from guerdon.arrays import Array
+from guerdon.experiments.attackers import Attacker, Recall, nothing_kept
 from guerdon.problems import Problem
 
-CREW = 3  # the most agents in an attack
+CREW = 5  # the most agents in an attack
+SHARED = 0.05  # of the honest variance, that a crew adds as common noise in secret
+FRAMED = 1 / 3  # of its length, to which a report is shortened so that others' look long
 LONG = 0.95  # memory of a cheat that remembers longer than the server does
 STRETCH = 10  # rounds of work, then rounds of cheating
 
@@ -39,14 +42,21 @@ class Attack(NamedTuple):
 
     name: str
     group: str
-    crew: tuple[Foreseeing, ...]
+    crew: tuple[Attacker, ...]
     blind: bool = False  # made from public knowledge alone
     shared: bool = False  # one batch serves the whole crew, which shares its cost
     share: float = 1.0
 
+    @property
+    def hides(self) -> bool:
+        """Whether noise makes its reports as long as honest ones."""
+        return self.crew[0].base.base.honest_noise > 0
+
     def agents(self, num_agents: int, absence: float = 0.0) -> list[Agent]:
         """Return the crew and the others; places of the crew that are not needed hold honest agents."""
-        spare = [_as_crew(self.share, self.crew[0].dim)] * (CREW - len(self.crew))
+        first = self.crew[0]
+        honest = Attacker(Foreseeing(_reporting(self.share), first.base.dim), first.recall)
+        spare = [honest] * (CREW - len(self.crew))
         return [*self.crew, *spare, *[UnreliablePortion(self.share, absence)] * (num_agents - CREW)]
 
 
@@ -58,20 +68,36 @@ class AttackerKnowledge(NamedTuple):
     total_noise_scale: float  # σ²/‖m‖²
     noise_scale: float  # σ²/‖m − p‖²
     curvature: float
+    recall: Recall = nothing_kept  # what old rows say of the gradient at a model
+
+    @property
+    def shrinkage(self) -> float:
+        """The a that is right."""
+        return self.request / (self.request + self.noise_scale)
+
+    def agent(self, base: Reporting | Foreseeing, **more: Any) -> Attacker:
+        """Return an agent of a crew."""
+        inner = base if isinstance(base, Foreseeing) else Foreseeing(base, self.dim)
+        return Attacker(inner, self.recall, **more)
 
 
 def known_attacks(known: AttackerKnowledge) -> list[Attack]:
     """Return all attacks but the search's, the honest agent first."""
-    return [*_working(known), *_idle(known), *_together(known), *_now_and_then(known), *_hurting(known)]
+    groups = (_working, _idle, _informed, _together, _now_and_then, _hurting)
+    return [attack for group in groups for attack in group(known)]
 
 
 def searched(known: AttackerKnowledge, numbers: Sequence[float]) -> Attack:
-    """Return the attack of eight numbers: one of the family that the search covers."""
-    share, gradient, echo, prediction, forecast, memory, curvature, noise = (float(x) for x in numbers)
+    """Return the attack of eleven numbers: one of the family that the search covers.
+
+    Where it shares noise in secret, it is two agents that do the same.
+    """
+    share, gradient, echo, prediction, forecast, memory, curvature, noise, cached, stretch, secret = map(float, numbers)
     least = share if share * known.request >= 0.5 else 0.0
     base = _reporting(least, gradient, echo=echo, prediction=prediction, noise=noise)
-    agent = Foreseeing(base, known.dim, forecast, memory, curvature)
-    return Attack("the search's best", "found by search", (agent,))
+    inner = Foreseeing(base, known.dim, forecast, memory, curvature)
+    agent = known.agent(inner, cached=cached, stretch=stretch, secret=max(secret, 0.0))
+    return Attack("the search's best", "found by search", (agent,) * (2 if secret > 0 else 1))
 
 
 def mean_curvature(problem: Problem, model: Array, length: float, seed: int = 0) -> float:
@@ -114,7 +140,21 @@ def _idle(known: AttackerKnowledge) -> list[Attack]:
         "extrapolation": Foreseeing(_reporting(0.0, 0.0), known.dim, 1.0, LONG, known.curvature),
         "extrapolation and noise": Foreseeing(_reporting(0.0, 0.0, noise=1.0), known.dim, 1.0, LONG, known.curvature),
     }
-    return [Attack(name, "no work at all", (agent,), blind=True) for name, agent in made.items()]
+    return [Attack(name, "no work at all", (known.agent(agent),), blind=True) for name, agent in made.items()]
+
+
+def _informed(known: AttackerKnowledge) -> list[Attack]:
+    """Return the attacks that know more than public knowledge, or make it look like samples."""
+    predicting, working = _reporting(0.0, 0.0, prediction=1.0), _reporting(1.0)
+    extrapolating = Foreseeing(_reporting(0.0, 0.0), known.dim, 1.0, LONG, known.curvature)
+    made = {
+        "stretched extrapolation": known.agent(extrapolating, stretch=1.0),
+        "surrogate": known.agent(predicting, cached=1.0),
+        "surrogate, stretched": known.agent(predicting, cached=1.0, stretch=1.0),
+        "knowing ã": known.agent(working, usual=known.shrinkage),
+        "mirror": known.agent(working, mirror=1.0),
+    }
+    return [Attack(name, "knows more", (agent,)) for name, agent in made.items()]
 
 
 def _together(known: AttackerKnowledge) -> list[Attack]:
@@ -122,32 +162,34 @@ def _together(known: AttackerKnowledge) -> list[Attack]:
     attacks: list[Attack] = []
     for count, words in ((2, "two"), (3, "three")):
         for noise, rest in ((0.0, ""), (0.25, ", with noise")):
-            crew = tuple(Foreseeing(_reporting(1.0, noise=noise, leader=0), known.dim) for _ in range(count))
+            crew = (known.agent(_reporting(1.0, noise=noise, leader=0)),) * count
             attacks.append(Attack(f"{words} share a batch{rest}", "together", crew, shared=True))
-    everybody = tuple(_as_crew(0.5, known.dim) for _ in range(CREW))
+    hidden = known.agent(_reporting(1.0), secret=SHARED)
+    for count, words in ((2, "two"), (3, "three"), (5, "five")):
+        attacks.append(Attack(f"{words} share 5 % noise", "together", (hidden,) * count))
+    everybody = (known.agent(_reporting(0.5)),) * CREW
     return [*attacks, Attack("everybody uses half", "together", everybody, share=0.5)]
 
 
 def _now_and_then(known: AttackerKnowledge) -> list[Attack]:
     cheating = _reporting(0.0, 0.0, prediction=1.0)
     return [
-        Attack("work and cheat in turn", "now and then", (Foreseeing(cheating, known.dim, period=STRETCH),)),
-        Attack("steer, then cheat", "now and then", (Foreseeing(cheating, known.dim, period=STRETCH, lift=3.0),)),
+        _one("work and cheat in turn", "now and then", Foreseeing(cheating, known.dim, period=STRETCH), known),
+        _one("steer, then cheat", "now and then", Foreseeing(cheating, known.dim, period=STRETCH, lift=3.0), known),
     ]
 
 
 def _hurting(known: AttackerKnowledge) -> list[Attack]:
     made = ((f"garbage of size {size:g}", _reporting(0.0, 0.0, size=size)) for size in (0.3, 3.0, 1e3, 1e6))
-    return [Attack(name, "to hurt", (Foreseeing(base, known.dim),), blind=True) for name, base in made]
+    short = known.agent(_reporting(1.0, FRAMED, prediction=1 - FRAMED))
+    framing = [Attack(f"framing by {words}", "framing", (short,) * count) for count, words in ((2, "two"), (4, "four"))]
+    noisy = known.agent(_reporting(1.0), secret=1.0)
+    framing.append(Attack("framing by four, shared noise", "framing", (noisy,) * 4))
+    return [*(Attack(name, "to hurt", (known.agent(base),), blind=True) for name, base in made), *framing]
 
 
-def _one(name: str, group: str, base: Reporting, known: AttackerKnowledge) -> Attack:
-    return Attack(name, group, (Foreseeing(base, known.dim),))
-
-
-def _as_crew(share: float, dim: int) -> Foreseeing:
-    """Return an agent of the crew's kind that uses `share` of the request, and sends what it computed."""
-    return Foreseeing(_reporting(share), dim)
+def _one(name: str, group: str, base: Reporting | Foreseeing, known: AttackerKnowledge) -> Attack:
+    return Attack(name, group, (known.agent(base),))
 
 
 def _reporting(share: float, gradient: float = 1.0, *, noise: float = 0.0, size: float = 0.0, **more: Any) -> Reporting:

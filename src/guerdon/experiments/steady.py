@@ -50,9 +50,11 @@ SEED = 77  # of the noise that a crew shares
 class Deviating(Agent):
     """Works with probability `q` until round `stop`, on a share of the request, and sends p + shrink·(X − p).
 
-    Else it sends prediction·p + echo·(the last mean) and noise of `noise` times the honest variance. `secret` is the
-    share of that variance which it shares with its crew, on top of what it sends. A `surrogate` never works: it sends
-    what `rows` say of the gradient, stretched towards honest length.
+    Else it sends prediction·p + echo·(the last mean), `forecast` times how far the model moved, and noise of `noise`
+    times the honest variance. `secret` is the share of that variance which it shares with its crew, on top of what it
+    sends. With `every` above 1 it works in one round of so many. With `mirror` it works in the first half of a dithered
+    pair, and sends 2p − X in the second. A `surrogate` never works: it sends what `rows` say of the gradient, stretched
+    towards honest length.
     """
 
     rows: Any
@@ -67,6 +69,9 @@ class Deviating(Agent):
     secret: float = 0.0
     surrogate: float = 0.0
     stretch: float = 0.0
+    forecast: float = 0.0
+    every: int = 1
+    mirror: float = 0.0
 
     @property
     def fabricates(self) -> bool:
@@ -76,8 +81,12 @@ class Deviating(Agent):
     def leader(self) -> int:
         return -1
 
+    def init(self) -> Any:
+        return jnp.zeros(self.rows.shape[1])
+
     def choose(self, view: View, key: Array) -> Array:
         works = jax.random.bernoulli(key, self.q) & (view.round < self.stop) & (jnp.asarray(self.surrogate) == 0)
+        works &= (view.round % self.every == 0) & ~self._mirrors(view)
         return jnp.where(works, jnp.asarray(jnp.round(self.share * view.request), jnp.int32), 0)
 
     def report(self, view: View, gradient: Array, key: Array) -> Array:
@@ -85,10 +94,20 @@ class Deviating(Agent):
         scale = jnp.sqrt(view.variance / view.request / gradient.shape[0])
         own = jax.random.normal(key, gradient.shape, gradient.dtype)
         common = jax.random.normal(jax.random.fold_in(jax.random.key(SEED), view.round), gradient.shape, gradient.dtype)
-        made = self.prediction * view.prediction + self.echo * view.aggregate + jnp.sqrt(self.noise) * scale * own
+        public = self.prediction * view.prediction + self.echo * view.aggregate
+        public += self.forecast * (view.model - view.origin)
+        made = jnp.where(self._mirrors(view), 2 * view.prediction - view.memory, public)
+        made += jnp.sqrt(self.noise) * scale * own
         sent = jnp.where(worked, view.prediction + self.shrink * (gradient - view.prediction), made)
         sent = sent + jnp.sqrt(self.secret) * scale * common
         return jnp.where(jnp.asarray(self.surrogate) > 0, self._remembered(view), sent)
+
+    def keep(self, view: View, gradient: Array) -> Array:
+        del view
+        return gradient
+
+    def _mirrors(self, view: View) -> Array:
+        return (jnp.asarray(self.mirror) > 0) & (view.round % 2 == 1)
 
     def _remembered(self, view: View) -> Array:
         told = jax.nn.sigmoid(self.rows @ view.model) - self.labels

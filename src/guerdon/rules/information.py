@@ -118,6 +118,12 @@ class InformationPay(Mechanism):
         """Return the logarithm of the evidence against each agent."""
         return against_agents(state.wealth)
 
+    def shrinkage(self, state: InformationState, request: Any) -> Array:
+        """Return ã as earlier rounds have it, per agent; 1 before the first."""
+        xp = namespace(state.signal)
+        ratio, known = self._ratio(state)
+        return xp.where(known, self._shrunk(ratio, request), 1.0)
+
     def settings(self) -> dict[str, Any]:
         """Return all but the cost; what version 0.1 did not know is left out where it is as it was."""
         found = {name: x if isinstance(x, str) else float(x) for name, x in super().settings().items()}
@@ -195,14 +201,23 @@ class InformationPay(Mechanism):
         length = (others * scores.length_of_others + scores.length) / (others + 1)
         variance = nu * _resolved(length - signal, length)
         now = signal / xp.where(variance > 0, variance, 1.0)
-        past, weight = state.signal, state.weight
+        ratio, known = self._ratio(state)
+        return variance, self._shrunk(xp.where(known, ratio, now), nu)
+
+    def _ratio(self, state: InformationState) -> tuple[Array, Array]:
+        """Return g²/σ² as earlier rounds have it, and whether there were any."""
+        xp, past, weight = namespace(state.signal), state.signal, state.weight
         if self.pooled:
             past, weight = xp.sum(past) + 0 * past, xp.sum(weight) + 0 * weight
         known = weight > 0
-        ratio = xp.where(known, past / xp.where(known, weight, 1.0), now)
-        ratio = xp.where(ratio > 0, ratio, 0.0)
+        return xp.where(known, past / xp.where(known, weight, 1.0), 0.0), known
+
+    def _shrunk(self, ratio: Array, nu: Any) -> Array:
+        """Return a at a ratio g²/σ²."""
+        xp = namespace(ratio)
+        told = nu * xp.where(ratio > 0, ratio, 0.0)
         careful = CAREFUL if self.pooled else 1.0
-        return variance, xp.clip(careful * nu * ratio / (nu * ratio + 1), self.least, 1.0)
+        return xp.clip(careful * told / (told + 1), self.least, 1.0)
 
     def _remember(
         self,

@@ -133,6 +133,11 @@ class Mechanism(Protocol):
         del state
         return counted
 
+    def shrinkage(self, state: Any, request: Any) -> Any:
+        """Return the factor ã that a round will be scored with, for simulations: nobody else may see it."""
+        del state, request
+        return 1.0
+
     def suspicion(self, state: Any) -> Array | None:
         """Return the logarithm of the evidence against each agent; None for a rule that keeps none."""
         del state

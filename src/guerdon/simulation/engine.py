@@ -20,7 +20,7 @@ import numpy as np
 from guerdon._trees import register
 from guerdon.agents import Agent, Learning, View
 from guerdon.arrays import Array, check_positive_integer
-from guerdon.audit import evidence_against
+from guerdon.audit import against_agents
 from guerdon.broadcasts import Dither
 from guerdon.costs import Cost
 from guerdon.noise_scale import estimate_noise
@@ -33,6 +33,7 @@ from guerdon.server import Ask, Sends, Server, ServerState, Settlement
 from guerdon.simulation.chunks import run_in_chunks
 from guerdon.simulation.history import History, Rounds, pad_rounds
 from guerdon.simulation.players import Players, by_kind, choose, learn, report, sort_by_kind
+from guerdon.simulation.suspicions import accusations, collusions, nothing_proven, prove
 from guerdon.simulation.terms import AtModel, Stop, check_rounds, check_witness
 
 SEGMENT = 32  # rounds compiled as one scan where a stopping rule may end a run early
@@ -93,6 +94,7 @@ class _Carry(NamedTuple):
     variance: Array  # σ² as the last round had it
     servers: tuple[ServerState, ...]  # one per mechanism
     memories: tuple[Any, ...]  # one per kind of agent
+    proven: Array  # wealth of the bets that an accusation rests on
     stopped: Array
     diverged: Array
 
@@ -203,7 +205,8 @@ def _begin(setting: _Setting, data: _Data, keys: Array) -> tuple[_Carry, dict[st
         metrics = data.problem.metrics(model)
         stopped = setting.stop.reached(metrics) if setting.stop else jnp.asarray(False)
         variance, never = data.problem.variance(model), jnp.asarray(False)
-        carry = _Carry(model, jnp.zeros_like(model), model, variance, servers, memories, stopped, never)
+        proven = jnp.asarray(nothing_proven(num_agents), model.dtype)
+        carry = _Carry(model, jnp.zeros_like(model), model, variance, servers, memories, proven, stopped, never)
         return carry, metrics
 
     return jax.vmap(begin)(keys)
@@ -239,7 +242,8 @@ def _play_round(
     ask = ask._replace(request=jnp.maximum(asked, 1))
     scale = setting.scale(data.requests)
     public = carry.aggregate / scale, carry.origin, ask.prediction / scale, carry.variance / scale**2
-    view = View(round, ask.request if ask.own is None else ask.own, ask.model, *public, ())
+    shrinkage = servers[0].mechanism.shrinkage(states[0].rule, ask.request)
+    view = View(round, ask.request if ask.own is None else ask.own, ask.model, *public, (), shrinkage)
     sizes, fabricates, leaders = choose(players, view, carry.memories, choose_keys)
     sizes = jnp.clip(sizes, 0, problem.max_batch)
     participating = ((sizes > 0) | fabricates) & ~(over | carry.diverged)
@@ -256,7 +260,7 @@ def _play_round(
     servers = tuple(replace(one, mechanism=one.mechanism.closing(round == data.last)) for one in servers)
     done, rewards, after = _settle(servers, (first, *states[1:]), ask, reports, participating, truth, witness)
     after = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), carry.servers, after)
-    memories = learn(players, view, carry.memories, sizes, rewards[0])
+    memories = learn(players, view, carry.memories, sizes, gradients, rewards[0])
     stepped = jnp.asarray(True) if setting.dither is None else done.step != 0
     diverged = carry.diverged | (jnp.any(participating) & ~jnp.any(done.comparison.plain.counted))
     moved = _Carry(
@@ -264,15 +268,16 @@ def _play_round(
         jnp.where(stepped, done.mean, carry.aggregate),
         jnp.where(stepped, carry.model, carry.origin),
         jnp.where(done.error.enough, done.error.variance, carry.variance),
-        after, memories, over, diverged,
+        after, memories, prove(setting.mechanisms[0], carry.proven, done), over, diverged,
     )  # fmt: skip
     metrics = {name: jnp.where(diverged, jnp.inf, x) for name, x in problem.metrics(moved.model).items()}
     stopped = over | (setting.stop.reached(metrics) & ~diverged if setting.stop else False)
     noise = estimate_noise(done.comparison.plain, ask.request)
+    watched = setting.mechanisms, after, players.number
     record = Rounds(
         jnp.where(over, 0, ask.request), jnp.where(over, 0.0, done.step), jnp.where(participating, sizes, 0),
         participating, rewards, metrics, ~over, noise.variance, noise.signal, done.error.signal, done.offset,
-        _accusations(setting, after), _collusions(setting, after),
+        accusations(*watched), collusions(*watched), against_agents(moved.proven),
     )  # fmt: skip
     return moved._replace(stopped=stopped), record
 
@@ -315,21 +320,6 @@ def draw_witness(problem: Problem, model: Array, key: Array, round: Array, minib
     keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 2**31 - 3), round), minibatches)
     drawn = jax.vmap(lambda one: problem.gradient(model, jnp.asarray(problem.max_batch), one))(keys)
     return witness_sample(drawn, problem.max_batch)
-
-
-def _accusations(setting: _Setting, states: tuple[ServerState, ...]) -> Array:
-    """Return the logarithm of the evidence against each agent, of the first rule that keeps any; else zeros."""
-    found = [rule.suspicion(state.rule) for rule, state in zip(setting.mechanisms, states, strict=True)]
-    nothing = jnp.zeros(sum(map(len, setting.positions)))
-    return next((against for against in found if against is not None), nothing)
-
-
-def _collusions(setting: _Setting, states: tuple[ServerState, ...]) -> Array:
-    """Return the evidence against the worst pair of each agent, of the first rule that compares pairs; else zeros."""
-    watched = [state for rule, state in zip(setting.mechanisms, states, strict=True) if rule.compares_pairs]
-    if not watched:
-        return jnp.zeros(sum(map(len, setting.positions)))
-    return jnp.max(evidence_against(watched[0].pairs), axis=0)
 
 
 def _type_of(value: Any, model: Array) -> Any:

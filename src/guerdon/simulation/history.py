@@ -34,6 +34,7 @@ class Rounds(NamedTuple):
     offset: Array  # how far beside the model the gradients were taken
     accusation: Array  # the logarithm of the evidence against each agent, (…, agents)
     collusion: Array  # and of that against it and its closest partner together, (…, agents)
+    proven: Array  # and of that which an accusation rests on: it holds even where four of nine others lie, (…, agents)
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,9 @@ class History:
     payment rule. `variance`, `signal` and `surprise` are what each round's gradients say of σ², ‖m‖² and ‖m − p‖², p
     the server's prediction, without bias; `offset` is how far beside the model they were taken. `accusation` is the
     logarithm of the evidence that information pay has against each agent, `collusion` that against it and the agent
-    whose reports are most like its own. A run that stopped early has nothing but zeros from then on, and its metrics
-    stay as they were.
+    whose reports are most like its own, and `proven` what is left of the first if the others that speak most against it
+    are left out: on that `guerdon audit --alike` accuses. A run that stopped early has nothing but zeros from then on,
+    and its metrics stay as they were.
     """
 
     request: Array
@@ -62,6 +64,7 @@ class History:
     offset: Array
     accusation: Array
     collusion: Array
+    proven: Array
     interrupted: bool = False
 
     @classmethod
@@ -86,6 +89,7 @@ class History:
             played.offset,
             played.accusation,
             played.collusion,
+            played.proven,
             interrupted,
         )
 

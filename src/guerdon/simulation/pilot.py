@@ -58,6 +58,10 @@ class Asked(Agent):
         """Return what it sends."""
         return self.agent.report(self._own(view), gradient, key)
 
+    def keep(self, view: View, gradient: Array) -> Any:
+        """Return what it remembers once it has reported."""
+        return self.agent.keep(self._own(view), gradient)
+
     def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
         """Return what it remembers after the round."""
         return self.agent.learn(self._own(view), batch_size, reward)
@@ -181,4 +185,4 @@ def _play(
     draw = partial(draw_gradient, problem, view.model)
     gradients = jax.vmap(draw)(leaders, jnp.maximum(sizes, 1), draw_keys[leaders])
     reports = report(players, view, memories, sizes, gradients, report_keys)
-    return reports, sent, learn(players, view, memories, sizes, jnp.where(sent, flat, 0.0))
+    return reports, sent, learn(players, view, memories, sizes, gradients, jnp.where(sent, flat, 0.0))

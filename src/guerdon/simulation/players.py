@@ -4,6 +4,7 @@
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -34,14 +35,21 @@ class Choices(NamedTuple):
     leaders: Array
 
 
-def choose(players: Players, view: View, memories: tuple[Any, ...], keys: Array) -> Choices:
-    """Return every agent's choices; `view.request` is one for all, or each agent's own."""
+class _Own(NamedTuple):
+    """What each agent sees for itself: one number for all, or each its own."""
 
-    def one(agent: Agent, memory: Any, request: Array, key: Array) -> Choices:
-        size = agent.choose(view._replace(memory=memory, request=request), key)
+    request: Array
+    shrinkage: Array
+
+
+def choose(players: Players, view: View, memories: tuple[Any, ...], keys: Array) -> Choices:
+    """Return every agent's choices; `view.request` is one for all, or each agent's own; so is `view.shrinkage`."""
+
+    def one(agent: Agent, memory: Any, own: _Own, key: Array) -> Choices:
+        size = agent.choose(view._replace(memory=memory, **own._asdict()), key)
         return Choices(size, jnp.asarray(agent.fabricates), jnp.asarray(agent.leader))
 
-    parts = by_kind(players, one, memories, _requests(players, view), keys)
+    parts = by_kind(players, one, memories, _own(players, view), keys)
     sizes, fabricates, leaders = (_in_order(players, list(values)) for values in zip(*parts, strict=True))
     return Choices(sizes, fabricates, jnp.where(leaders < 0, jnp.arange(len(leaders)), leaders))
 
@@ -58,36 +66,44 @@ def report(
     if all(type(kind).report is Agent.report for kind in players.kinds):
         return gradients  # all send what they computed: nothing to copy
 
-    def one(agent: Agent, memory: Any, request: Array, gradient: Array, key: Array) -> Array:
-        return agent.report(view._replace(memory=memory, request=request), gradient, key)
+    def one(agent: Agent, memory: Any, own: _Own, gradient: Array, key: Array) -> Array:
+        return agent.report(view._replace(memory=memory, **own._asdict()), gradient, key)
 
-    computed = jnp.where((sizes > 0)[:, None], gradients, 0.0)
-    return _in_order(players, by_kind(players, one, memories, _requests(players, view), computed, keys))
+    computed = _computed(sizes, gradients)
+    return _in_order(players, by_kind(players, one, memories, _own(players, view), computed, keys))
 
 
-def learn(players: Players, view: View, memories: tuple[Any, ...], sizes: Array, rewards: Array) -> tuple[Any, ...]:
+def learn(
+    players: Players, view: View, memories: tuple[Any, ...], sizes: Array, gradients: Array, rewards: Array
+) -> tuple[Any, ...]:
     """Return what every agent remembers after the round, kind by kind."""
 
-    def one(agent: Agent, memory: Any, request: Array, size: Array, reward: Array) -> Any:
-        return agent.learn(view._replace(memory=memory, request=request), size, reward)
+    def one(agent: Agent, memory: Any, own: _Own, size: Array, gradient: Array, reward: Array) -> Any:
+        seen = view._replace(memory=memory, **own._asdict())
+        return agent.learn(seen._replace(memory=agent.keep(seen, gradient)), size, reward)
 
-    return tuple(by_kind(players, one, memories, _requests(players, view), sizes, rewards))
-
-
-def _requests(players: Players, view: View) -> Array:
-    """Return every agent's request: one for all, or each its own."""
-    return jnp.broadcast_to(view.request, (players.number,))
+    computed = _computed(sizes, gradients)
+    return tuple(by_kind(players, one, memories, _own(players, view), sizes, computed, rewards))
 
 
-def by_kind(players: Players, function: Callable[..., Any], memories: tuple[Any, ...], *per_agent: Array) -> list[Any]:
+def _computed(sizes: Array, gradients: Array) -> Array:
+    """Return the gradients, zeros for agents that used no samples."""
+    return jnp.where((sizes > 0)[:, None], gradients, 0.0)
+
+
+def _own(players: Players, view: View) -> _Own:
+    return _Own(*(jnp.broadcast_to(jnp.asarray(x), (players.number,)) for x in (view.request, view.shrinkage)))
+
+
+def by_kind(players: Players, function: Callable[..., Any], memories: tuple[Any, ...], *per_agent: Any) -> list[Any]:
     """Return, kind by kind, function(agent, memory, …) of every agent, given its part of each array."""
     return [
-        jax.vmap(function)(kind, memory, *(_take(values, where) for values in per_agent))
+        jax.vmap(function)(kind, memory, *(jax.tree.map(partial(_take, where), values) for values in per_agent))
         for kind, memory, where in zip(players.kinds, memories, players.positions, strict=True)
     ]
 
 
-def _take(values: Array, where: tuple[int, ...]) -> Array:
+def _take(where: tuple[int, ...], values: Array) -> Array:
     """Return the rows `where`; a run of neighbours is a slice, which costs nothing."""
     first, last = where[0], where[-1] + 1
     return values[first:last] if where == tuple(range(first, last)) else values[jnp.asarray(where)]
