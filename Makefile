@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test lint types types-torch imports unit test-left-out reproduce demo-flower docs screenshots bench clean
+.PHONY: help install test lint types types-torch imports unit test-left-out reproduce demo-flower docs coverage dist screenshots bench clean
 
 # By file, on every core: the tests of a file share what they compile.
 PYTEST := $(BIN)/pytest -n logical --dist loadfile
@@ -19,7 +19,8 @@ install: $(STAMP)  ## set up .venv (done once; again when pyproject.toml changes
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "guerdon needs Python >= 3.11, got %s; try make PYTHON=python3.12" % sys.version.split()[0])'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --editable '.[all,dev]'
+	$(BIN)/pip install --quiet 'pip>=25.1'
+	$(BIN)/pip install --quiet --editable '.[all]' --group dev
 	@touch $@
 
 test: lint types imports unit  ## lint, type-check, check imports, run every quick test
@@ -53,7 +54,7 @@ demo-flower: $(STAMP)  ## paid rounds on a real Flower deployment on this machin
 	$(BIN)/python -m examples.demo_flower --app $$app
 
 docs: $(STAMP)  ## build the site into docs/_build/html; a warning is an error
-	$(BIN)/pip install --quiet 'pip>=25.1' && $(BIN)/pip install --quiet --group docs
+	$(BIN)/pip install --quiet --group docs
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going -b html docs docs/_build/html
 
 screenshots: $(STAMP)  ## draw the dashboard's pictures and README's in docs/images again (needs Chromium)
@@ -63,5 +64,19 @@ screenshots: $(STAMP)  ## draw the dashboard's pictures and README's in docs/ima
 bench: $(STAMP)  ## speed and memory, as ratios against a peer in the same run
 	$(BIN)/python -m benchmarks
 
+coverage: $(STAMP)  ## run the quick tests and list the lines that none of them runs
+	$(BIN)/python -m coverage erase
+	COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m coverage run -m pytest -n 0
+	$(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage report
+
+dist:  ## build what is released into dist/, and check it as PyPI would; publishes nothing
+	rm -rf dist .venv-release && $(PYTHON) -m venv .venv-release
+	.venv-release/bin/pip install --quiet 'pip>=25.1' && .venv-release/bin/pip install --quiet --group release
+	.venv-release/bin/python -m build --quiet
+	.venv-release/bin/twine check --strict dist/*
+	.venv-release/bin/check-wheel-contents dist/*.whl
+	.venv-release/bin/sp-repo-review .
+	.venv-release/bin/zizmor --offline --quiet --config .github/zizmor.yml .github/workflows
+
 clean:  ## remove .venv and caches
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-release dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from guerdon.rules import registry
-from tests.docs.test_pages import ROOT
+from tests.pages.test_pages import ROOT
 
 
 def play(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from docs.site_reference import PUBLIC, public_names
 
 from guerdon.cli import app
 from guerdon.ledger import tables
-from tests.docs.test_pages import ROOT
+from tests.pages.test_pages import ROOT
 
 pytestmark = pytest.mark.slow
 # What makes a browser fetch something: attributes, and addresses in style sheets.
