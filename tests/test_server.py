@@ -282,6 +282,8 @@ def test_a_model_that_cannot_be_trained_is_refused(model: Any, message: str) -> 
         ([GOOD], EVERYBODY, TypeError, "`reports` must be an array .*, as the model is an array, got list"),
         (None, EVERYBODY, TypeError, "`reports` must be an array .* got NoneType"),
         (GOOD, [True] * 6, TypeError, "`sent` must be an array of booleans, one entry per agent, got list"),
+        (GOOD.astype(int), EVERYBODY, TypeError, "`reports` must hold real floating-point numbers, got dtype int64"),
+        (GOOD, np.ones(AGENTS), TypeError, "`sent` must be an array of booleans, got dtype float64"),
     ],
 )
 @pytest.mark.parametrize("name", ["balanced", "information"])

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from guerdon.arrays import Array, is_array, is_traced, namespace
+from guerdon.arrays import Array, as_mask, is_array, is_traced, namespace
 from guerdon.evidence import AgentRows
 
 
@@ -46,6 +46,7 @@ def check_reports(model: Any, reports: Any, sent: Array, enrolled: Array) -> Non
     """Raise unless reports are of the model's form and size, one for each agent; rows that are built later are not."""
     if not is_array(sent) or sent.ndim != 1:
         raise TypeError(f"`sent` must be an array of booleans, one entry per agent, got {_kind(sent)}")
+    as_mask(namespace(sent), sent, sent.shape, "sent")
     if not is_traced(enrolled) and sent.shape[0] > int(enrolled):
         raise ValueError(f"`sent` must have one entry for each of the {int(enrolled)} agents, got {sent.shape[0]}")
     if is_array(model) != is_array(reports) and not isinstance(reports, AgentRows):
@@ -70,6 +71,8 @@ def check_reports(model: Any, reports: Any, sent: Array, enrolled: Array) -> Non
 def _check_layer(index: int, layer: Array, given: Any, agents: int) -> None:
     if not hasattr(given, "shape"):
         raise TypeError(f"`reports` must be arrays, one row per agent, got {_kind(given)} for layer {index}")
+    if is_array(given) and not namespace(given).isdtype(given.dtype, "real floating"):
+        raise TypeError(f"`reports` must hold real floating-point numbers, got dtype {given.dtype}")
     size = math.prod(layer.shape)
     if tuple(given.shape[:1]) != (agents,) or math.prod(given.shape[1:]) != size:
         raise ValueError(

@@ -1,6 +1,7 @@
 """What the charts say is true: coverage of intervals and bands, averages, and reading a run bit by bit."""
 
 import math
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from guerdon.dashboard.queries import RunData, RunMember, read_run
 from guerdon.dashboard.source import KeptAudit, LedgerSource
 from guerdon.ledger import Ledger
 from guerdon.rules import Mechanism, Status
+from tests.dashboard.conftest import ask, serving
 from tests.support.dashboard_scenes import NAMES, SHIRKER, Training
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
@@ -200,6 +202,22 @@ def test_a_run_read_bit_by_bit_is_the_run_read_at_once(tmp_path: Path) -> None:
                 np.testing.assert_array_equal(getattr(grown, name), getattr(fresh, name), name)
         assert len(grown.record) == 6
     source.close()
+
+
+def test_a_run_is_read_while_its_page_is_on_its_way(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with Ledger(path) as ledger:
+        Training(ledger, "run", NAMES).play(2)
+    with serving(path) as served:
+        source = served.app.state.source
+        for page in ("/runs/1", "/agents/1"):
+            source.forget()
+            assert ask(served, page).status == 200
+            for _ in range(500):
+                if source._runs:
+                    break
+                time.sleep(0.02)
+            assert list(source._runs) == [1]
 
 
 def test_an_audit_is_kept_for_a_while_but_not_of_another_ledger(tmp_path: Path) -> None:

@@ -599,7 +599,7 @@ def test_pay_against_cost_is_logged_at_the_end(
         rewarded().start(grid, model, num_rounds=3)
     told = [line.getMessage() for line in caplog.records]
     lines = [line for line in told if "a round for work that costs 9, in 3 rounds" in line]
-    assert [line.partition(" was paid ")[0] for line in lines] == ["n0", "n1", "n2", "n3", "n4"]
+    assert [line.partition(" was paid ")[0] for line in lines] == [f"n{i} #{i + 1}" for i in range(5)]
     assert all("(95 %)" in line for line in lines)
 
 

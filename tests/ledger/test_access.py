@@ -123,6 +123,27 @@ def test_two_who_create_a_ledger_at_once_make_one(where: str) -> None:
         ledger.close()
 
 
+def test_a_new_file_waits_for_who_else_creates_it(tmp_path: Path) -> None:
+    path = tmp_path / "guerdon.db"
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UnavailableError, match="another process is writing"):
+            Ledger(path, patience=0.1)
+        timer = threading.Timer(0.2, other.execute, ["COMMIT"])
+        timer.start()
+        with Ledger(path) as ledger:
+            assert ledger.verify().records == 1
+        timer.join()
+
+
+@pytest.mark.parametrize("where", [None, 3, b"guerdon.db"])
+def test_a_ledger_needs_a_place(where: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TypeError, match=f"a ledger must be given by a path or an address, as text, got {where!r}"):
+        Ledger(where)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_locked_ledger_says_so_and_loses_nothing(filled: str) -> None:
     with Ledger(filled) as holder, Ledger(filled, patience=0.2) as waiting:
         with holder._database.writing() as _, pytest.raises(UnavailableError, match="another process is writing"):

@@ -3,17 +3,22 @@
 import numpy as np
 import pytest
 
+from guerdon import gather
+from guerdon._quantiles import student_quantile
+from guerdon.dashboard.source import LedgerSource
+from guerdon.dashboard.statistics import pay_against_cost
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.rules import Status
 from tests.support.ledger_scenes import HARSH, NAMES, RULE, Played, play, record
 
 
 def by_hand(rounds: list[Played], seat: int, *, floor: bool = False) -> tuple[int, float, float, float]:
-    """Return rounds, mean pay, mean cost, and the standard error of the mean profit times 1.96."""
+    """Return rounds, mean pay, mean cost, and the standard error of the mean profit times t."""
     mine = [one for one in rounds if one.payments.status[seat] == Status.PAID]
     pay = np.array([max(float(one.payments.reward[seat]), 0.0 if floor else -np.inf) for one in mine])
     cost = np.array([1.0 + one.request for one in mine])
-    return len(mine), pay.mean(), cost.mean(), 1.96 * (pay - cost).std(ddof=1) / len(mine) ** 0.5
+    reach = student_quantile(0.975, len(mine) - 1)
+    return len(mine), pay.mean(), cost.mean(), reach * (pay - cost).std(ddof=1) / len(mine) ** 0.5
 
 
 @pytest.mark.parametrize("liability", ["carry", "floor"])
@@ -50,3 +55,21 @@ def test_one_round_has_no_interval_and_none_has_no_line(ledger: Ledger) -> None:
     assert ledger.earnings() == []
     record(ledger, "heart", play(1))
     assert {row.margin for row in ledger.earnings()} == {None}
+
+
+def test_work_that_was_not_paid_counts_as_on_the_dashboard(ledger: Ledger, where: str) -> None:
+    ledger.start_run("heart", NAMES, RULE)
+    rounds = play(5)
+    record(ledger, "heart", rounds)
+    two = np.array([True, True, False, False])  # too few to be paid
+    ledger.record_round("heart", 6, 8, gather(np.random.default_rng(2).normal(size=(4, 6)), two), two)
+    source = LedgerSource(where)
+    shown, told = pay_against_cost(source.run(1)), {row.number: row for row in ledger.earnings("heart")}
+    source.close()
+    assert (told[1].agent, told[1].rounds, told[1].round_cost) == ("north", 6, 9.0)
+    assert told[1].pay == pytest.approx(sum(float(one.payments.reward[0]) for one in rounds) / 6, abs=1e-6)
+    for row in shown:
+        mine = told[row.agent]
+        assert (mine.rounds, mine.pay, mine.round_cost) == (row.rounds, pytest.approx(row.paid), row.work)
+        assert row.high is not None
+        assert mine.margin == pytest.approx(row.high - row.difference)

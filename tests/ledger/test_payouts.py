@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -175,6 +176,19 @@ def test_the_bank_gets_the_open_lines(paying: Ledger) -> None:
     assert "Hopital north + Co" in find("Nm")
     assert set(find("EndToEndId")) == {row["reference"] for row in rows.values()}
     assert exported(paying, "pain.001", **OPERATOR) == exported(paying, "pain.001", **OPERATOR)
+
+
+def test_pain_001_is_as_its_schema_wants_it(paying: Ledger) -> None:
+    from xmlschema import XMLSchema, XMLSchemaValidationError
+
+    paying.set_payee("west", IBANS[3], "Zażółć Øst ß & 北京 " + 10 * "Krankenhaus ")
+    paying.payout()
+    written = exported(paying, "pain.001", **OPERATOR)
+    assert "<Nm>Zazolc Ost ss + .. Krankenhaus " in written
+    schema = XMLSchema(str(files("sepaxml") / "schemas" / "pain.001.001.09.xsd"))
+    schema.validate(written)
+    with pytest.raises(XMLSchemaValidationError):
+        schema.validate(written.replace("SLEV", "SLOW"))
 
 
 def test_what_a_bank_cannot_pay_is_not_exported(paying: Ledger, tmp_path: Path) -> None:

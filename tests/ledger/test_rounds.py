@@ -130,11 +130,13 @@ def test_a_rule_whose_statuses_cannot_be_replayed_is_refused(ledger: Ledger, mon
 def test_rounds_follow_each_other(ledger: Ledger) -> None:
     ledger.start_run("heart", NAMES, RULE)
     played = play(4)
-    record(ledger, "heart", played[1:2])
-    with pytest.raises(RefusedError, match="round 4 of run 'heart' cannot follow"):
+    with pytest.raises(RefusedError, match="round 2 of run 'heart' cannot be recorded: a run begins with round 0 or 1"):
+        record(ledger, "heart", played[1:2])
+    record(ledger, "heart", played[:2])
+    with pytest.raises(RefusedError, match="round 4 of run 'heart' cannot be recorded: it cannot follow round 2"):
         record(ledger, "heart", played[3:])
-    with pytest.raises(RefusedError, match="round 1 of run 'heart' comes before the first"):
-        record(ledger, "heart", played[:1])
+    with pytest.raises(RefusedError, match="round 0 of run 'heart' comes before the first"):
+        record(ledger, "heart", [played[0]._replace(number=0)])
     with pytest.raises(RefusedError, match="there is no run 'other'; there is 'heart'"):
         record(ledger, "other", played)
 

@@ -319,8 +319,9 @@ def fill_with_money(where: str) -> None:
           "UPDATE accounts SET balance = balance - 5000000 WHERE id = 1"], "line 0, is "),
         (["UPDATE payments SET cut = 1 WHERE amount < 0 AND cut = 0"], "does not follow from the run's liability"),
         (["UPDATE rounds SET number = number + 10 WHERE record = 7"], "does not follow round"),
+        (["UPDATE rounds SET number = number + 10 WHERE run = 1"], "round 11 of run 'heart' cannot be the first"),
     ],
-    ids=["nothing", "amount", "distance", "status", "request", "entry", "cut", "number"],
+    ids=["nothing", "amount", "distance", "status", "request", "entry", "cut", "number", "first"],
 )  # fmt: skip
 def test_money_is_recomputed_even_where_all_hashes_fit(where: str, change: list[str], message: str | None) -> None:
     prepare(where, fill_with_money)

@@ -4,7 +4,7 @@ from typing import Any
 
 
 def check_print(figure: Any) -> None:
-    """Fail unless a figure is as wide as a page, no letter below 7 points, no title cut, and without a pixel."""
+    """Fail unless a figure is a page wide, no letter below 7 points, no title cut, no pixel, no legend on lines."""
     from matplotlib.image import AxesImage
     from matplotlib.text import Text
 
@@ -20,5 +20,15 @@ def check_print(figure: Any) -> None:
             place = words.get_window_extent()
             cut = place.width and (place.x0 < 0 or place.x1 > figure.bbox.width or place.y1 > figure.bbox.height)
             assert not cut, words.get_text()
+        assert _lines_under_legend(axes) == []
     assert figure.findobj(AxesImage) == []
     assert not any(artist.get_rasterized() for artist in figure.findobj())
+
+
+def _lines_under_legend(axes: Any) -> list[str]:
+    """Return the names of the lines in a panel that run through its legend."""
+    if axes.get_legend() is None:
+        return []
+    place = axes.get_legend().get_window_extent()
+    drawn = ((line, line.get_transform().transform_path(line.get_path()).interpolated(50)) for line in axes.lines)
+    return [line.get_label() for line, path in drawn if place.count_contains(path.vertices)]

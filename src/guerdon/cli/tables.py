@@ -83,20 +83,22 @@ def print_earnings(earned: "Sequence[Earnings]", unit: str) -> None:
     shown = [(row, row.margin) for row in earned if row.margin is not None]
     places = 2 if all(row.round_cost >= 1 for row, _ in shown) else 6
     cells = [
-        [row.agent, str(row.rounds), f"{row.round_cost:,.{places}f}", f"{row.pay:,.{places}f}", f"± {wide:,.{places}f}"]
+        [str(row.number), row.agent, str(row.rounds)]
+        + [f"{sign}{value:,.{places}f}" for sign, value in (("", row.round_cost), ("", row.pay), ("± ", wide))]
         for row, wide in shown
     ]
     if cells:
-        headings = ("agent", "rounds", "cost a round", "pay a round", "95 %")
+        headings = ("no.", "agent", "rounds", "cost a round", "pay a round", "95 %")
         print_table(f"Pay against cost, in {unit}", headings, cells, text=("agent",), empty="")
 
 
 def earnings_report(earned: "Sequence[Earnings]") -> list[dict[str, Any]]:
     """Return the same for JSON; `margin` is null where there is one round only."""
     return [
-        {"agent": row.agent, "rounds": row.rounds, "cost": row.round_cost, "pay": row.pay, "margin": row.margin}
+        {"agent": row.agent, "number": row.number, "rounds": row.rounds, "cost": row.round_cost, "pay": row.pay,
+         "margin": row.margin}
         for row in earned
-    ]
+    ]  # fmt: skip
 
 
 def write_text(pieces: Iterable[str], out: "Path | None") -> None:

@@ -106,6 +106,7 @@ def run(request: Request, number: str) -> HTMLResponse:
     with source_of(request).reading() as connection:
         found = queries.need_run(connection, number_in(number, "run"))
         unit = queries.read_head(connection).unit
+    source_of(request).expect(found.id)
     return show(request, "run.html", run=found, unit=unit)
 
 
@@ -129,6 +130,8 @@ def agent(request: Request, number: str) -> HTMLResponse:
         row = queries.need_agent(connection, number_in(number, "agent"))
         lines, total = queries.statement_lines(connection, row.id, pager.start, pager.size)
         joined, unit = queries.runs_of_agent(connection, row.id), queries.read_head(connection).unit
+    for run, _ in joined[:1]:  # the one that its chart shows first
+        source_of(request).expect(run)
     pager, shown = pager._replace(total=total), {"agent": row, "lines": lines, "runs": joined, "unit": unit}
     return show(request, "agent.html", 200, pager=pager, sizes=STATEMENT_SIZES, **shown)
 

@@ -27,11 +27,11 @@ agents, members, payments = tables.agents, tables.members, tables.payments
 records, rounds, runs = tables.records, tables.rounds, tables.runs
 MOST_NOTES = 1000
 
-# A payment as it is read.
-WHOLE, REAL = ("place", "paid"), ("distance", "expected")  # place: position and status in one number
-STATUSES = 64  # more than there are
+# A payment as it is read. What was paid, whether it is the first of a round, and its status are one number.
+REAL = ("distance", "expected")
+PAYMENT = np.dtype([("packed", np.int64), *((name, np.float64) for name in REAL)])
+STATUSES = 8  # more than there are
 UNKNOWN = STATUSES - 1
-PAYMENT = np.dtype([*((name, np.int64) for name in WHOLE), *((name, np.float64) for name in REAL)])
 
 
 class UnknownError(Exception):
@@ -294,21 +294,24 @@ def _read_payments(connection: Connection, number: int, after: int) -> Any:
 def _payments_query(number: int, after: int) -> Any:
     paid = payments.c
     code = case({label: status for label, status in STATUS_CODES.items()}, value=paid.status, else_=UNKNOWN)  # noqa: C416
-    query = select(STATUSES * paid.position + code, PAID, paid.distance, paid.expected_distance)
+    first = case((paid.position == 0, STATUSES), else_=0)
+    query = select(2 * STATUSES * PAID + first + code, paid.distance, paid.expected_distance)
     mine = query.join(rounds, rounds.c.record == paid.record).where(rounds.c.run == number, rounds.c.record > after)
     return mine.order_by(rounds.c.number, paid.position)  # as the index of rounds has them: nothing to sort
 
 
 def _extend(known: RunData, played: Sequence[AnyRow], paid: Any) -> RunData:
-    position, status = np.divmod(paid["place"], STATUSES)
-    starts = np.flatnonzero(np.diff(position, prepend=position[:1]) <= 0)  # of the rounds: positions grow within one
+    status, starts = paid["packed"] & UNKNOWN, np.flatnonzero(paid["packed"] & STATUSES)  # starts of the rounds
     if np.any(status == UNKNOWN) or len(starts) != len(played):
         raise ValueError("a payment has a status that is none, or a round has no payments")
-    added: dict[str, Any] = {name: paid[name] for name in ("paid", *REAL)} | {"position": position, "status": status}
+    sizes = np.diff(starts, append=len(status))
+    added: dict[str, Any] = {name: paid[name] for name in REAL} | {"status": status}
+    added["paid"] = paid["packed"] // (2 * STATUSES)
+    added["position"] = np.arange(len(status)) - np.repeat(starts, sizes)  # a round has every agent, in order
     for name in ("record", "number", "request"):
         added[name] = np.array([getattr(row, name) for row in played], dtype=np.int64)
     added["work"] = np.array(_costs(played))
-    added["round"] = len(known.record) + np.repeat(np.arange(len(played)), np.diff(starts, append=len(position)))
+    added["round"] = len(known.record) + np.repeat(np.arange(len(played)), sizes)
     grown = {name: np.concatenate([getattr(known, name), values]) for name, values in added.items()}
     metrics = known.metrics + [json.loads(row.metrics) for row in played]
     return known._replace(**grown, metrics=metrics, seal=played[-1].hash)

@@ -4,7 +4,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from sqlalchemy import Connection
@@ -74,6 +74,15 @@ class LedgerSource:
             while len(self._runs) > RUNS_KEPT:
                 self._runs.popitem(last=False)
             return found
+
+    def expect(self, number: int) -> None:
+        """Begin to read a run whose charts will be asked for in a moment."""
+
+        def read() -> None:
+            with suppress(Exception):  # whoever asks for the charts is told
+                self.run(number)
+
+        threading.Thread(target=read, name=f"guerdon-run-{number}", daemon=True).start()
 
     def audit(self, data: RunData) -> RunAudit:
         """Return the audit of a run, or for a while the last one: it reads all rounds and may take seconds."""

@@ -83,7 +83,8 @@ def _draw(errors: dict[int, Any], theory: dict[int, Any]) -> Any:
         if size >= 4:
             mean, error = curve(errors[size])
             draw_mean(axes, rounds, mean, error, color, f"S = {size}")
-            axes.plot(rounds, theory[size], color=GREY, linestyle="--", linewidth=0.9)
+            named = "expected (S ≥ 4)" if size == SIZES[-1] else None
+            axes.plot(rounds, theory[size], color=GREY, linestyle="--", linewidth=0.9, label=named)
         else:
             axes.plot(rounds, np.median(errors[size], axis=0), color=color, label=f"S = {size} (median)")
     axes.set(yscale="log", ylim=(0.2, 1e8), xlim=(0, ROUNDS), xlabel="round", ylabel="squared error (logarithmic)")

@@ -28,7 +28,7 @@ from guerdon.experiments.claims import (
     mean_over_repetitions,
 )
 from guerdon.experiments.paper import AGENTS, COST, DIM, LARGEST, REQUEST, RULES, START
-from guerdon.figures import BLUE, GREEN, GREY, ORANGE, RED, SEQUENCE, draw_mean, draw_points, legend, panels
+from guerdon.figures import BLUE, GREEN, GREY, ORANGE, RED, SEQUENCE, TEXT, draw_mean, draw_points, legend, panels
 from guerdon.problems.linear_regression import linear_regression, optimal_step
 from guerdon.requests import FixedRequest
 from guerdon.simulation import History, simulate
@@ -110,12 +110,14 @@ def _draw(histories: dict[int, History], rewards: dict[str, dict[int, Any]]) -> 
         panel.set_xscale("log", base=2)
         panel.set_xticks(CHOICES, [str(size) for size in CHOICES])
         panel.set(xlim=(1.6, 20), ylim=(-20, 20), xlabel="batch size S (logarithmic)", ylabel="reward per round")
-        legend(panel, "lower right")
+        legend(panel, "upper left")
     for size, color in zip(CHOICES, SEQUENCE[1:], strict=True):
         mean, error = curve(histories[size].rewards["known"][:, :, 0])
         draw_mean(axes[3], np.arange(1, ROUNDS + 1), mean, error, color, f"S = {size}")
-    axes[3].set(xlabel="round", ylabel="reward per round", ylim=(-40, 20))
-    legend(axes[3], "lower right", columns=2)
+        beside = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": TEXT}
+        axes[3].annotate(f"S = {size}", (ROUNDS, float(expected_reward("known", size))), **beside)
+    axes[3].set(xlabel="round", ylabel="reward per round", xlim=(0, 1.2 * ROUNDS), ylim=(-40, 20))
+    axes[3].set_xticks(range(0, ROUNDS + 1, 10))
     return figure
 
 

@@ -112,6 +112,7 @@ def _draw(histories: dict[int, History]) -> Any:
         mean, error = curve(np.cumsum(history.rewards["known"].sum(axis=2, dtype=np.float64), axis=1))
         draw_mean(right, np.arange(1, ROUNDS + 1), mean, error, color, f"ν = {nu}")
         right.plot(ROUNDS, expected_total(nu).value, "o", color=color, markeredgecolor="black", zorder=3, clip_on=False)
+    left.plot([], [], "o", color="white", markeredgecolor="black", label="expected total")
     left.axhline(TARGET, color=GREY, linewidth=0.8, linestyle=":")
     left.set_yscale("log")
     left.yaxis.set_major_formatter("{x:g}")

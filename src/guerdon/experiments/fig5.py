@@ -106,7 +106,7 @@ def _draw_pay(axes: Any, histories: dict[int, History]) -> None:
         draw_points(axes, range(len(SIZES)), means, fmt=marker, color=color, label=rule)
     axes.axhline(1, color=GREY, linewidth=0.8)
     axes.set_xticks(range(len(SIZES)), [str(nu) for nu in SIZES])
-    axes.set(xlabel="request ν", ylim=(0.8, 1.05))
+    axes.set(xlabel="request ν (logarithmic)", ylim=(0.8, 1.05))
     legend(axes, "lower right")
 
 

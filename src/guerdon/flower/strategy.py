@@ -374,7 +374,7 @@ class Rewarded(AskedRounds):
     def _start(self, rounds: Rounds, initial_arrays: ArrayRecord) -> Result:
         result = super()._start(rounds, initial_arrays)
         for found in self.ledger.earnings(self.run) if self._book.roster else ():
-            log.info("%s was %s", found.agent, found.words)
+            log.info("%s #%d was %s", found.agent, found.number, found.words)
         return result
 
     def _finish(self) -> None:

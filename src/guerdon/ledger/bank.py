@@ -22,6 +22,8 @@ SCHEMA = "urn:iso:std:iso:20022:tech:xsd:pain.001.001.09"
 LONGEST_ACCOUNT, LONGEST_NAME, CENT = 64, 70, MICRO // 100
 IBAN = re.compile(r"[A-Z]{2}\d{2}[A-Z0-9]{11,30}")
 NOT_SEPA = re.compile(r"[^A-Za-z0-9/\-?:().,'+ ]")
+LATIN = str.maketrans({"&": "+", "ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l",
+                       "Ł": "L", "đ": "d", "Đ": "D", "ð": "d", "Ð": "D", "þ": "th", "Þ": "TH", "ı": "i"})  # fmt: skip
 
 
 def check_account(account: str) -> str:
@@ -144,8 +146,8 @@ def _sepa(text: str, longest: int = LONGEST_NAME) -> str:
     """Return text in the letters that every bank in SEPA takes.
 
     >>> _sepa("Hôpital Zoë & Søn 北")
-    'Hopital Zoe + S.n .'
+    'Hopital Zoe + Son .'
     """
-    plain = unicodedata.normalize("NFKD", text.replace("&", "+"))
+    plain = unicodedata.normalize("NFKD", text.translate(LATIN))
     letters = "".join(letter for letter in plain if not unicodedata.combining(letter))
     return NOT_SEPA.sub(".", letters)[:longest].strip() or "-"

@@ -79,6 +79,11 @@ def check_roster(agents: Sequence[str]) -> None:
         raise ValueError("`agents` must be a list of at least one name, none of them twice")
 
 
+def follows(number: int, last: int | None) -> bool:
+    """Tell whether a round may come after the last of its run; None: it is the first."""
+    return number in (0, 1) if last is None else number == last + 1
+
+
 def check_micro(what: str, amount: object) -> None:
     """Raise unless `amount` is a number of micro-units that one amount can be."""
     if isinstance(amount, bool) or not isinstance(amount, int) or not 0 < amount <= LARGEST:

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -112,6 +113,8 @@ class Database:
 
 def parse_url(where: str | os.PathLike[str]) -> URL:
     """Return where the ledger is kept: a path, sqlite:///path, or postgresql://user@host/name."""
+    if not isinstance(where, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"a ledger must be given by a path or an address, as text, got {where!r}")
     if "://" not in str(where):
         return URL.create("sqlite", database=str(where))
     try:
@@ -141,8 +144,7 @@ def _sqlite(url: URL, read_only: bool, patience: float) -> Engine:
         if not read_only:
             # FULL: what was committed survives a loss of power too.
             connection.execute("PRAGMA synchronous = FULL")
-            if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-                connection.execute("PRAGMA journal_mode = WAL")
+            _use_wal(connection, patience)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -152,6 +154,18 @@ def _sqlite(url: URL, read_only: bool, patience: float) -> Engine:
 
     del prepare, begin
     return engine
+
+
+def _use_wal(connection: sqlite3.Connection, patience: float) -> None:
+    """Switch a new file to a write-ahead log: the one statement that does not wait for another writer by itself."""
+    end = time.monotonic() + patience
+    while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
 
 
 def _open_file(path: Path, read_only: bool, patience: float) -> sqlite3.Connection:

@@ -6,18 +6,21 @@ from typing import NamedTuple
 import numpy as np
 from sqlalchemy import Connection, cast, func, select
 
+from guerdon._quantiles import student_quantile
 from guerdon.ledger import tables
 from guerdon.ledger.money import MICRO
 from guerdon.ledger.queries import PAID, need_run
 from guerdon.ledger.recorded_rules import restored
+from guerdon.rules import Status
 
-NORMAL = 1.96  # standard errors on either side of a mean: 95 % where there are many rounds
+ABSENT = (Status.DECLINED.label, Status.INVALID.label)  # of all others, the work was done
 
 
 class Earnings(NamedTuple):
-    """An agent's rounds that were paid; the sums are in units, over these rounds."""
+    """An agent's rounds in which it sent something usable, paid or not; the sums are in units, over these rounds."""
 
     agent: str
+    number: int
     rounds: int
     paid: float  # less losses; what of them was waived is none
     cost: float  # of the samples that were asked for
@@ -40,7 +43,7 @@ class Earnings(NamedTuple):
             return None
         profit = self.pay - self.round_cost
         variance = max(self.squares - self.rounds * profit**2, 0.0) / (self.rounds - 1)
-        return NORMAL * sqrt(variance / self.rounds)
+        return student_quantile(0.975, self.rounds - 1) * sqrt(variance / self.rounds)
 
     @property
     def words(self) -> str:
@@ -50,23 +53,22 @@ class Earnings(NamedTuple):
 
 
 def earnings(connection: Connection, run: str | None = None) -> list[Earnings]:
-    """Return, for each agent that was paid for any round (of one run, or of all), pay against cost, by name.
+    """Return, for each agent that took part in any round (of one run, or of all), pay against cost, by name.
 
     Whoever declined, or sent nothing that could be used, has no part in a round. A rule that asks agents for different
     numbers of samples asks each for as many as all on the mean, so the round's own request stands for its cost.
     """
     paid, played, agent = tables.payments.c, tables.rounds.c, tables.agents.c
     got = cast(PAID, tables.Real) / float(MICRO)
-    columns = (agent.name, played.rule, played.cost, played.request)
-    query = select(*columns, func.count(), func.sum(got), func.sum(got * got)).where(paid.status == "paid")
+    columns = (agent.name, agent.id, played.rule, played.cost, played.request)
+    query = select(*columns, func.count(), func.sum(got), func.sum(got * got)).where(paid.status.not_in(ABSENT))
     query = query.select_from(tables.payments.join(tables.rounds).join(tables.agents, paid.agent == agent.id))
     query = query if run is None else query.where(played.run == need_run(connection, run).id)
     found: dict[str, Earnings] = {}
-    for name, rule, cost, request, rounds, *sums in connection.execute(query.group_by(*columns)):
+    for name, number, rule, cost, request, rounds, *sums in connection.execute(query.group_by(*columns)):
         price, total, squares = float(np.asarray(restored(rule, cost).cost(request))), float(sums[0]), float(sums[1])
         about = squares - 2 * price * total + rounds * price**2
-        known = found.get(name, Earnings(name, 0, 0.0, 0.0, 0.0))
-        found[name] = Earnings(
-            name, known.rounds + rounds, known.paid + total, known.cost + rounds * price, known.squares + about
-        )
+        known = found.get(name, Earnings(name, number, 0, 0.0, 0.0, 0.0))
+        sums = (known.rounds + rounds, known.paid + total, known.cost + rounds * price, known.squares + about)
+        found[name] = Earnings(name, number, *sums)
     return [found[name] for name in sorted(found)]

@@ -169,9 +169,9 @@ class Ledger:
         order. The rewards follow from them and from the rounds before. Rounds follow each other without gaps.
 
         `mechanism`: where it is not the run's (a known variance that changes). `agents`: its agents, then new ones who
-        join. `gradients`: hashes of what was sent; `signatures` of them; `notes`: a remark on each agent; `held`: what
-        of each reward goes to escrow; `metrics`: numbers to remember (a loss, an accuracy); `checkpoint`: groups of
-        arrays to resume from, {"model": {...}, "mechanism": state}.
+        join. `gradients`: hashes of what was sent; `signatures` of them; `notes`: a remark on each agent; `held`: up
+        to how much of each reward goes to escrow; `metrics`: numbers to remember (a loss, an accuracy); `checkpoint`:
+        groups of arrays to resume from, {"model": {...}, "mechanism": state}.
         """
         data = None if checkpoint is None else checkpoints.pack(checkpoint)
         extras = {"gradients": gradients, "signatures": signatures, "notes": notes, "held": held, "metrics": metrics}

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from guerdon.ledger import chain, tables
+from guerdon.ledger.checks import follows
 from guerdon.ledger.journal import NO_ENTRIES, detail
 from guerdon.ledger.liability import Standing, freeze, lines, settle, thaw
 from guerdon.ledger.money import MOST_PLACES, format_amount
@@ -18,7 +19,9 @@ from guerdon.ledger.signing import is_head_signed
 from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
 
-BY_LINE = "0003"  # since this version of the tables payouts have lines, and nobody withdraws who carries a loss
+# Since this version of the tables payouts have lines, nobody withdraws who carries a loss, and runs begin with round 0
+# or 1.
+BY_LINE = "0003"
 ONLY_IN = {  # which kinds of record a table's rows belong to
     "payees": ("enrol",),
     "batches": ("payout",),
@@ -140,7 +143,9 @@ def _expected_of_round(
     """Check a round's agents, number, signatures and cuts, and return the entries it must have."""
     run, numbers = lookup.runs[played["run"]], block.numbers[here]
     named, last = f"round {played['number']} of run {run.name!r}", state.last.get(run.id, {}).get("number")
-    require(last is None or played["number"] == last + 1, f"rounds: {named} does not follow round {last}")
+    older = last is None and state.version < BY_LINE  # began with any round
+    words = "cannot be the first" if last is None else f"does not follow round {last}"
+    require(older or follows(played["number"], last), f"rounds: {named} {words}")
     state.last[run.id] = played
     people = state.members.get(run.id, [])
     one_each = numbers["agent"].tolist() == people and numbers["position"].tolist() == list(range(len(people)))

@@ -15,7 +15,7 @@ from guerdon.arrays import as_mask, check_positive_integer, to_numpy
 from guerdon.evidence import Evidence
 from guerdon.ledger import chain, checkpoints, journal, queries
 from guerdon.ledger.canonical import canonical
-from guerdon.ledger.checks import clean
+from guerdon.ledger.checks import clean, follows
 from guerdon.ledger.enrolment import as_enrolled, join
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.liability import lines, settle
@@ -192,9 +192,11 @@ class RoundRecorder:
             agents = as_enrolled(connection, agents)
         if last is not None and given.number <= last.number:
             return _found(connection, run, given, people.names, agents)
-        if last is not None and given.number != last.number + 1:
+        before = None if last is None else last.number
+        if not follows(given.number, before):
             named = f"round {given.number} of run {run.name!r}"
-            raise RefusedError(f"{named} cannot follow round {last.number}: there are no gaps")
+            why = "a run begins with round 0 or 1" if before is None else f"it cannot follow round {before}"
+            raise RefusedError(f"{named} cannot be recorded: {why}, and there are no gaps")
         roster = _checked_agents(run, given, people.names, agents)
         if len(roster) > len(people.names):
             people = join(connection, run.id, roster, len(people.names))
