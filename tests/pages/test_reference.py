@@ -1,0 +1,57 @@
+"""Every public name is in an example that is run: of its own docstring, or of a page."""
+
+import doctest
+import enum
+import inspect
+import re
+from typing import Any
+
+from docs.site_reference import PUBLIC, public_names
+
+from tests.pages.test_pages import PAGES, ROOT, TEXT
+
+# Tests call these; an example would need what is not here.
+ELSEWHERE = {
+    "guerdon.flower": {"decline", "last_pay", "samples_to_use"},  # a message of a running federation
+    "guerdon.pilot": {"Trial"},  # `run_pilot` and Flower's `Pilot` hold it
+    "guerdon.rules": {"TrueVariance"},  # a simulation puts it in the place of σ²
+}
+# What functions return: their examples show it.
+RETURNED = {
+    "BestResponding", "Certificate", "FromLoss", "History", "Learning", "LinearRegression", "LogisticRegression",
+    "NoisyQuadratic", "PilotReport", "Reporting", "RuleReport",
+}  # fmt: skip
+# Building blocks of the audit that the server and the ledger call; its page runs what people call.
+BLOCKS = {"guerdon.audit"}
+
+
+def examples() -> set[str]:
+    """Return every word in an example that is run."""
+    parser = doctest.DocTestParser()
+    texts = [file.read_text() for file in (ROOT / "src").rglob("*.py")] + [TEXT[page] for page in [*PAGES, "README.md"]]
+    code = [example.source for text in texts for example in parser.get_examples(text)]
+    code += [cell for text in texts for cell in re.findall(r"```\{code-cell\} python\n(.*?)```", text, flags=re.DOTALL)]
+    return set(re.findall(r"\w+", "\n".join(code)))
+
+
+def is_shown_by_what_returns_it(value: Any) -> bool:
+    """Tell whether a name is for annotations (a protocol, an alias), or what a function returns."""
+    if not inspect.isclass(value):
+        return not inspect.isroutine(value)
+    return getattr(value, "_is_protocol", False) or issubclass(value, tuple | enum.Enum) or value.__name__ in RETURNED
+
+
+def test_every_public_name_is_in_an_example() -> None:
+    words, missing = examples(), set[str]()
+    for module in [module for module in PUBLIC if module not in BLOCKS]:
+        names = public_names(module).items()
+        wanted = {name for name, value in names if not is_shown_by_what_returns_it(value)}
+        missing |= {f"{module}.{name}" for name in wanted - words - ELSEWHERE.get(module, set())}
+    assert missing == set()
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    names = [(f"{module}.{name}", value) for module in PUBLIC for name, value in public_names(module).items()]
+    documented = [(name, value) for name, value in names if inspect.isclass(value) or inspect.isroutine(value)]
+    assert [name for name, value in documented if not (inspect.getdoc(value) or "").strip()] == []
+    assert len(documented) > 120
