@@ -63,6 +63,11 @@ class Agent(Protocol):
         del gradient
         return view.memory
 
+    def announce(self, view: View, batch_size: Array) -> Array:
+        """Return how many samples it says it used: only some payment rules ask, and nobody can check."""
+        del view
+        return batch_size
+
     def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
         """Return what it remembers after the round, paid with `reward`."""
         del batch_size, reward
@@ -193,7 +198,7 @@ class Reporting(Agent):
     The last aggregate is public: it follows from two broadcasts. σ²/ν is the noise that honest work would have.
     `fabricates`: it sends this even where it used no samples. Everything is a number, so that all such agents run in
     one compiled simulation, and a search can find the most profitable one. With a `leader`, X is the leader's: the
-    gradient of the very same samples.
+    gradient of the very same samples. It says that it used `claim` times the request; 0 says the truth.
     """
 
     chooser: Agent
@@ -204,6 +209,7 @@ class Reporting(Agent):
     prediction: float = 0.0
     fabricates: bool = False  # pyright: ignore[reportIncompatibleMethodOverride]
     leader: int = -1  # pyright: ignore[reportIncompatibleMethodOverride]
+    claim: float = 0.0
 
     def init(self) -> Any:
         return self.chooser.init()
@@ -219,6 +225,9 @@ class Reporting(Agent):
 
     def keep(self, view: View, gradient: Array) -> Any:
         return self.chooser.keep(view, gradient)
+
+    def announce(self, view: View, batch_size: Array) -> Array:
+        return jnp.where(jnp.asarray(self.claim) > 0, self.claim * view.request, batch_size)
 
     def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
         return self.chooser.learn(view, batch_size, reward)

@@ -41,6 +41,10 @@ class _OfProblem:
         """Return the metrics of the problem."""
         return self.problem.metrics(model)
 
+    def validation_loss(self, model: Array) -> Array:
+        """Return the loss of the problem on the server's own data."""
+        return self.problem.validation_loss(model)
+
 
 @register
 @dataclass(frozen=True)

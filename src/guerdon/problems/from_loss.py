@@ -14,6 +14,8 @@ from jax.flatten_util import ravel_pytree
 from guerdon._trees import register
 from guerdon.arrays import Array, check_positive_integer
 
+VALIDATED = 128  # rows that a server's validation loss is the mean over
+
 
 @register
 @dataclass(frozen=True)
@@ -56,6 +58,10 @@ class FromLoss:
 
     def metrics(self, model: Array) -> dict[str, Array]:
         return self.score(self.unravel(model))
+
+    def validation_loss(self, model: Array, rows: int = VALIDATED) -> Array:
+        """Return the mean loss over the first rows of the data."""
+        return jnp.mean(self._losses(model, jax.tree.map(lambda x: x[:rows], self.data)))
 
     def _losses(self, model: Array, examples: Any) -> Array:
         return jax.vmap(self.loss, in_axes=(None, 0))(self.unravel(model), examples)

@@ -55,6 +55,10 @@ class LinearRegression:
         """Return the error x = Σ λ_i(θ_i − θ*_i)²."""
         return {"error": jnp.sum(self._error(model) ** 2)}
 
+    def validation_loss(self, model: Array) -> Array:
+        """Return the excess loss of the population: what a validation set of any size would show."""
+        return jnp.sum(self._error(model) ** 2)
+
     def _error(self, model: Array) -> Array:
         """Return √λ_i(θ_i − θ*_i)."""
         return self.scales * (model - self.target)

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from guerdon._trees import register
 from guerdon.arrays import Array, check_positive_integer
 
+VALIDATED = 128  # rows that a server's validation loss is the mean over
+
 
 @register
 @dataclass(frozen=True)
@@ -49,6 +51,11 @@ class LogisticRegression:
     def metrics(self, model: Array) -> dict[str, Array]:
         predicted = self.validation_features @ model > 0
         return {"accuracy": jnp.mean(predicted == (self.validation_labels > 0.5))}
+
+    def validation_loss(self, model: Array) -> Array:
+        """Return the mean logistic loss over the first `VALIDATED` validation rows."""
+        scores = self.validation_features[:VALIDATED] @ model
+        return jnp.mean(jax.nn.softplus(scores) - self.validation_labels[:VALIDATED] * scores)
 
 
 def logistic_regression(

@@ -58,6 +58,10 @@ class NoisyQuadratic:
         signal = jnp.sum(self.population_gradient(model) ** 2)
         return {"left": jnp.log(jnp.maximum(signal, 1e-30) / self._numbers(model).goal)}
 
+    def validation_loss(self, model: Array) -> Array:
+        """Return ½L‖θ‖²."""
+        return self._numbers(model).curvature * jnp.sum(model[: self.dim] ** 2) / 2
+
     def _numbers(self, model: Array) -> Numbers:
         return Numbers(*model[self.dim :])
 

@@ -12,7 +12,17 @@ from guerdon.rules.calibrated import CalibratedAgreement
 from guerdon.rules.controls import FlatPay, GenieAided
 from guerdon.rules.explanations import explain, price
 from guerdon.rules.information import InformationPay, noise_scale_bound
-from guerdon.rules.mechanism import Mechanism, Payments, Status, Truth, as_request, check_round, statuses
+from guerdon.rules.mechanism import (
+    Facts,
+    Mechanism,
+    Need,
+    Payments,
+    Status,
+    Truth,
+    as_request,
+    check_round,
+    statuses,
+)
 from guerdon.rules.registry import choices, choose, choose_payable, describe, register, restore
 from guerdon.rules.steady import SteadyPay
 from guerdon.rules.witnessed import WitnessedPay, WitnessSample, stack_minibatches, witness_sample
@@ -21,11 +31,13 @@ __all__ = [
     "BalancedVariance",
     "CalibratedAgreement",
     "EstimatedVariance",
+    "Facts",
     "FlatPay",
     "GenieAided",
     "InformationPay",
     "KnownVariance",
     "Mechanism",
+    "Need",
     "OutputAgreement",
     "Payments",
     "Status",

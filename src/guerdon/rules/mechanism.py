@@ -12,7 +12,7 @@ The rules themselves are in `agreement` (the paper's, and ours that balances it)
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -75,6 +75,29 @@ class Truth(Protocol):
         ...
 
 
+class Need(StrEnum):
+    """What a server must know to pay by a rule, beside what reports say of each other."""
+
+    COSTS = "what work costs"
+    REPORTS = "whole reports, to compare each with each"
+    ANNOUNCEMENTS = "how many samples agents say they used"
+    VALIDATION = "a validation set"
+    PREDICTION = "a public prediction of the gradient"
+    VARIANCE = "the variance of a gradient"
+    TRUTH = "the true gradient"
+    TYPES = "which kinds of agents there are"
+
+
+class Facts(NamedTuple):
+    """What a server may know of a round beside the evidence; a rule says in its `needs` what it looks at."""
+
+    reports: Array  # as they came, (agents, numbers)
+    prediction: Array  # the public one of the gradient
+    announced: Array  # how many samples each agent says it used
+    model: Array  # at which the gradients were asked for
+    loss: Callable[[Array], Array]  # of a model, on the server's validation set
+
+
 class Mechanism(Protocol):
     """A payment rule. A rule has a cost and defines `pay`; all else here has a default.
 
@@ -85,6 +108,7 @@ class Mechanism(Protocol):
 
     cost: Cost
     rule_name: ClassVar[str] = ""  # under which it is written down
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.COSTS})  # what the server must know
     wants_prediction: ClassVar[bool] = False  # evidence is gathered around a public prediction
     wants_truth: ClassVar[bool] = False  # evidence is gathered around the true gradient: in a simulation only
     compares_agents: ClassVar[bool] = True  # with each other: what is stable in how they differ is taken off
@@ -156,6 +180,11 @@ class Mechanism(Protocol):
     def knowing(self, truth: Truth) -> "Mechanism":
         """Return the rule with what it needs of the truth filled in, in a simulation."""
         del truth
+        return self
+
+    def informed(self, facts: Facts) -> "Mechanism":
+        """Return the rule with what the server knows of this round beside the evidence."""
+        del facts
         return self
 
     @classmethod

@@ -28,13 +28,13 @@ from guerdon.predictions import Prediction, RunningMean
 from guerdon.problems import Problem
 from guerdon.problems.federation import draw_gradient, draws_alike
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
-from guerdon.rules import Mechanism, WitnessSample, witness_sample
+from guerdon.rules import Facts, Mechanism, WitnessSample, witness_sample
 from guerdon.server import Ask, Sends, Server, ServerState, Settlement
 from guerdon.simulation.chunks import run_in_chunks
 from guerdon.simulation.history import History, Rounds, pad_rounds
-from guerdon.simulation.players import Players, by_kind, choose, learn, report, sort_by_kind
+from guerdon.simulation.players import Players, announce, by_kind, choose, learn, report, sort_by_kind
 from guerdon.simulation.suspicions import accusations, collusions, nothing_proven, prove
-from guerdon.simulation.terms import AtModel, Stop, check_rounds, check_witness
+from guerdon.simulation.terms import AtModel, Stop, check_joins, check_rounds, check_witness, validation_loss
 
 SEGMENT = 32  # rounds compiled as one scan where a stopping rule may end a run early
 MEMORY = 2**29  # bytes that a chunk of repetitions may take
@@ -146,7 +146,7 @@ def simulate(
     alike = draws_alike(problem) if alike is None else alike
     check_witness(rules, witness, problem.max_batch)
     setting = _Setting(tuple(rules.values()), stop, positions, prediction, dither, alike, witness, sends)
-    seats = None if joins is None else _check_joins(joins, len(agents))
+    seats = None if joins is None else check_joins(joins, len(agents))
     fitting = max(1, MEMORY // _bytes_per_repetition(problem, len(agents), len(rules), rounds, alike=alike))
     size = min(fitting if chunk is None else chunk, repetitions)
     run = partial(_run, setting, _Data(problem, kinds, requests, seats, jnp.asarray(rounds - 1)), rounds, seed, size)
@@ -256,9 +256,11 @@ def _play_round(
         reports = ask.model + scale * reports
 
     truth = AtModel(problem, ask.model)
+    announced = announce(players, view, carry.memories, sizes)
+    facts = Facts(reports, ask.prediction, announced, ask.model, partial(validation_loss, problem))
     witness = draw_witness(problem, ask.model, key, round, setting.witness) if setting.witness else None
     servers = tuple(replace(one, mechanism=one.mechanism.closing(round == data.last)) for one in servers)
-    done, rewards, after = _settle(servers, (first, *states[1:]), ask, reports, participating, truth, witness)
+    done, rewards, after = _settle(servers, (first, *states[1:]), ask, facts, participating, truth, witness)
     after = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), carry.servers, after)
     memories = learn(players, view, carry.memories, sizes, gradients, rewards[0])
     stepped = jnp.asarray(True) if setting.dither is None else done.step != 0
@@ -286,18 +288,18 @@ def _settle(
     servers: tuple[Server, ...],
     states: tuple[ServerState, ...],
     ask: Ask,
-    reports: Array,
+    facts: Facts,
     participating: Array,
     truth: AtModel,
     witness: WitnessSample | None,
 ) -> tuple[Settlement, tuple[Array, ...], tuple[ServerState, ...]]:
     """Return what the round came to under the first rule, and the rewards and states of all."""
-    knowing = [replace(server, mechanism=server.mechanism.knowing(truth)) for server in servers]
+    knowing = [replace(server, mechanism=server.mechanism.knowing(truth).informed(facts)) for server in servers]
     asks = [ask._replace(prediction=truth.gradient) if server.mechanism.wants_truth else ask for server in servers]
-    done, first = knowing[0].settle(states[0], asks[0], reports, participating, witness=witness)
+    done, first = knowing[0].settle(states[0], asks[0], facts.reports, participating, witness=witness)
     rewards, following = [done.payments.reward], [first]
     for server, state, asked in zip(knowing[1:], states[1:], asks[1:], strict=True):
-        payments, _, after = server.pay(state, asked, reports, participating, witness)
+        payments, _, after = server.pay(state, asked, facts.reports, participating, witness)
         rewards.append(payments.reward)
         following.append(after)
     return done, tuple(rewards), tuple(following)
@@ -332,12 +334,6 @@ def _bytes_per_repetition(problem: Problem, num_agents: int, num_rules: int, rou
     dim = jax.eval_shape(problem.init, jax.random.key(0)).shape[0]
     copies = 6 if alike else 6 + 4 * num_rules
     return 4 * num_agents * (rounds * (2 + num_rules) + copies * dim)
-
-
-def _check_joins(joins: Sequence[int], num_agents: int) -> Array:
-    if len(joins) != num_agents or min(joins) < 0:
-        raise ValueError(f"`joins` must be a round of at least 0 for each of the {num_agents} agents, got {joins!r}")
-    return jnp.asarray(joins)
 
 
 def _costs_per_agent(costs: Any, rules: Mapping[str, Any], num_agents: int) -> tuple[Cost, ...]:

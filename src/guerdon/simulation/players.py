@@ -73,6 +73,15 @@ def report(
     return _in_order(players, by_kind(players, one, memories, _own(players, view), computed, keys))
 
 
+def announce(players: Players, view: View, memories: tuple[Any, ...], sizes: Array) -> Array:
+    """Return how many samples every agent says it used."""
+
+    def one(agent: Agent, memory: Any, own: _Own, size: Array) -> Array:
+        return jnp.asarray(agent.announce(view._replace(memory=memory, **own._asdict()), size), view.model.dtype)
+
+    return _in_order(players, by_kind(players, one, memories, _own(players, view), sizes))
+
+
 def learn(
     players: Players, view: View, memories: tuple[Any, ...], sizes: Array, gradients: Array, rewards: Array
 ) -> tuple[Any, ...]:

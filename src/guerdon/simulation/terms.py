@@ -1,8 +1,10 @@
 """What only a simulation knows: the truth at a model, when the goal is reached, and what it can be asked for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import jax.numpy as jnp
 
 from guerdon.arrays import Array
 from guerdon.broadcasts import Dither
@@ -64,3 +66,17 @@ def check_rounds(dither: Dither | None, rounds: int, requests: Requests, sends: 
         )
     if sends == "gradients" and dither is not None and rounds % 2:
         raise ValueError(f"`rounds` must be even under a dither, which steps once in two rounds, got {rounds}")
+
+
+def check_joins(joins: Sequence[int], num_agents: int) -> Array:
+    """Return the round in which each agent joins, or raise."""
+    if len(joins) != num_agents or min(joins) < 0:
+        raise ValueError(f"`joins` must be a round of at least 0 for each of the {num_agents} agents, got {joins!r}")
+    return jnp.asarray(joins)
+
+
+def validation_loss(problem: Any, model: Array) -> Array:
+    """Return the loss of a model on data of the server's own; its first metric if it has none."""
+    if hasattr(problem, "validation_loss"):
+        return problem.validation_loss(model)
+    return next(iter(problem.metrics(model).values()))
