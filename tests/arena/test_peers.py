@@ -1,6 +1,7 @@
 """Peer prediction: agreement in signs, and squared deviation."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from tests.arena.rounds import COST, facts, pay, rewards
 DIM, REQUEST, SCALE = 50, 8, 8.0
 
 
-def draw(rng, sizes):
+def draw(rng: Any, sizes: Any) -> Any:
     """Return reports around a surprise, with σ² = DIM and ‖surprise‖² = σ²/SCALE."""
     surprise = rng.normal(size=DIM) / SCALE**0.5
     return surprise + rng.normal(size=(len(sizes), DIM)) / np.sqrt(sizes)[:, None]

@@ -1,5 +1,7 @@
 """Prices and contracts, against what their sources say of them."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -19,7 +21,7 @@ SQUARE = PowerCost(0.25, 2)
 FINE = np.linspace(0.5, 40, 4000)  # amounts an agent may announce
 
 
-def best_answer(rule, cost, others=8.0):
+def best_answer(rule: Any, cost: Any, others: float = 8.0) -> float:
     """Return the amount that leaves one agent most, if it does what it says."""
     profits = [rewards(rule, facts(reports(), [amount, others, others, others, others]))[0] for amount in FINE[::8]]
     return FINE[::8][np.argmax(np.array(profits) - cost(FINE[::8]))]
@@ -87,11 +89,12 @@ def test_the_rate_for_local_accuracy_makes_the_request_the_best_answer():
 
 
 def test_a_market_raises_its_price_until_as_much_is_offered_as_wanted():
-    rule, state = MarketPrice(COST), None
+    rule, state, price, paid = MarketPrice(COST), None, 0.0, None
     for _ in range(200):  # agents that offer 4 samples for each unit of the price
         price = 9 / 8 * np.exp(0.0 if state is None else state.price[0])
         paid, state = pay(rule, facts(reports(), np.full(5, 4 * price)), state)
     assert price * 4 == pytest.approx(8, rel=1e-3)
+    assert paid is not None
     assert np.asarray(paid.reward) == pytest.approx(price * 8, rel=1e-3)
 
 

@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 
-from guerdon.arena.repeated import RobustWeights, ZeroDeterminant, cosines_to_others
+from guerdon.arena.repeated import RobustWeights, ZeroDeterminant
 from guerdon.arena.reputation import CosineReputation, cosine_values
+from guerdon.contributions import cosines_to_others
 from guerdon.evidence import gather
 from tests.arena.rounds import COST, facts, pay, reports, rewards
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_zero_determinant_pay_pins_what_an_agent_earns_whatever_it_does(seed):
+def test_zero_determinant_pay_pins_what_an_agent_earns_whatever_it_does(seed: int):
     # Press and Dyson's equaliser: over many rounds pay follows cooperation, whatever its pattern.
     rng, rule, state = np.random.default_rng(seed), ZeroDeterminant(COST), None
     profit, works = 0.0, rng.random(60) < rng.random()

@@ -2,6 +2,7 @@
 
 from itertools import permutations
 from math import factorial
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +26,7 @@ SENT = reports(11)
 MODEL = np.ones(6)
 
 
-def worth(coalition):
+def worth(coalition: Any) -> float:
     if not coalition:
         return 0.0
     return half_square(MODEL) - half_square(MODEL - STEP * SENT[list(coalition)].mean(axis=0))
@@ -40,7 +41,7 @@ def by_permutations():
     return values / factorial(5)
 
 
-def gain(members):
+def gain(members: Any) -> Any:
     return jnp.asarray([worth(tuple(np.flatnonzero(np.asarray(row)))) for row in members])
 
 
@@ -104,7 +105,7 @@ def test_equal_scores_share_their_ranks():
     assert found.sum() == pytest.approx(45)
 
 
-def slow_auction(quality, bids, budget):
+def slow_auction(quality: Any, bids: Any, budget: float) -> Any:
     """The proportional-share auction as its source has it, in a loop."""
     order = sorted(range(len(bids)), key=lambda k: -quality[k] / bids[k])
     winners: list[int] = []
@@ -121,7 +122,7 @@ def slow_auction(quality, bids, budget):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_auction_is_that_of_its_source_keeps_the_budget_and_pays_no_winner_less_than_its_bid(seed):
+def test_the_auction_is_that_of_its_source_keeps_the_budget_and_pays_no_winner_less_than_its_bid(seed: int):
     rng = np.random.default_rng(seed)
     quality, bids = rng.uniform(0.5, 2, 8), rng.uniform(0.5, 2, 8)
     found = np.asarray(auction(jnp.asarray(quality), jnp.asarray(bids), jnp.asarray(6.0), jnp.ones(8, bool)))
@@ -131,11 +132,11 @@ def test_the_auction_is_that_of_its_source_keeps_the_budget_and_pays_no_winner_l
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_false_bid_gains_nothing_in_the_auction(seed):
+def test_a_false_bid_gains_nothing_in_the_auction(seed: int):
     rng = np.random.default_rng(100 + seed)
     quality, bids = rng.uniform(0.5, 2, 8), rng.uniform(0.5, 2, 8)
 
-    def profit(bid):
+    def profit(bid: Any) -> float:
         told = bids.copy()
         told[0] = bid
         won = slow_auction(quality, told, 6.0)[0]

@@ -70,9 +70,7 @@ def entrants(names: Sequence[str] = ()) -> dict[str, Entrant]:
     known = dict(ENTRANTS)
     for name in names:
         if name not in known and name.partition(":")[0] in choices():
-            known[name] = Entrant(
-                name, "A rule of `guerdon.rules`.", lambda setting, text=name: choose(text, setting.cost)
-            )
+            known[name] = Entrant(name, "A rule of `guerdon.rules`.", _by_name(name))
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"a rule of the arena must be one of {', '.join(known)}, got {unknown[0]!r}")

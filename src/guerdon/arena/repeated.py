@@ -7,6 +7,7 @@ import numpy as np
 
 from guerdon.arena.shares import begin, budget_of, plain_payments, shares_of
 from guerdon.arrays import Array, check_number, check_positive_integer, namespace
+from guerdon.contributions import cosines_to_others
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.rules import Mechanism, Need, Payments
@@ -76,22 +77,6 @@ class RobustWeights(Mechanism):
         state, status, nu = begin(state, evidence, participating, request)
         shares = shares_of((1 + cosines_to_others(evidence)) / 2, status)
         return plain_payments(budget_of(self, status, nu) * shares, status), state
-
-
-def cosines_to_others(evidence: Evidence) -> Array:
-    """Return the cosine of each report with the sum of the others', from evidence around no prediction.
-
-    >>> from guerdon import gather
-    >>> found = gather(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.array([True, True, True]))
-    >>> cosines_to_others(found).round(3)
-    array([0.447, 0.447, 1.   ])
-    """
-    xp = namespace(evidence.length)
-    product = evidence.alignment - evidence.length
-    whole = xp.sum(xp.where(evidence.counted, evidence.alignment, 0.0), axis=-1, keepdims=True)
-    others = xp.clip(whole - 2 * evidence.alignment + evidence.length, 0.0, None)
-    square = others * evidence.length
-    return xp.where(square > 0, product / xp.sqrt(xp.where(square > 0, square, 1.0)), 0.0)
 
 
 def _median(xp: Any, values: Array, counted: Array) -> Array:

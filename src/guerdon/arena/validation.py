@@ -7,7 +7,6 @@ v of nobody is 0. These rules say who helped, not who worked. They need JAX.
 # JAX's transformations forget the types of what they are given.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,13 +17,13 @@ import numpy as np
 
 from guerdon.arena.shares import Informed, announced_by, begin, budget_of, facts_of, plain_payments, shares_of
 from guerdon.arrays import Array, check_number, check_positive_integer
+from guerdon.contributions import FEW, coalitions
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.rules import Facts, Need, Payments, Status
 from guerdon.states import NoState
 
 VALIDATED = frozenset({Need.VALIDATION, Need.REPORTS})
-FEW = 12  # agents up to which every coalition is tried
 FLOOR = 1e-9  # of a quality: an auction divides by it
 
 
@@ -44,17 +43,9 @@ def gain_of(rule: Any, counted: Array) -> Callable[[Array], Array]:
 
 
 def exact_shapley(gain: Callable[[Array], Array], num_agents: int) -> Array:
-    """Return every agent's Shapley value, from the worth of every coalition.
-
-    φ_k = Σ over C without k of |C|!(n − |C| − 1)!/n! · ( v(C with k) − v(C) )
-    """
-    members = (np.arange(2**num_agents)[:, None] >> np.arange(num_agents)) & 1
-    size = members.sum(axis=1)
-    orders = [math.factorial(s) * math.factorial(num_agents - s - 1) for s in range(num_agents)]
-    weights = np.array(orders) / math.factorial(num_agents)
-    factors = np.where(members == 1, weights[np.maximum(size - 1, 0)][:, None], 0.0)
-    factors -= np.where(members == 0, weights[np.minimum(size, num_agents - 1)][:, None], 0.0)
-    return gain(jnp.asarray(members, jnp.float32)) @ jnp.asarray(factors, jnp.float32)
+    """Return every agent's Shapley value, from the worth of every coalition."""
+    members, factors = (jnp.asarray(part, jnp.float32) for part in coalitions(num_agents))
+    return gain(members) @ factors
 
 
 def guided_orders(num_agents: int, rounds: int, seed: Any) -> Array:

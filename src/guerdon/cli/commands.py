@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import guerdon
-from guerdon.cli import audit, dashboard, flower, ledger, pilot
+from guerdon.cli import arena, audit, contributions, dashboard, flower, ledger, pilot
 from guerdon.cli.files import read_array, read_gradients
 from guerdon.cli.once import pay_once
 from guerdon.cli.options import (
@@ -63,6 +63,10 @@ app.command(
 app.command(
     epilog="Examples: [bold]guerdon pilot pilot.json --html pilot.html[/], [bold]guerdon pilot mine.toml --json[/]"
 )(pilot.pilot)
+app.command(epilog="Example: [bold]guerdon arena --rules flat,cosine,information --problem linear --quick[/]")(
+    arena.arena
+)
+app.command(epilog="Example: [bold]guerdon contributions heart --db guerdon.db[/]")(contributions.contributions)
 
 
 RuleOption = Annotated[
