@@ -1,7 +1,10 @@
-"""`python -m tools.pictures`: draw README's picture in docs/images again, from the first tutorial's own numbers."""
+"""`python -m tools.pictures`: draw the pictures of README and of the audit again, from what their own pages run."""
 
+import doctest
 import os
 import re
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 from guerdon.figures import BLUE, GREY, ORANGE, legend, panels, save_figure
 
 ROOT = Path(__file__).parent.parent
+IMAGES = ROOT / "docs" / "images"
 WORK = {"Turin": "half the work", "Vigo": "zeros"}
 
 
@@ -21,12 +25,9 @@ def tutorial() -> dict[str, Any]:
     return names
 
 
-def main() -> None:
+def hospitals() -> None:
     """Draw what every hospital is paid a round beside what its work costs."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        names = tutorial()
-        os.chdir(ROOT)
+    names = tutorial()
     cost, paid = names["cost"], names["paid"]
     costs = [float(cost({"Turin": 8, "Vigo": 0}.get(name, 16))) for name in paid]
     figure, (axes,) = panels(["What six hospitals are paid for a round, and what their work costs"], height=2.6)
@@ -38,7 +39,23 @@ def main() -> None:
     axes.set_ylabel("a round, mean of 100")
     axes.grid(visible=False, axis="x")
     legend(axes, "upper right")
-    save_figure(figure, ROOT / "docs/images/first-round.svg")
+    save_figure(figure, IMAGES / "first-round.svg")
+
+
+def audit() -> None:
+    """Draw the evidence against each agent of the audit's page."""
+    doctest.testfile(str(ROOT / "docs/how-to/audit.md"), module_relative=False, encoding="utf-8")
+    program = Path(sys.executable).parent / "guerdon"
+    subprocess.run([program, "audit", "heart", "--out", str(IMAGES / "audit.svg")], check=True)
+
+
+def main() -> None:
+    """Draw all, each in a new folder."""
+    for draw in (hospitals, audit):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            draw()
+            os.chdir(ROOT)
 
 
 if __name__ == "__main__":
