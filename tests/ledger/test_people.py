@@ -74,7 +74,7 @@ def test_a_loss_is_explained(ledger: Ledger, liability: str, words: str) -> None
 def test_those_who_were_not_paid_are_told_why(ledger: Ledger) -> None:
     ledger.start_run("run", NAMES, RULE)
     one = play(3)[2]
-    ledger.record_round("run", *one.arguments(), notes=["", "", "", "exploded"])
+    ledger.record_round("run", 1, *one.arguments()[1:], notes=["", "", "", "exploded"])
     (line,) = ledger.statement("west").lines
     assert line.status == "invalid"
     assert line.why.startswith("nothing: what it sent cannot be used")
