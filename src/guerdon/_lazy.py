@@ -6,11 +6,12 @@ from typing import Any
 
 
 def loader(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's `__getattr__` that finds each name in the module that `where` tells."""
+    """Return a package's `__getattr__` that finds each name in a module: its own, or one with dots."""
 
     def load(name: str) -> Any:
         if name not in where:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{where[name]}"), name)
+        module = where[name]
+        return getattr(import_module(module if "." in module else f"{package}.{module}"), name)
 
     return load

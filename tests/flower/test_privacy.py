@@ -118,7 +118,7 @@ def test_one_that_declines_is_no_failure(
     with caplog.at_level(logging.WARNING, "flwr.guerdon"):
         rewarded().start(MemoryGrid(nodes), model, num_rounds=1)
     assert [found.statuses for found in ledger.rounds("run")] == [{"declined": 5}]
-    assert "Round 1: no node sent anything that can be used" in caplog.text
+    assert "Round 1: no agent sent anything that can be used" in caplog.text
 
 
 def test_who_uses_other_than_the_requested_samples_is_named_once(

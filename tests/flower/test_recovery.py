@@ -285,7 +285,7 @@ def test_a_database_that_is_away_for_a_moment_costs_nobody_his_pay(
     grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("guerdon.flower.book.time.sleep", waits.append)
+    monkeypatch.setattr("guerdon.paying.book.time.sleep", waits.append)
     record_round, failures = Ledger.record_round, [UnavailableError("gone")] * 3
 
     def failing(self: Ledger, *args: Any, **named: Any) -> Any:

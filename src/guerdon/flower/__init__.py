@@ -7,17 +7,17 @@ from guerdon._lazy import loader
 if TYPE_CHECKING:
     from guerdon.flower.client import decline, last_pay, paid_work, samples_to_use
     from guerdon.flower.fedsgd import FedSGD
-    from guerdon.flower.messages import Pay, Request
     from guerdon.flower.pilot import Pilot
     from guerdon.flower.strategy import Rewarded
+    from guerdon.paying.messages import Pay, Request
 
 __all__ = ["FedSGD", "Pay", "Pilot", "Request", "Rewarded", "decline", "last_pay", "paid_work", "samples_to_use"]
 
 _WHERE = {
     "FedSGD": "fedsgd",
-    "Pay": "messages",
+    "Pay": "guerdon.paying.messages",
     "Pilot": "pilot",
-    "Request": "messages",
+    "Request": "guerdon.paying.messages",
     "Rewarded": "strategy",
     "samples_to_use": "client",
     "decline": "client",

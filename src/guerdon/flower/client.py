@@ -19,10 +19,12 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from guerdon.flower.messages import ANSWER, CHOSEN, PAY, Answer, Pay, Request, find_settings
+from guerdon.flower.messages import ANSWER, PAY, Answer
 from guerdon.flower.payload import read_arrays
 from guerdon.ledger.money import format_amount
-from guerdon.ledger.submissions import gradient_hash, sign_submission, submission
+from guerdon.ledger.submissions import sign_submission, submission
+from guerdon.paying.messages import CHOSEN, Pay, Request, find_settings
+from guerdon.paying.reports import hash_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,8 +102,7 @@ def _signed(reply: Message, request: Request, key: Any) -> Message:
         return reply
     signature = b""
     if key is not None:
-        arrays = read_arrays(next(iter(reply.content.array_records.values())))
-        hashed = gradient_hash(arrays[name] for name in sorted(arrays))
+        hashed = hash_of(read_arrays(next(iter(reply.content.array_records.values()))))
         signature = sign_submission(key, submission(request.run, request.round, request.recorded, hashed))
     Answer(request.round, signature).put(reply)
     return reply

@@ -9,8 +9,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
 
 from guerdon.arrays import check_number
-from guerdon.flower.payload import Arrays, mean, read_arrays
+from guerdon.flower.payload import mean, read_arrays
 from guerdon.flower.recovery import unwrap
+from guerdon.paying.reports import Arrays
 
 
 class FedSGD(FedAvg):

@@ -11,77 +11,10 @@ from typing import Any, NamedTuple, Self
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from guerdon.ledger.errors import RefusedError
+from guerdon.paying.messages import whole
 
-ASKED, TOLD = "guerdon-", "guerdon-pay-"  # prefixes of a request's names and of a pay's names among the settings
-REQUEST, CHOSEN = "guerdon-request", "guerdon-samples"  # the request; what the node decided to use, written by its mod
 OWN, PAY, ANSWER = "guerdon", "guerdon-pay", "guerdon-answer"  # records: in messages, in a node's state, in replies
 ROUND, SIGNATURE = "guerdon-round", "guerdon-signature"  # of an answer, among a reply's metrics
-
-GRADIENTS, MODELS = "gradients", "models"  # what nodes send
-
-
-class Request(NamedTuple):
-    """What a node is asked for: gradients of `request` samples, for this round of this run.
-
-    A rule may ask nodes for different numbers. Then `usual` is the round's own, which the ledger keeps and signatures
-    are of; 0 where it is `request`.
-    """
-
-    run: str
-    round: int
-    request: int
-    sends: str  # GRADIENTS, or MODELS trained from the one that was sent
-    usual: int = 0
-
-    @property
-    def recorded(self) -> int:
-        """The request of the round, as the ledger has it."""
-        return self.usual or self.request
-
-    def asking(self, samples: int) -> Self:
-        """Return it with another number of samples, for one node."""
-        return self._replace(request=samples, usual=self.recorded)
-
-    def settings(self) -> dict[str, Any]:
-        """Return what to send among a message's settings."""
-        return {ASKED + name: value for name, value in self._asdict().items()} | {CHOSEN: self.request}
-
-    @classmethod
-    def read(cls, content: RecordDict) -> Self | None:
-        """Return the request in a message, or None where there is none."""
-        found = find_settings(content, REQUEST)
-        if found is None:
-            return None
-        number, request, usual = (_whole(name, found[ASKED + name]) for name in ("round", "request", "usual"))
-        return cls(str(found[ASKED + "run"]), number, request, str(found[ASKED + "sends"]), usual)
-
-
-class Pay(NamedTuple):
-    """What a node was paid for the last round of a run, and why; `reward` and `balance` in millionths of the unit."""
-
-    round: int
-    request: int
-    status: str
-    reward: int
-    balance: int
-    unit: str
-    why: str
-
-    def settings(self) -> dict[str, Any]:
-        """Return what to send among a message's settings."""
-        return {TOLD + name: value for name, value in self._asdict().items()}
-
-    @classmethod
-    def read(cls, content: RecordDict) -> Self | None:
-        """Return the pay in a message, or None where there is none."""
-        found = find_settings(content, TOLD + "reward")
-        if found is None:
-            return None
-        told = {name: found[TOLD + name] for name in cls._fields}
-        number, request, reward, balance = (
-            _whole(name, told[name]) for name in ("round", "request", "reward", "balance")
-        )
-        return cls(number, request, str(told["status"]), reward, balance, str(told["unit"]), str(told["why"]))
 
 
 class Answer(NamedTuple):
@@ -115,7 +48,7 @@ class Answer(NamedTuple):
         signature, declined = found.get("signature", b""), found.get("declined", "")
         if not isinstance(signature, bytes) or not isinstance(declined, str):
             raise ValueError(f"its record {ANSWER!r} is malformed")
-        return cls(_whole("round", found.get("round")), signature, declined)
+        return cls(whole("round", found.get("round")), signature, declined)
 
     @classmethod
     def _among(cls, metrics: Iterable[MetricRecord]) -> Self | None:
@@ -125,7 +58,7 @@ class Answer(NamedTuple):
                 signature = record.get(SIGNATURE, [])
                 if not isinstance(signature, list) or not all(isinstance(x, int) and 0 <= x < 256 for x in signature):
                     raise ValueError(f"its metric {SIGNATURE!r} is no signature")
-                return cls(_whole("round", record[ROUND]), bytes(map(int, signature)))
+                return cls(whole("round", record[ROUND]), bytes(map(int, signature)))
         return None
 
 
@@ -136,11 +69,6 @@ def without_answer(content: RecordDict) -> RecordDict:
         if ROUND in metrics or SIGNATURE in metrics:
             kept[name] = MetricRecord({key: value for key, value in metrics.items() if key not in (ROUND, SIGNATURE)})
     return RecordDict(kept)
-
-
-def find_settings(content: RecordDict, name: str) -> ConfigRecord | None:
-    """Return the settings in a message that have this name, or None."""
-    return next((record for record in content.config_records.values() if name in record), None)
 
 
 def tell(message: Message, settings: Mapping[str, Any]) -> None:
@@ -161,9 +89,3 @@ def with_model(message: Message, model: ArrayRecord) -> None:
     if not found:
         raise RefusedError("the strategy does not send the model as it is, so a dither cannot be added to it")
     with_records(message, dict.fromkeys(found, model))
-
-
-def _whole(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"its {name} must be a whole number, got {value!r:.40}")
-    return value

@@ -13,13 +13,14 @@ from flwr.serverapp.strategy import Strategy
 
 from guerdon.broadcasts import Dither
 from guerdon.costs import Cost, formula_of
-from guerdon.flower.book import PaidRound, RunBook, Seats
 from guerdon.flower.fedsgd import find_steps
-from guerdon.flower.messages import GRADIENTS, MODELS, Pay, Request
-from guerdon.flower.nodes import Member, MembersGrid
-from guerdon.flower.paying import PaidServer, Witness
-from guerdon.flower.replies import Report
-from guerdon.flower.strategy import AskedRounds
+from guerdon.flower.nodes import MembersGrid
+from guerdon.flower.payload import read_arrays
+from guerdon.flower.strategy import AskedRounds, RecordWitness, on_arrays
+from guerdon.paying.book import PaidRound, RunBook, Seats
+from guerdon.paying.messages import GRADIENTS, MODELS, Pay, Request
+from guerdon.paying.paid_server import PaidServer
+from guerdon.paying.reports import Report
 from guerdon.pilot import PilotDesign, PilotRecord, Trial, assess, default_rules
 from guerdon.predictions import Prediction
 from guerdon.rules import Mechanism
@@ -52,7 +53,7 @@ class Pilot(AskedRounds):
         prediction: Prediction | None = None,
         dither: Dither | None = None,
         alike: bool = False,
-        witness: Witness | None = None,
+        witness: RecordWitness | None = None,
         seed: int | None = None,
     ) -> None:
         steps, rules = find_steps(strategy), rules or default_rules(cost)
@@ -69,7 +70,7 @@ class Pilot(AskedRounds):
         )  # fmt: skip
         trainer, holding = self._trial.trainer, self._trial.holding
         self.record = PilotRecord(request, formula_of(cost), trainer.sends, holding=holding)
-        server = PaidServer(trainer, witness, next(iter(samples), 0))
+        server = PaidServer(trainer, witness and on_arrays(witness), next(iter(samples), 0), log)
         super().__init__(strategy, server, _PilotBook(), self.out.stem)
         self._requests: dict[str, int] = {}  # of the round, by account
 
@@ -82,7 +83,7 @@ class Pilot(AskedRounds):
     def _begin(self, arrays: ArrayRecord, *, resume: bool) -> ArrayRecord:
         self.record.save(self.out)  # a file that cannot be written must not cost a round
         arrays = super()._begin(arrays, resume=resume)
-        self._trial.begin(self._server.layers(arrays))
+        self._trial.begin(self._server.layers(read_arrays(arrays)))
         return arrays
 
     def _address(self, messages: list[Message], members: MembersGrid, request: Request | None) -> None:
@@ -92,8 +93,8 @@ class Pilot(AskedRounds):
             self._requests = dict(zip(accounts, map(int, asked), strict=True))
         super()._address(messages, members, request)
 
-    def _request_of(self, member: Member, request: Request) -> Request:
-        return request.asking(self._requests[member.account])
+    def _request_of(self, account: str, request: Request) -> Request:
+        return request.asking(self._requests[account])
 
     def _settle(self, request: Request, reports: list[Report]) -> PaidRound:
         paid = super()._settle(request, reports)

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from flwr.app import ArrayRecord
 
-from guerdon.flower.payload import Template
+from guerdon.flower.payload import as_record
 from guerdon.ledger.errors import RefusedError
+from guerdon.paying.reports import Template
 
 BROADCAST = "current_arrays"  # Flower's name for the model last sent: `configure_train` sets it again
 INNER = "strategy"  # and for what a wrapper wraps
@@ -100,7 +101,7 @@ def saved_model(arrays: Mapping[str, Any], template: Template, run: str) -> Arra
             f"the model saved with run {run!r} has other arrays than the app's: {_sizes(arrays)}. Continue it with the "
             "app that it was begun with, or begin a run of another name"
         )
-    return ArrayRecord({name: Array(np.asarray(arrays[name], order="C")) for name in template.kinds})
+    return as_record({name: arrays[name] for name in template.kinds})
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

@@ -3,16 +3,16 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Error, Message, Metadata, RecordDict
 
-from guerdon.flower.messages import Answer, Request, without_answer
+from guerdon.flower.messages import Answer, without_answer
 from guerdon.flower.nodes import Member
-from guerdon.flower.payload import Template
-from guerdon.ledger.submissions import gradient_hash, is_signed_by, submission
+from guerdon.flower.payload import view
+from guerdon.paying.messages import Request
+from guerdon.paying.reports import Report, Template, check_signature, hash_of, plain
 
 OTHER_SAMPLES = (
     "Nodes report other `%s` than they are paid for: %s. Let their app use `samples_to_use(message)`, and report that"
@@ -21,6 +21,7 @@ SHOWN = 20  # nodes that are named
 HEAVIEST = 2**53  # beyond it, weights could add up to infinity
 LATE = "no reply before the deadline"
 TWICE = "it answered twice, and not the same"
+MOD_FIRST = "put `paid_work()` first among the app's mods, so that it signs what is sent"
 _ERRORS = {
     1: "its client app could not be loaded",
     2: "its client app raised an exception",
@@ -38,43 +39,16 @@ Form = frozenset[tuple[str, str, int]]  # the names of records and metrics
 Asked = Sequence[tuple[Metadata, Member]]  # the messages that were sent, and their receivers
 
 
-@dataclass
-class Report:
-    """What a node made of a request: a reply whose arrays can be used, or a note that says why there is none."""
-
-    member: Member
-    note: str = ""
-    sent: bool = False  # something, usable or not
-    failed: bool = False  # the node wanted to take part, and could not
-    reply: Message | None = None
-    arrays: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
-    gradient: bytes | None = None  # the hash of what was sent
-    signature: bytes | None = None  # of it, if it is the node's own
-
-    @property
-    def usable(self) -> bool:
-        """Whether the arrays can be computed with."""
-        return self.reply is not None
-
-    def refuse(self, why: str) -> None:
-        """Take it for sent, but not usable."""
-        self.note, self.sent, self.failed = _plain(why), True, True
-        self.release()
-
-    def replace(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Put other arrays into the reply; what is known of the one that was sent stays."""
-        if self.reply is None:
-            return
-        name, record = next(iter(self.reply.content.array_records.items()))
-        changed = {
-            key: old if arrays[key] is self.arrays[key] else Array(np.asarray(arrays[key], order="C"))
-            for key, old in record.items()
-        }
-        self.reply.content = RecordDict({**self.reply.content, name: ArrayRecord(changed)})
-
-    def release(self) -> None:
-        """Drop what was sent."""
-        self.reply, self.arrays = None, {}
+def put_arrays(report: Report, arrays: Mapping[str, np.ndarray]) -> None:
+    """Put other arrays into a reply; what is known of the one that was sent stays."""
+    if report.reply is None:
+        return
+    name, record = next(iter(report.reply.content.array_records.items()))
+    changed = {
+        key: old if arrays[key] is report.arrays[key] else Array(np.asarray(arrays[key], order="C"))
+        for key, old in record.items()
+    }
+    report.reply.content = RecordDict({**report.reply.content, name: ArrayRecord(changed)})
 
 
 class Rules(NamedTuple):
@@ -96,7 +70,7 @@ def check_some_worked(reports: Sequence[Report], request: Request) -> None:
     """Raise if every node failed: the round is not to be recorded, for then it would count as done."""
     if not any(report.failed for report in reports) or any(not (r.failed or r.note == LATE) for r in reports):
         return
-    reasons = {report.note: report.member.account for report in reversed(reports)}
+    reasons = {report.note: report.account for report in reversed(reports)}
     told = "; ".join(f"{account} {note}" for note, account in list(reasons.items())[:-4:-1])
     raise RuntimeError(
         f"round {request.round} of run {request.run!r}: all {len(reports)} nodes failed, so the round is not recorded "
@@ -105,14 +79,14 @@ def check_some_worked(reports: Sequence[Report], request: Request) -> None:
 
 
 def warn_of_other_samples(
-    reports: Sequence[Report], weight: str, asked: Callable[[Member], int], warned: set[int | str]
+    reports: Sequence[Report], weight: str, asked: Callable[[str], int], warned: set[int | str]
 ) -> None:
     """Name the nodes, each once, that say they used other than the requested samples."""
     told: list[str] = []
     for report in reports:
         content = RecordDict() if report.reply is None else report.reply.content
         used = next((record[weight] for record in content.metric_records.values() if weight in record), None)
-        account, number = report.member.account, asked(report.member)
+        account, number = report.account, asked(report.account)
         if isinstance(used, (int, float)) and used != number and account not in warned:
             warned.add(account)
             told.append(f"{account}: {used:g} where {number} were asked for")
@@ -125,7 +99,7 @@ def sort_evaluations(asked: Asked, replies: Iterable[Message], weight: str | Non
     answers = _attribute(asked, replies)
     reports = [_evaluation(member, found, weight) for member, found in answers]
     agree(reports, usual=None)
-    wrong = [f"{report.member.account}: {report.note}" for report in reports if not report.usable]
+    wrong = [f"{report.account}: {report.note}" for report in reports if not report.usable]
     return [report.reply for report in reports if report.reply is not None], wrong
 
 
@@ -141,21 +115,23 @@ def _attribute(asked: Asked, replies: Iterable[Message]) -> list[tuple[Member, l
 
 
 def _report(member: Member, replies: list[Message], rules: Rules) -> Report:
-    report = Report(member)
+    report = Report(member.account)
     reply = _only(report, replies)
     if reply is None:
         return report
     try:
         answer = Answer.read(reply.content)
         if answer is not None and answer.declined:
-            report.note = _plain(f'"{answer.declined:.200}"')
+            report.note = plain(f'"{answer.declined:.200}"')
             return report
         _check_answer(answer, rules)
         record = _only_arrays(reply.content)
-        arrays = rules.template.view(record)
+        arrays = view(rules.template, record)
         _check_metrics(reply.content, rules.weight)
-        hashed = gradient_hash(arrays[name] for name in sorted(arrays))
-        report.signature = _check_signature(member, answer, hashed, rules)
+        hashed, signature = hash_of(arrays), b"" if answer is None else answer.signature
+        report.signature = check_signature(
+            member.key, signature, rules.request, hashed, required=rules.require_signatures, remedy=MOD_FIRST
+        )
     except ValueError as error:
         report.refuse(str(error))
         return report
@@ -165,7 +141,7 @@ def _report(member: Member, replies: list[Message], rules: Rules) -> Report:
 
 
 def _evaluation(member: Member, replies: list[Message], weight: str | None) -> Report:
-    report = Report(member)
+    report = Report(member.account)
     reply = _only(report, replies)
     if reply is not None:
         try:
@@ -182,7 +158,7 @@ def _only(report: Report, replies: list[Message]) -> Message | None:
         report.note = LATE
         return None
     if any(reply.has_error() for reply in replies):
-        report.note = _plain(_explain_error(next(reply.error for reply in replies if reply.has_error())))
+        report.note = plain(_explain_error(next(reply.error for reply in replies if reply.has_error())))
         report.failed = True
         return None
     if any(reply.content.object_id != replies[0].content.object_id for reply in replies[1:]):
@@ -224,22 +200,6 @@ def _check_metrics(content: RecordDict, weight: str | None) -> None:
         raise ValueError(f"its metric {weight!r} must be a number above 0, at most 2**53, got {value!r:.40}")
 
 
-def _check_signature(member: Member, answer: Answer | None, hashed: bytes, rules: Rules) -> bytes | None:
-    """Return the node's signature of what it sent, None if there is none to check, or raise."""
-    signature = b"" if answer is None else answer.signature
-    if not signature or member.key is None:
-        if rules.require_signatures:
-            raise ValueError("it is not signed" if not signature else "it is signed, but no key is enrolled for it")
-        return None
-    request = rules.request
-    if not is_signed_by(member.key, submission(request.run, request.round, request.request, hashed), signature):
-        raise ValueError(
-            "its signature is not that of the enrolled key for what it sent in this round; put `paid_work()` first "
-            "among the app's mods, so that it signs what is sent"
-        )
-    return signature
-
-
 def _in_order(content: RecordDict, record: ArrayRecord, template: Template) -> RecordDict:
     """Return a reply's content without our own record, the arrays in the model's order (some strategies go by it)."""
     ordered = ArrayRecord({name: record[name] for name in template.kinds})
@@ -272,11 +232,6 @@ def _form(content: RecordDict) -> Form:
 
 def _metrics(name: str, record: Mapping[str, Any]) -> set[tuple[str, str, int]]:
     return {(name, key, len(value) if isinstance(value, list) else -1) for key, value in record.items()}  # pyright: ignore[reportUnknownArgumentType]
-
-
-def _plain(text: str) -> str:
-    """Return what a node has a say in as one line that does nothing to a terminal."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def _told(form: Form, usual: Form) -> str:

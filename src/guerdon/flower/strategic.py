@@ -13,8 +13,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
 from guerdon.agents import Agent, View
-from guerdon.flower.messages import CHOSEN, GRADIENTS, Pay, Request, tell
+from guerdon.flower.messages import tell
 from guerdon.flower.payload import read_arrays
+from guerdon.paying.messages import CHOSEN, GRADIENTS, Pay, Request
 
 SIZE, MEMORY, MODEL = "guerdon-size", "guerdon-memory", "guerdon-model"  # what a node keeps between messages
 

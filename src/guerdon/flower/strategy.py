@@ -2,29 +2,27 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, Metadata, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, Metadata, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from guerdon.arrays import check_choice
 from guerdon.broadcasts import Dither
 from guerdon.flower import recovery
-from guerdon.flower.book import Book, PaidRound, RunBook
 from guerdon.flower.fedsgd import find_steps
-from guerdon.flower.messages import GRADIENTS, MODELS, Request, tell, with_model
+from guerdon.flower.messages import tell, with_model
 from guerdon.flower.nodes import Member, MembersGrid
-from guerdon.flower.paying import PaidServer, Witness, check_server
-from guerdon.flower.payload import Template, is_finite, read_arrays
+from guerdon.flower.payload import as_record, read_arrays
 from guerdon.flower.replies import (
     Form,
-    Report,
     Rules,
     agree,
     check_some_worked,
+    put_arrays,
     sort_evaluations,
     sort_replies,
     warn_of_other_samples,
@@ -35,12 +33,19 @@ from guerdon.ledger import Ledger
 from guerdon.ledger.checks import check_name
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.tables import LIABILITIES
+from guerdon.paying.book import Book, PaidRound, RunBook
+from guerdon.paying.messages import GRADIENTS, MODELS, Request
+from guerdon.paying.paid_server import PaidServer, Witness, check_server
+from guerdon.paying.reports import Arrays, Report, Template, is_finite
 from guerdon.predictions import Prediction
 from guerdon.requests import Requests
 from guerdon.rules import Mechanism, describe
 from guerdon.server import Server
 
 log = logging.getLogger("flwr.guerdon")
+
+# Of a model that was sent: the gradients of minibatches of the server's own data, in arrays named like the model's.
+RecordWitness: TypeAlias = Callable[[ArrayRecord], Sequence[ArrayRecord]]
 
 SHOWN = 20  # nodes whose pay is logged one by one
 
@@ -112,7 +117,8 @@ class AskedRounds(Strategy):
         self._asked, self._model, self._request = [], arrays, None
         if self._ended:
             return []
-        sent = self._server.place(arrays)
+        model = read_arrays(arrays)
+        sent = self._server.place(model)
         messages = list(self.strategy.configure_train(server_round, arrays, config, members))
         if not messages:
             return []
@@ -126,8 +132,10 @@ class AskedRounds(Strategy):
         self._server.is_last = server_round == self._last or covered < 2
         log.info("Round %d asks %d nodes for %d samples each", number, len(messages), request)
         self._address(messages, members, self._request)
-        for message in messages if sent is not arrays else ():
-            with_model(message, sent)
+        if sent is not model:
+            record = _with_arrays(arrays, model, sent)
+            for message in messages:
+                with_model(message, record)
         return messages
 
     def aggregate_train(
@@ -137,7 +145,9 @@ class AskedRounds(Strategy):
         if self._request is None or self._template is None:
             return None, None
         received = list(replies)
-        rules = Rules(self._template.after(self._model), self._request, self._weight, self.require_signatures)
+        rules = Rules(
+            self._template.after(read_arrays(self._model)), self._request, self._weight, self.require_signatures
+        )
         reports = sort_replies(self._asked, received, rules)
         warn_of_other_samples(reports, self._weight or "num-examples", self._samples_of, self._warned)
         paid = self._settle(self._request, reports)
@@ -198,8 +208,8 @@ class AskedRounds(Strategy):
 
     def _begin(self, arrays: ArrayRecord, *, resume: bool) -> ArrayRecord:
         """Take up the run where the ledger has it, and return the model to go on with."""
-        self._template = Template.of(arrays)
-        self._server.begin(self._template, arrays)
+        self._template = Template.of(read_arrays(arrays))
+        self._server.begin(self._template, read_arrays(arrays))
         found = self._book.open(resume=resume)
         if found is None:
             return arrays
@@ -222,7 +232,7 @@ class AskedRounds(Strategy):
                 raise RefusedError(f"the strategy sends two messages to {member.account!r} in a round; pay is for one")
             taken.add(member.account)
             pay = self._book.pay_of(member.account)
-            asked = {} if request is None else self._request_of(member, request).settings()
+            asked = {} if request is None else self._request_of(member.account, request).settings()
             tell(message, asked | ({} if pay is None else pay.settings()))
             self._asked.append((message.metadata, member))
         self._asked.sort(key=lambda asked: asked[1].account)  # the order of sampling must not change any digit
@@ -230,17 +240,23 @@ class AskedRounds(Strategy):
     def _finish(self) -> None:
         """Do what is left to do when the rounds are over, or broken off."""
 
-    def _request_of(self, member: Member, request: Request) -> Request:
+    def _request_of(self, account: str, request: Request) -> Request:
         """Return what a node is asked for."""
-        del member
+        del account
         return request
 
-    def _samples_of(self, member: Member) -> int:
-        return 0 if self._request is None else self._request_of(member, self._request).request
+    def _samples_of(self, account: str) -> int:
+        return 0 if self._request is None else self._request_of(account, self._request).request
 
     def _metrics(self, paid: PaidRound, own: MetricRecord | None) -> MetricRecord:
         """Return what Flower logs of a round."""
-        return paid.metrics(own, self._server.metrics(paid))
+        told = MetricRecord({} if own is None else dict(own))
+        told["guerdon-request"] = paid.request.request
+        told["guerdon-participants"] = paid.participants
+        told["guerdon-paid"] = paid.total
+        told["guerdon-pay"] = [float(reward) for reward in paid.payments.reward]
+        told.update(self._server.metrics(paid))
+        return told
 
     def _settle(self, request: Request, reports: list[Report]) -> PaidRound:
         """Return what the round pays; reports that cannot be used, alone or with the others, are refused."""
@@ -258,13 +274,17 @@ class AskedRounds(Strategy):
 
     def _aggregate(self, number: int, paid: PaidRound) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Return what the wrapped strategy makes of the replies; no model where there is none to compute with."""
-        replies = self._server.kept(paid)
+        kept = self._server.kept(paid)
+        for report, used in kept:
+            if used is not report.arrays:
+                put_arrays(report, used)
+        replies: list[Message] = [report.reply for report, _ in kept]
         if self._steps is not None:
             self._steps.plan_step(self._model, float(paid.done.step), self._server.along(paid))
         if not replies:
             return None, None
         arrays, metrics = self.strategy.aggregate_train(number, replies)
-        if arrays is not None and not is_finite(arrays):
+        if arrays is not None and not is_finite(read_arrays(arrays)):
             log.error("The strategy's new model holds NaN or infinity; the one before it stays")
             return None, metrics
         return arrays, metrics
@@ -338,7 +358,7 @@ class Rewarded(AskedRounds):
         escrow: bool = False,
         alike: bool = False,
         one_step: bool = False,
-        witness: Witness | None = None,
+        witness: RecordWitness | None = None,
         budget: float | None = None,
     ) -> None:
         sends = MODELS if find_steps(strategy) is None else GRADIENTS
@@ -350,8 +370,8 @@ class Rewarded(AskedRounds):
             raise ValueError("`witness` must be given with `WitnessedPay`, and with no other rule")
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self._owns_ledger = self.ledger is not ledger
-        book = Book(self.ledger, run, mechanism, liability, escrow, budget)
-        super().__init__(strategy, PaidServer(server, witness), book, run)
+        book = Book(self.ledger, run, mechanism, liability, escrow, budget, log)
+        super().__init__(strategy, PaidServer(server, witness and on_arrays(witness), log=log), book, run)
         self.allow_anonymous, self.require_signatures = allow_anonymous, require_signatures
 
     def summary(self) -> None:
@@ -367,9 +387,8 @@ class Rewarded(AskedRounds):
         log.info("\t│\t└── Nodes: %s", "anonymous ones too" if self.allow_anonymous else "with enrolled keys only")
         self.strategy.summary()
 
-    def _request_of(self, member: Member, request: Request) -> Request:
-        own = dict(zip(self._book.roster, self._server.own_requests, strict=False))
-        return request.asking(own[member.account]) if member.account in own else request  # a new node: as all
+    def _request_of(self, account: str, request: Request) -> Request:
+        return self._server.request_of(account, request, self._book.roster)
 
     def _start(self, rounds: Rounds, initial_arrays: ArrayRecord) -> Result:
         result = super()._start(rounds, initial_arrays)
@@ -380,3 +399,13 @@ class Rewarded(AskedRounds):
     def _finish(self) -> None:
         if self._owns_ledger:
             self.ledger.close()  # it opens again when it is needed
+
+
+def _with_arrays(record: ArrayRecord, model: Arrays, sent: Arrays) -> ArrayRecord:
+    """Return a model's record with the arrays that are sent in place of its own."""
+    return ArrayRecord({name: old if sent[name] is model[name] else Array(sent[name]) for name, old in record.items()})
+
+
+def on_arrays(witness: RecordWitness) -> Witness:
+    """Return what the server asks of its own data, given a function of Flower's records."""
+    return lambda sent: [read_arrays(found) for found in witness(as_record(sent))]

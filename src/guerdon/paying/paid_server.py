@@ -1,4 +1,4 @@
-"""The server of `guerdon.server`, on Flower's records: models become layers, replies become reports, and back.
+"""The server of `guerdon.server`, on arrays by name: a model becomes layers, reports become rows, and back.
 
 Only arrays of floating-point numbers count, in the order of their names: no app can change that between runs.
 """
@@ -9,13 +9,11 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message
 
 from guerdon.evidence import AgentRows
-from guerdon.flower.book import PaidRound, Seats
-from guerdon.flower.messages import MODELS, Request
-from guerdon.flower.payload import TOO_LARGE, Template, read_arrays
-from guerdon.flower.replies import Report
+from guerdon.paying.book import PaidRound, Seats
+from guerdon.paying.messages import MODELS, Request
+from guerdon.paying.reports import TOO_LARGE, Arrays, Report, Template
 from guerdon.rules import WitnessSample, noise_scale_bound, stack_minibatches, witness_sample
 from guerdon.server import Ask, Server
 from guerdon.states import flatten_state, restore_state
@@ -35,20 +33,21 @@ TOO_LARGE_TO_REMEMBER = (
 )
 
 # Of a model that was sent: the gradients of minibatches of the server's own data, in arrays named like the model's.
-Witness: TypeAlias = Callable[[ArrayRecord], Sequence[ArrayRecord]]
-
-log = logging.getLogger("flwr.guerdon")
+Witness: TypeAlias = Callable[[Arrays], Sequence[Arrays]]
 
 
 class PaidServer:
-    """A server with its state, for models and replies as Flower has them."""
+    """A server with its state, for models and reports as arrays by name."""
 
-    def __init__(self, server: Server, witness: Witness | None = None, samples: int = 0) -> None:
+    def __init__(
+        self, server: Server, witness: Witness | None = None, samples: int = 0, log: logging.Logger | None = None
+    ) -> None:
         self.server, self._witness = server, witness
+        self.log = logging.getLogger("guerdon") if log is None else log
         self._samples = samples or server.mechanism.samples  # that the witness's gradients are of
         self._names: list[str] = []  # of the arrays that are compared
         self._state: Any = None  # a `ServerState`
-        self._ask: Any = None  # an `Ask`, with the model that Flower sends
+        self._ask: Any = None  # an `Ask`, with the model as it is sent
         self.seen: WitnessSample | None = None  # what the server's own data say of it
         self._after: Any = None  # the state that the last settlement leads to
         self._fresh = True  # nobody was asked yet
@@ -58,16 +57,16 @@ class PaidServer:
 
     @property
     def shifts(self) -> bool:
-        """Whether nodes send models that they trained from beside the model: then these are moved back."""
+        """Whether agents send models that they trained from beside the model: then these are moved back."""
         return self.server.dither is not None and self.server.sends == MODELS
 
-    def begin(self, template: Template, model: ArrayRecord) -> None:
+    def begin(self, template: Template, model: Arrays) -> None:
         """Begin with nothing known."""
         self._names, self._fresh = sorted(template.compared), True
         layers, given = self.layers(model), self.server
         self.server = given.for_model(layers)
         if self.server is not given:
-            log.warning(TOO_LARGE_TO_REMEMBER, sum(layer.size for layer in layers))
+            self.log.warning(TOO_LARGE_TO_REMEMBER, sum(layer.size for layer in layers))
         self._state = self.server.init(layers, num_agents=1)
 
     def resume(self, done: int, rule: Any, saved: Mapping[str, Any]) -> None:
@@ -104,40 +103,52 @@ class PaidServer:
         """What each agent of the run was last asked for; empty where all are asked for the same."""
         return [] if self._ask.own is None else [int(number) for number in self._ask.own]
 
-    def place(self, model: ArrayRecord) -> ArrayRecord:
-        """Return what is broadcast in place of a model."""
-        self._ask, self._state = self.server.ask(self._state, self.layers(model))
-        if self.server.dither is None:
-            return model
-        kinds = read_arrays(model)
-        moved = {name: part.astype(kinds[name].dtype) for name, part in zip(self._names, self._ask.model, strict=True)}
-        return ArrayRecord({name: Array(moved[name]) if name in moved else old for name, old in model.items()})
+    def request_of(self, account: str, request: Request, roster: Sequence[str]) -> Request:
+        """Return what one agent is asked for; a newcomer as all."""
+        own = dict(zip(roster, self.own_requests, strict=False))
+        return request.asking(own[account]) if account in own else request
 
-    def request(self, sent: ArrayRecord, num_nodes: int) -> int:
-        """Return how many samples to ask so many nodes for, who are sent this model; 0: nothing more."""
+    def place(self, model: Arrays, normals: list[np.ndarray] | None = None) -> Arrays:
+        """Return what is broadcast in place of a model: the model itself unless there is a dither.
+
+        The same `normals` give the same dither; by default they are drawn secretly.
+        """
+        self._ask, self._state = self.server.ask(self._state, self.layers(model), normals)
+        return model if self.server.dither is None else self.with_layers(model, self._ask.model)
+
+    def with_layers(self, model: Arrays, layers: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """Return a model with other numbers in the arrays that are compared, in its own types."""
+        moved = dict(zip(self._names, layers, strict=True))
+        return {name: moved[name].astype(old.dtype) if name in moved else old for name, old in model.items()}
+
+    def request(self, sent: Arrays, num_nodes: int) -> int:
+        """Return how many samples to ask so many agents for, which are sent this model; 0: nothing more."""
         if self._fresh:
             self._state = self._state._replace(requests=self.server.requests.init(self._ask.origin, num_nodes))
         self._fresh, self._state = False, self.server.for_agents(self._state, num_nodes)
         asked = int(self.server.request(self._state))
-        # Nodes see the model in its own precision, so that is where reports are compared from.
+        # Agents see the model in its own precision, so that is where reports are compared from.
         model = self.layers(sent) if self.server.dither is not None else self._ask.model
         own = self.server.mechanism.own_requests(self._state.rule, asked)
         self._ask = self._ask._replace(request=asked, model=model, own=own)
         self.seen = self._look(sent) if asked > 0 else None
         return asked
 
-    def settle(self, request: Request, seats: Seats) -> PaidRound:
-        """Return what the round pays; a report that cannot be used, or keeps the others from being paid, is refused."""
+    def settle(self, request: Request, seats: Seats, *, mean: bool = False) -> PaidRound:
+        """Return what the round pays; a report that cannot be used, or keeps the others from being paid, is refused.
+
+        `mean`: also the mean of the reports, where no strategy of the framework makes the model.
+        """
         rule = self.server.mechanism.closing() if self.is_last else self.server.mechanism
         before = self.server.enlarge(self._state, len(seats.accounts))
         rows, server = AgentRows(self.rows(seats)), replace(self.server, mechanism=rule)
-        done, after = server.settle(before, self._ask, rows, seats.sent, witness=self.seen, mean=False)
+        done, after = server.settle(before, self._ask, rows, seats.sent, witness=self.seen, mean=mean)
         paid = PaidRound(request, seats, done, rule)
         if not paid.is_payable:
             furthest = seats.reports[int(np.argmax(np.where(done.evidence.counted, done.evidence.deviation, -1.0)))]
             if furthest is not None:  # an agent that counts has one
                 furthest.refuse(TOO_FAR)
-            return self.settle(request, seats)
+            return self.settle(request, seats, mean=mean)
         self._after = after
         return paid
 
@@ -156,17 +167,28 @@ class PaidServer:
         """Go on from what the last settlement has shown."""
         self._state = self._after
 
-    def kept(self, paid: PaidRound) -> list[Message]:
-        """Return the replies that the model is made from: those that are too long shortened, models less the dither."""
+    def next_model(self, model: Arrays, paid: PaidRound) -> Arrays:
+        """Return the model after a round that was settled with its mean: one step, or the mean of the models."""
+        step, origin = float(paid.done.step), self.layers(model)
+        moved = [old - step * part for old, part in zip(origin, paid.done.mean, strict=True)]
+        if not all(np.isfinite(part).all() for part in moved):
+            self.log.error("The new model would hold NaN or infinity; the one before it stays")
+            return model
+        return self.with_layers(model, moved)
+
+    def kept(self, paid: PaidRound) -> list[tuple[Report, Arrays]]:
+        """Return the reports that the model is made from, and their arrays: too long ones shortened, the dither off."""
         found = paid.done.comparison
         kept = [(r, float(f)) for r, f, ok in zip(paid.seats.reports, found.parts, found.used, strict=True) if ok and r]
-        changed = [(report, factor) for report, factor in kept if factor < 1 or self.shifts]
-        if changed:
-            centre, model, origin = self.server.centre(self._ask), self._ask.model, self._ask.origin
-            places = dict(zip(self._names, zip(centre, model, origin, strict=True), strict=True))
-            for report, factor in changed:
-                report.replace({**report.arrays, **self._as_used(report, factor, places)})
-        return [report.reply for report, _ in kept if report.reply is not None]
+        if not self.shifts and all(factor >= 1 for _, factor in kept):
+            return [(report, report.arrays) for report, _ in kept if report.usable]
+        centre, model, origin = self.server.centre(self._ask), self._ask.model, self._ask.origin
+        places = dict(zip(self._names, zip(centre, model, origin, strict=True), strict=True))
+        return [
+            (report, {**report.arrays, **self._as_used(report, factor, places)})
+            for report, factor in kept
+            if report.usable
+        ]
 
     def along(self, paid: PaidRound) -> dict[str, np.ndarray] | None:
         """Return what a step is taken along under a dither: nothing in the first half of a pair; None: without one."""
@@ -175,7 +197,7 @@ class PaidServer:
         return dict(zip(self._names, paid.done.mean, strict=True)) if paid.done.step else {}
 
     def metrics(self, paid: PaidRound) -> dict[str, float]:
-        """Return what Flower is to log of the dither: ‖u‖, and the noise scale that it made."""
+        """Return what is to be logged of the dither: ‖u‖, and the noise scale that it made."""
         if self.server.dither is None:
             return {}
         return {"guerdon-noise-scale": float(paid.done.noise_scale), "guerdon-offset": float(paid.done.offset)}
@@ -190,16 +212,16 @@ class PaidServer:
         verdict = "met" if found < bound else "not met" if longest else ""
         if verdict and verdict != self._verdict:
             self._verdict = verdict
-            log.info("The noise scale is %.3g, its bound %.3g is %s: %s", found, bound, verdict, MEANING[verdict])
+            self.log.info("The noise scale is %.3g, its bound %.3g is %s: %s", found, bound, verdict, MEANING[verdict])
 
     def log_warning(self) -> None:
         """Log what the rule has to say of this federation, when that changes."""
         told = self.server.mechanism.warning(self._state.rule)
         if told != self._told:
-            log.warning("%s", told or "What was warned of no longer holds")
+            self.log.warning("%s", told or "What was warned of no longer holds")
         self._told = told
 
-    def _look(self, sent: ArrayRecord) -> WitnessSample | None:
+    def _look(self, sent: Arrays) -> WitnessSample | None:
         """Return what the server's own data say of the model that was sent."""
         if self._witness is None:
             return None
@@ -211,10 +233,9 @@ class PaidServer:
             )
         return witness_sample(stack_minibatches(minibatches), self._samples // len(minibatches))
 
-    def layers(self, model: ArrayRecord) -> list[np.ndarray]:
+    def layers(self, model: Arrays) -> list[np.ndarray]:
         """Return the arrays that are compared, in double precision where anything is learned from them."""
-        arrays = read_arrays(model)
-        found = [arrays[name] for name in self._names]
+        found = [model[name] for name in self._names]
         return [part.astype(np.float64) for part in found] if self.server.needs_mean else found
 
     def rows(self, seats: Seats) -> list[list[np.ndarray] | None]:
@@ -227,7 +248,7 @@ class PaidServer:
     ) -> Mapping[str, np.ndarray]:
         """Return p + factor·(X − p), less u where models are sent, in the types of X; p is the centre."""
         used: dict[str, np.ndarray] = {}
-        for name, (centre, model, origin) in places.items():
+        for name, (centre, model, origin) in places.items() if factor < 1 or self.shifts else ():
             sent = report.arrays[name]
             part = centre + factor * (sent - centre) if factor < 1 else sent
             used[name] = (part - (model - origin) if self.shifts else part).astype(sent.dtype)

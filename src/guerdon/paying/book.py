@@ -1,4 +1,4 @@
-"""A run's page in the ledger: who belongs to it, how far it is, and what each node was last paid."""
+"""A run's page in the ledger: who belongs to it, how far it is, and what each agent was last paid."""
 
 import logging
 import math
@@ -7,15 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
-from flwr.app import MetricRecord
 
 from guerdon.arrays import check_number
 from guerdon.audit import held_back
-from guerdon.flower.messages import Pay, Request
-from guerdon.flower.replies import Report
 from guerdon.ledger import Ledger
 from guerdon.ledger.errors import RefusedError, UnavailableError
 from guerdon.ledger.money import LARGEST, MICRO
+from guerdon.paying.messages import Pay, Request
+from guerdon.paying.reports import Report
 from guerdon.rules import Mechanism, Payments, Status
 from guerdon.server import Settlement
 
@@ -29,8 +28,6 @@ WAITS = (1, 2, 5, 10, 30, 60)  # seconds between attempts: the work is done, the
 
 Found = TypeVar("Found")
 
-log = logging.getLogger("flwr.guerdon")
-
 
 class Seats(NamedTuple):
     """The agents of a run in their order, newcomers last, each with its report; None: it was not asked."""
@@ -41,7 +38,7 @@ class Seats(NamedTuple):
     @classmethod
     def of(cls, roster: Sequence[str], reports: Sequence[Report]) -> Self:
         """Return the seats of a run's agents so far, and of newcomers."""
-        asked = {report.member.account: report for report in reports}
+        asked = {report.account: report for report in reports}
         accounts = [*roster, *sorted(set(asked) - set(roster))]
         return cls(accounts, [asked.get(name) for name in accounts])
 
@@ -87,21 +84,11 @@ class PaidRound(NamedTuple):
     def warning(self) -> str:
         """What the operator must know where nobody can be paid; empty otherwise."""
         if not self.participants:
-            return "no node sent anything that can be used"
+            return "no agent sent anything that can be used"
         if not np.isin(self.payments.status, TOO_FEW).any():
             return ""
         count = self.participants
-        return f"nobody is paid, because only {count} of the replies can be used; at least three nodes must take part"
-
-    def metrics(self, own: MetricRecord | None, more: Mapping[str, float]) -> MetricRecord:
-        """Return a strategy's metrics with the round's pay, and `more`, added."""
-        paid = MetricRecord({} if own is None else dict(own))
-        paid["guerdon-request"] = self.request.request
-        paid["guerdon-participants"] = self.participants
-        paid["guerdon-paid"] = self.total
-        paid["guerdon-pay"] = [float(reward) for reward in self.payments.reward]
-        paid.update(more)
-        return paid
+        return f"nobody is paid, because only {count} of the replies can be used; at least three agents must take part"
 
     def lines(self) -> list[str]:
         """Return a line for each agent: what it gets, or why it gets nothing."""
@@ -140,7 +127,7 @@ class RunBook(Protocol):
         ...
 
     def covered(self, nodes: int, request: int) -> float:
-        """Return how many rounds may follow in which so many nodes are asked for so many samples each."""
+        """Return how many rounds may follow in which so many agents are asked for so many samples each."""
         ...
 
 
@@ -148,13 +135,21 @@ class Book(RunBook):
     """The run in the ledger. `done` is the last round that is paid, `roster` its agents."""
 
     def __init__(
-        self, ledger: Ledger, run: str, mechanism: Mechanism, liability: str, escrow: bool, budget: float | None
+        self,
+        ledger: Ledger,
+        run: str,
+        mechanism: Mechanism,
+        liability: str,
+        escrow: bool,
+        budget: float | None,
+        log: logging.Logger | None = None,
     ) -> None:
         if budget is not None:
             check_number("budget", budget, minimum=0)
         self.ledger, self.run, self.mechanism, self.liability = ledger, run, mechanism, liability
         self.escrow = escrow  # whether the fixed part of the cost is held back
         self.budget = budget  # for all rounds of the run
+        self.log = logging.getLogger("guerdon") if log is None else log
         self.done, self.unit = 0, ledger.unit
         self.roster: list[str] = []
         self._payslips: dict[str, Payslip] = {}
@@ -192,7 +187,7 @@ class Book(RunBook):
 
     def record(self, paid: PaidRound, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
         """Write a round into the ledger, with all that is needed to go on after it."""
-        _patiently(lambda: self._write(paid, metrics, checkpoint))
+        self._patiently(lambda: self._write(paid, metrics, checkpoint))
         self.roster, self.done = paid.seats.accounts, paid.request.round
         self._read_payslips()
 
@@ -218,31 +213,30 @@ class Book(RunBook):
         )
 
     def _read_payslips(self) -> None:
-        self._payslips = {slip.agent: slip for slip in _patiently(lambda: self.ledger.payslips(self.run))}
+        self._payslips = {slip.agent: slip for slip in self._patiently(lambda: self.ledger.payslips(self.run))}
 
     def keys(self) -> dict[str, bytes]:
         """Return the public keys that are enrolled, by account."""
-        return _patiently(self.ledger.keys)
+        return self._patiently(self.ledger.keys)
 
     def covered(self, nodes: int, request: int) -> float:
-        """Return how many rounds at the cost of so many nodes are covered by what is left of the budget."""
+        """Return how many rounds at the cost of so many agents are covered by what is left of the budget."""
         if self.budget is None:
             return math.inf
-        spent = _patiently(lambda: self.ledger.earnings(self.run)) if self.roster else []
+        spent = self._patiently(lambda: self.ledger.earnings(self.run)) if self.roster else []
         # A rule that holds pay back may release it later: as much as the work costs.
         bound = [max(found.paid, found.cost) if self.mechanism.holds else found.paid for found in spent]
         left, price = self.budget - sum(bound), nodes * float(self.mechanism.cost(request))
         if left < price * (1 - ROUNDING):
-            log.warning("Of the budget of %g, %g is left, and the next round costs %g", self.budget, left, price)
+            self.log.warning("Of the budget of %g, %g is left, and the next round costs %g", self.budget, left, price)
         return left / price * (1 + ROUNDING)
 
-
-def _patiently(call: Callable[[], Found]) -> Found:
-    """Return what a call to the ledger returns, trying again for a while if the database is away."""
-    for wait in WAITS:
-        try:
-            return call()
-        except UnavailableError as error:
-            log.warning("The ledger cannot be reached, next attempt in %d s: %s", wait, error)
-            time.sleep(wait)
-    return call()
+    def _patiently(self, call: Callable[[], Found]) -> Found:
+        """Return what a call to the ledger returns, trying again for a while if the database is away."""
+        for wait in WAITS:
+            try:
+                return call()
+            except UnavailableError as error:
+                self.log.warning("The ledger cannot be reached, next attempt in %d s: %s", wait, error)
+                time.sleep(wait)
+        return call()
