@@ -16,7 +16,8 @@ from fastapi import FastAPI
 
 from guerdon.dashboard.app import create_app
 from guerdon.dashboard.security import Access
-from guerdon.dashboard.serve import DashboardServer, address_of, listen
+from guerdon.dashboard.serve import DashboardServer
+from guerdon.dashboard.sockets import address_of, listen
 from guerdon.ledger import Ledger
 from tests.support.dashboard_scenes import large_ledger, small_ledger
 

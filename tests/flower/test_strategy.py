@@ -516,7 +516,7 @@ def test_too_few_are_not_paid(
 ) -> None:  # fmt: skip
     inner = FedAvg(min_train_nodes=count, min_evaluate_nodes=count, min_available_nodes=count)
     rewarded(inner).start(MemoryGrid(nodes[:count]), model, num_rounds=1)
-    assert f"only {count} of the replies can be used; at least three nodes must take part" in caplog.text
+    assert f"only {count} of the replies can be used; at least three agents must take part" in caplog.text
     assert {status for status, _ in slips(ledger).values()} == {status}
     assert set(rewards(ledger).values()) == {0}
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import guerdon
-from guerdon.cli import arena, audit, contributions, dashboard, flower, ledger, pilot
+from guerdon.cli import arena, audit, contributions, dashboard, flower, ledger, pilot, serve
 from guerdon.cli.files import read_array, read_gradients
 from guerdon.cli.once import pay_once
 from guerdon.cli.options import (
@@ -20,6 +20,7 @@ from guerdon.cli.options import (
     JsonOption,
     PlotOption,
     RequestOption,
+    RuleOption,
     SeedOption,
     need,
 )
@@ -38,7 +39,7 @@ from guerdon.cli.reports import (
 from guerdon.cli.tables import print_json, progress_bar
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.game import RULES, MinibatchGame, Rule, equilibrium_report
-from guerdon.rules import choices, choose, choose_payable, explain
+from guerdon.rules import choose, choose_payable, explain
 
 if TYPE_CHECKING:
     from guerdon.requests import FixedRequest
@@ -58,6 +59,9 @@ app.add_typer(ledger.app, name="ledger")
 app.add_typer(flower.app, name="flower")
 app.command(epilog="Example: [bold]guerdon dashboard --db guerdon.db[/]")(dashboard.dashboard)
 app.command(
+    epilog='Example: [bold]guerdon serve model.safetensors --run heart --cost "1 + s" --request 16 --step 0.1[/]'
+)(serve.serve)
+app.command(
     epilog="Examples: [bold]guerdon audit --db guerdon.db --out audit.svg[/], [bold]guerdon audit heart --settle[/]"
 )(audit.audit)
 app.command(
@@ -67,15 +71,6 @@ app.command(epilog="Example: [bold]guerdon arena --rules flat,cosine,information
     arena.arena
 )
 app.command(epilog="Example: [bold]guerdon contributions heart --db guerdon.db[/]")(contributions.contributions)
-
-
-RuleOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help=f"The payment rule: {', '.join(choices())}; known:4.0 gives the variance of a single-sample gradient.",
-    ),
-]
 
 
 def main() -> None:

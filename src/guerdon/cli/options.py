@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from guerdon.rules import choices
+
 if TYPE_CHECKING:
     from guerdon.ledger import Ledger
     from guerdon.ledger.queries import RunSummary
@@ -38,6 +40,14 @@ CostOption = Annotated[
 AgentsOption = Annotated[int, typer.Option(help="Number of agents.")]
 RequestOption = Annotated[int, typer.Option(help="Batch size that the server asks for.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of all randomness: the same one gives the same numbers.")]
+
+RuleOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help=f"The payment rule: {', '.join(choices())}; known:4.0 gives the variance of a single-sample gradient.",
+    ),
+]
 
 
 def need(what: str, extra: str, *packages: str) -> None:

@@ -12,17 +12,14 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from guerdon.flower.messages import ANSWER, PAY, Answer
 from guerdon.flower.payload import read_arrays
+from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.money import format_amount
-from guerdon.ledger.submissions import sign_submission, submission
+from guerdon.ledger.submissions import read_private_key, sign_submission, submission
 from guerdon.paying.messages import CHOSEN, Pay, Request, find_settings
 from guerdon.paying.reports import hash_of
 
@@ -113,15 +110,7 @@ def _private_key(context: Context) -> Any:
     where = context.node_config.get(KEY)
     if where is None:
         return None
-    path = Path(str(where)).expanduser()
     try:
-        text = path.read_bytes()
-        pem = b"OPENSSH" not in text.partition(b"\n")[0]
-        key = (load_pem_private_key if pem else load_ssh_private_key)(text, None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ValueError(
-            f"`{KEY}` must name the file of a private key (PEM or OpenSSH), got {where!r}: {error}"
-        ) from error
-    if not isinstance(key, (Ed25519PrivateKey, ec.EllipticCurvePrivateKey)):
-        raise ValueError(f"`{KEY}` must be an Ed25519 key or one on an elliptic curve, got {type(key).__name__}")
-    return key
+        return read_private_key(Path(str(where)).expanduser())
+    except RefusedError as error:
+        raise ValueError(f"`{KEY}` must name the file of a private key: {error}") from error

@@ -10,11 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord
 
-from guerdon.flower.payload import as_record
 from guerdon.ledger.errors import RefusedError
-from guerdon.paying.reports import Template
 
 BROADCAST = "current_arrays"  # Flower's name for the model last sent: `configure_train` sets it again
 INNER = "strategy"  # and for what a wrapper wraps
@@ -94,16 +91,6 @@ def remind(strategy: Any, saved: Mapping[str, Any]) -> None:
             setattr(layer, name, value.item() if value.ndim == 0 else value)
 
 
-def saved_model(arrays: Mapping[str, Any], template: Template, run: str) -> ArrayRecord:
-    """Return the model of a checkpoint in the app's own order, or raise if it is not the app's model."""
-    if {name: array.shape for name, array in arrays.items()} != {k: kind.shape for k, kind in template.kinds.items()}:
-        raise RefusedError(
-            f"the model saved with run {run!r} has other arrays than the app's: {_sizes(arrays)}. Continue it with the "
-            "app that it was begun with, or begin a run of another name"
-        )
-    return as_record({name: arrays[name] for name in template.kinds})
-
-
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the arrays in an attribute's value, each with what its name ends in; nothing if it holds anything else."""
     if isinstance(value, (bool, int, float, np.number)) and np.asarray(value).dtype.kind in SAVED:
@@ -126,8 +113,3 @@ def _split(rest: str) -> tuple[str, str, str]:
     if not ends:
         return rest, "", ""
     return rest[: min(ends)], rest[min(ends)], rest[min(ends) + 1 :]
-
-
-def _sizes(arrays: Mapping[str, Any]) -> str:
-    shown = [f"{name} {list(array.shape)}" for name, array in arrays.items()]
-    return ", ".join(shown[:5]) + (" …" if len(shown) > 5 else "")

@@ -215,7 +215,7 @@ class AskedRounds(Strategy):
             return arrays
         rule, saved = found
         recovery.check_resumable(self.strategy, self.run)
-        model = recovery.saved_model(saved.get("model", {}), self._template, self.run)
+        model = as_record(self._template.ordered(saved.get("model", {}), self.run))
         self._done = int(saved["flower"]["round"])
         self._server.resume(self._book.done, rule, saved)
         recovery.remind(self.strategy, saved.get("strategy", {}))

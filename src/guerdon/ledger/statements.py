@@ -76,7 +76,7 @@ class Statement(NamedTuple):
 
 
 class Payslip(NamedTuple):
-    """What an agent was paid for the last round of a run and why, and what it has now; amounts in micro-units."""
+    """What an agent was paid for a round of a run and why, and what it has now; amounts in micro-units."""
 
     agent: str
     round: int
@@ -85,13 +85,14 @@ class Payslip(NamedTuple):
     reward: int
     why: str
     balance: int
+    gradient: bytes | None = None  # the hash of what it sent
 
 
-def payslips(connection: Connection, run: str) -> list[Payslip]:
-    """Return what each agent of a run was paid for its last round, and why; empty if no round is paid yet."""
+def payslips(connection: Connection, run: str, number: int | None = None) -> list[Payslip]:
+    """Return what each agent of a run was paid for a round (the last), and why; empty if it is not paid yet."""
     found = find_run(connection, run)
-    last = None if found is None else last_round(connection, found.id)
-    if found is None or last is None:
+    last = None if found is None else last_round(connection, found.id, *([] if number is None else [number]))
+    if found is None or last is None or number not in (None, last.number):
         return []
     people, (amounts,) = roster(connection, found.id), per_member(connection, found.id, [], "balance", ["agent"])
     changes = Counter[int]()
@@ -102,7 +103,7 @@ def payslips(connection: Connection, run: str) -> list[Payslip]:
     for row in connection.execute(query):
         moved = {kind: changes[own[row.position]] for kind, own in people.accounts.items()}
         paid = (row.number, row.request, row.status, row.amount, _why(row, moved))
-        slips.append(Payslip(people.names[row.position], *paid, amounts[row.position]))
+        slips.append(Payslip(people.names[row.position], *paid, amounts[row.position], row.gradient))
     return slips
 
 

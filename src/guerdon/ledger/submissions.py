@@ -32,11 +32,29 @@ def submission(run: str, number: int, request: int, gradient: bytes) -> bytes:
     return canonical(["guerdon submission 1", run, int(number), int(request), gradient.hex()]).encode()
 
 
+def access(run: str, method: str, target: str, moment: int) -> bytes:
+    """Return the bytes that an agent signs to ask something of a service: for this run, path and moment only."""
+    return canonical(["guerdon access 1", run, method, target, moment]).encode()
+
+
 def sign_submission(key: Ed25519PrivateKey | ec.EllipticCurvePrivateKey, message: bytes) -> bytes:
     """Return the signature of a submission by an Ed25519 or elliptic-curve key."""
     if isinstance(key, Ed25519PrivateKey):
         return key.sign(message)
     return key.sign(message, ec.ECDSA(hashes.SHA256()))
+
+
+def read_private_key(path: Path) -> Ed25519PrivateKey | ec.EllipticCurvePrivateKey:
+    """Return the private key in a file, PEM or OpenSSH as Flower's SuperNodes have it, or raise."""
+    try:
+        text = path.read_bytes()
+        pem = b"OPENSSH" not in text.partition(b"\n")[0]
+        key = (serialization.load_pem_private_key if pem else serialization.load_ssh_private_key)(text, None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise RefusedError(f"{path} must hold a private key (PEM or OpenSSH): {error}") from error
+    if not isinstance(key, (Ed25519PrivateKey, ec.EllipticCurvePrivateKey)):
+        raise RefusedError(f"{path} must hold an Ed25519 key or one on an elliptic curve, got {type(key).__name__}")
+    return key
 
 
 def is_signed_by(public_key: bytes, message: bytes, signature: bytes) -> bool:

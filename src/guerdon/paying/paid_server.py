@@ -196,6 +196,10 @@ class PaidServer:
             return None
         return dict(zip(self._names, paid.done.mean, strict=True)) if paid.done.step else {}
 
+    def numbers(self, paid: PaidRound) -> dict[str, float]:
+        """Return a round as flat numbers, for a log of experiments."""
+        return {"guerdon/paid": paid.total}
+
     def metrics(self, paid: PaidRound) -> dict[str, float]:
         """Return what is to be logged of the dither: ‖u‖, and the noise scale that it made."""
         if self.server.dither is None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from guerdon.evidence.blocks import LARGEST
+from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.submissions import gradient_hash, is_signed_by, submission
 from guerdon.paying.messages import Request
 
@@ -56,6 +57,18 @@ class Template(NamedTuple):
     def after(self, model: Arrays) -> Self:
         """Return the template for reports to a later model."""
         return self._replace(sent={name: Kind.of(array) for name, array in model.items()})
+
+    def ordered(self, saved: Arrays, run: str) -> dict[str, np.ndarray]:
+        """Return the model of a checkpoint in the app's own order, or raise if it is not the app's model."""
+        shapes = {name: kind.shape for name, kind in self.kinds.items()}
+        if {name: array.shape for name, array in saved.items()} != shapes:
+            shown = [f"{name} {list(array.shape)}" for name, array in saved.items()]
+            told = ", ".join(shown[:5]) + (" …" if len(shown) > 5 else "")
+            raise RefusedError(
+                f"the model saved with run {run!r} has other arrays than the app's: {told}. Continue it with the app "
+                "that it was begun with, or begin a run of another name"
+            )
+        return {name: saved[name] for name in self.kinds}
 
     @property
     def compared(self) -> list[str]:

@@ -1,1 +1,1 @@
-"""x."""
+"""`guerdon serve`: paid rounds over HTTP, for training that knows nothing of Flower."""

@@ -1,0 +1,78 @@
+"""The command line of the service: `guerdon serve`. The service itself is imported inside the command."""
+
+import logging
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from guerdon.cli.options import DEFAULT, CostOption, DbOption, RuleOption, need
+from guerdon.costs import ExpressionCost, check_cost
+from guerdon.rules import choose_payable
+
+PORT = 8734
+LARGEST_CHECKED = 1_000_000
+
+
+def serve(
+    model: Annotated[Path, typer.Argument(help="The model to begin with: a safetensors file.")],
+    run: Annotated[str, typer.Option(help="The run's name in the ledger; one that was interrupted goes on.")],
+    request: Annotated[int, typer.Option(help="Samples that every agent is asked for in a round.")],
+    step: Annotated[float, typer.Option(help="How far a step goes along the mean gradient.")] = 0.1,
+    cost: CostOption = "1 + s",
+    rule: RuleOption = "steady",
+    rounds: Annotated[int, typer.Option(help="How many rounds the run has in all.")] = 100,
+    deadline: Annotated[float, typer.Option(help="Seconds that a round waits for agents that do not answer.")] = 600.0,
+    sends: Annotated[
+        Literal["gradients", "models"], typer.Option(help="What agents send: gradients, or models they trained.")
+    ] = "gradients",
+    dither: Annotated[float | None, typer.Option(help="Ask this far from the model, to either side in turn.")] = None,
+    alike: Annotated[bool, typer.Option(help="All agents draw fresh samples of the same kind.")] = False,
+    budget: Annotated[float | None, typer.Option(help="End the run before it could cost more.")] = None,
+    escrow: Annotated[bool, typer.Option(help="Hold back the fixed part of the cost until the audit.")] = False,
+    liability: Annotated[str, typer.Option(help="What becomes of a negative reward: carry, deposit, floor.")] = "carry",
+    tokens: Annotated[
+        Path | None, typer.Option(metavar="FILE", help='Agents without keys: JSON, {"agent": "token", …}.')
+    ] = None,
+    spool: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where the open round is kept (default: RUN.spool).")
+    ] = None,
+    db: DbOption = DEFAULT,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free port.")] = PORT,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate (PEM), to serve https.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key (PEM).")] = None,
+) -> None:
+    """Pay agents of any framework over HTTP: they ask, send signed reports, and read what they were paid."""
+    need("guerdon serve", "serve", "fastapi", "uvicorn", "sqlalchemy", "cryptography")
+    from guerdon.broadcasts import Dither
+    from guerdon.dashboard.security import is_loopback
+    from guerdon.ledger import Ledger
+    from guerdon.paying.run import PaidRun
+    from guerdon.requests import FixedRequest
+    from guerdon.serve.running import read_model, read_tokens, run_service
+    from guerdon.server import Server
+
+    if (tls_cert is None) != (tls_key is None):
+        raise ValueError("`--tls-cert` and `--tls-key` must be given together")
+    price = ExpressionCost(cost)
+    check_cost(price, min(max(4 * request, 1), LARGEST_CHECKED))
+    space = None if dither is None else Dither(dither, price)
+    server = Server(choose_payable(rule, price), FixedRequest(request, step), None, space, sends, alike)
+    arrays, known = read_model(model), {} if tokens is None else read_tokens(tokens)
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+
+    def tell(address: str) -> None:
+        console.print(f"Run {escape(repr(run))} is served at [bold]{escape(address)}[/] (Ctrl-C stops it)")
+        if tls_cert is None and not is_loopback(host):
+            console.print("Without TLS anybody on the way can read models and tokens: give --tls-cert and --tls-key")
+
+    with Ledger(db) as ledger:
+        paid = PaidRun(
+            server, ledger, run, arrays, rounds=rounds, liability=liability, escrow=escrow, budget=budget
+        )  # fmt: skip
+        tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
+        run_service(paid, spool or Path(f"{run}.spool"), deadline, known, host, port, tls, tell)

@@ -1,0 +1,60 @@
+"""Serving a run until it is interrupted."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uvicorn
+from safetensors import SafetensorError
+from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
+
+from guerdon.dashboard.security import is_loopback
+from guerdon.dashboard.sockets import address_of, listen
+from guerdon.paying.run import PaidRun
+from guerdon.serve.access import Members
+from guerdon.serve.app import create_service_app
+from guerdon.serve.service import Service
+
+
+def read_model(path: Path) -> dict[str, np.ndarray]:
+    """Return the model in a safetensors file, or raise."""
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, TypeError) as error:
+        raise ValueError(f"`MODEL` must be a safetensors file of arrays that NumPy has, got {path}: {error}") from error
+
+
+def read_tokens(path: Path) -> dict[str, str]:
+    """Return the tokens in a JSON file, by agent, or raise."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"`--tokens` must be a JSON file, got {path}: {error}") from error
+    if not isinstance(found, dict) or not all(isinstance(token, str) for token in found.values()):  # pyright: ignore[reportUnknownVariableType]
+        raise ValueError(f'`--tokens` must be a JSON object {{"agent": "token", …}}, got {path}')
+    return found  # pyright: ignore[reportUnknownVariableType]
+
+
+def run_service(
+    run: PaidRun,
+    spool: Path,
+    deadline: float,
+    tokens: dict[str, str],
+    host: str,
+    port: int,
+    tls: tuple[Path, Path] | None,
+    tell: Callable[[str], None],
+) -> None:
+    """Serve a run until interrupted; `tell` is given the address once agents can ask."""
+    members = Members(run.name, run.book.keys, tokens)
+    opened = listen(host, port)
+    with opened:
+        service = Service(run, spool, deadline, members)
+        app = create_service_app(service, loopback=is_loopback(host))
+        quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False, "ws": "none"}
+        secure: dict[str, Any] = {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}
+        address = address_of(opened, host)
+        tell(address if tls is None else address.replace("http://", "https://", 1))
+        uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=3, **quiet, **secure)).run(sockets=[opened])

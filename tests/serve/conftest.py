@@ -1,0 +1,118 @@
+"""A service that is really served, and agents that really ask."""
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import uvicorn
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from guerdon import AffineCost, FixedRequest, InformationPay
+from guerdon.client import ServiceClient
+from guerdon.dashboard.sockets import address_of, listen
+from guerdon.ledger import Ledger
+from guerdon.paying.run import PaidRun
+from guerdon.serve.access import Members
+from guerdon.serve.app import create_service_app
+from guerdon.serve.service import Service
+from guerdon.server import Server
+
+MODEL = {"a": np.zeros((2, 4)), "b": np.zeros(4)}
+TOKENS = {name: f"token-of-{name}-is-long" for name in ("north", "south", "east", "west")}
+RULE = InformationPay(AffineCost(1, 1))
+
+
+class Served(NamedTuple):
+    """A service that answers at an address."""
+
+    address: str
+    service: Service
+
+    def client(self, token: str, **options: Any) -> ServiceClient:
+        """Return an agent that shows a token."""
+        return ServiceClient(self.address, run=self.service.run.name, token=token, patience=10, **options)
+
+
+def make_service(
+    folder: Path, ledger: Ledger, *, rule: Any = RULE, requests: Any = None, tokens: Mapping[str, str] = TOKENS,
+    deadline: float = 60.0, model: Mapping[str, np.ndarray] = MODEL, run: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Service:  # fmt: skip
+    """Return the service of a run; `options` are the server's."""
+    server = Server(rule, requests or FixedRequest(8, 0.05), **options)
+    paid = PaidRun(server, ledger, "run", model, **{"rounds": 3, **(run or {})})
+    return Service(paid, folder / "spool", deadline, Members("run", paid.book.keys, tokens))
+
+
+@contextmanager
+def serving(service: Service) -> Generator[Served]:
+    """Serve in a thread."""
+    opened = listen("127.0.0.1", 0)
+    config = uvicorn.Config(create_service_app(service), log_level="critical", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
+    with opened:
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield Served(address_of(opened, "127.0.0.1").rstrip("/"), service)
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger(tmp_path / "guerdon.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def served(tmp_path: Path, ledger: Ledger) -> Iterator[Served]:
+    """A run of three rounds whose agents have tokens."""
+    with serving(make_service(tmp_path, ledger)) as one:
+        yield one
+
+
+def write_key(path: Path) -> bytes:
+    """Write a new private key, and return its public key (DER)."""
+    key = Ed25519PrivateKey.generate()
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def gradient(seed: int, model: Mapping[str, np.ndarray] = MODEL) -> dict[str, np.ndarray]:
+    """Return what an honest agent sends: something common, and noise."""
+    rng = np.random.default_rng(seed)
+    return {name: 1.0 + rng.normal(size=array.shape).astype(array.dtype) for name, array in model.items()}
+
+
+def work(client: ServiceClient, send: Callable[[Any], Mapping[str, np.ndarray]]) -> None:
+    """Work until the run ends."""
+    for task in client.tasks():
+        client.report(task, send(task))
+
+
+def together(*jobs: Callable[[], None]) -> None:
+    """Do several jobs at the same time, and raise what any of them raised."""
+    failures: list[BaseException] = []
+
+    def run(job: Callable[[], None]) -> None:
+        try:
+            job()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]

@@ -1,0 +1,189 @@
+"""Agents of any framework: they ask, send signed reports, and read what they were paid; nothing twice."""
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from guerdon.client import ServiceClient, ServiceError, ServiceTask
+from guerdon.ledger import Ledger
+from guerdon.ledger.errors import RefusedError
+from tests.serve.conftest import MODEL, TOKENS, Served, gradient, make_service, serving, together, work, write_key
+
+
+def answer(
+    served: Served, target: str, method: str = "GET", body: bytes | None = None, **headers: str
+) -> tuple[int, Any]:
+    """Return the status and the JSON of an answer; by default as north."""
+    told = {"authorization": f"Bearer {TOKENS['north']}"} | {name.replace("_", "-"): v for name, v in headers.items()}
+    asked = urllib.request.Request(served.address + target, body, told, method=method)
+    try:
+        with urllib.request.urlopen(asked, timeout=30) as found:
+            return found.status, json.load(found)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_rounds_are_paid_and_the_model_moves(served: Served, ledger: Ledger) -> None:
+    clients = {name: served.client(token) for name, token in TOKENS.items()}
+    asked: list[ServiceTask] = []
+
+    def send(place: int) -> Any:
+        def report(task: ServiceTask) -> Any:
+            asked.append(task)
+            return gradient(10 * task.round + place)
+
+        return report
+
+    together(*(lambda c=c, i=i: work(c, send(i)) for i, c in enumerate(clients.values())))
+    assert {(task.round, task.request, task.sends) for task in asked} == {(n, 8, "gradients") for n in (1, 2, 3)}
+    assert [run.rounds for run in ledger.runs()] == [3]
+    assert ledger.verify().holds
+    north = clients["north"]
+    mean = sum(np.mean([gradient(10 * n + i)["b"] for i in range(4)], axis=0) for n in (1, 2, 3))
+    assert north.model()["b"] == pytest.approx(-0.05 * mean)
+    told = north.pay(3)
+    slip = next(slip for slip in ledger.payslips("run", 3) if slip.agent == "north")
+    assert (told["round"], told["status"], told["why"]) == (3, "paid", slip.why)
+    assert float(told["reward"]) == slip.reward / 1e6
+    assert [line["what"] for line in north.statement()["lines"]] == ["run, round 1", "run, round 2", "run, round 3"]
+
+
+def test_a_report_again_is_found_and_another_is_refused(served: Served, ledger: Ledger) -> None:
+    clients = [served.client(token) for token in TOKENS.values()]
+    task = next(clients[0].tasks())
+    first = clients[0].report(task, gradient(0))
+    assert clients[0].report(task, gradient(0)) == first
+    with pytest.raises(ServiceError, match="sent another report in round 1 already; the first answer counts"):
+        clients[0].report(task, gradient(1))
+    with pytest.raises(ServiceError, match="sent another report"):
+        clients[0].decline(task)
+    for i, client in enumerate(clients[1:], start=1):
+        client.report(task, gradient(i))
+    next(clients[1].tasks())  # the next round is open
+    assert clients[0].report(task, gradient(0)) == first  # an answer that was lost: asked for again after the round
+    with pytest.raises(ServiceError, match="round 1 is settled, without this report"):
+        clients[0].report(task, gradient(1))
+    with pytest.raises(ServiceError, match="round 1 is not open: round 2 is open"):
+        clients[0].decline(task)
+    assert [run.rounds for run in ledger.runs()] == [1]
+
+
+def test_who_declines_is_not_waited_for(served: Served, ledger: Ledger) -> None:
+    clients = [served.client(token) for token in TOKENS.values()]
+    task = next(clients[0].tasks())
+    for i, client in enumerate(clients[:3]):
+        client.report(task, gradient(i))
+    assert clients[3].decline(task, "maintenance\x1b[2J")["declined"] == "maintenance\N{REPLACEMENT CHARACTER}[2J"
+    next(clients[0].tasks())
+    found = {slip.agent: (slip.status, slip.why) for slip in ledger.payslips("run")}
+    assert found["west"][0] == "declined"
+    assert "maintenance" in found["west"][1]
+    assert found["north"][0] == "paid"
+
+
+def test_who_does_not_come_is_waited_for_until_the_deadline_only(tmp_path: Path, ledger: Ledger) -> None:
+    with serving(make_service(tmp_path, ledger, deadline=0.5)) as served:
+        clients = {name: served.client(TOKENS[name]) for name in ("north", "south", "east")}
+        together(
+            *(lambda c=c, i=i: work(c, lambda t: gradient(9 * t.round + i)) for i, c in enumerate(clients.values()))
+        )
+    assert ledger.roster("run") == ["east", "north", "south"]
+    assert [run.rounds for run in ledger.runs()] == [3]
+
+
+def test_only_enrolled_keys_may_ask_and_reports_are_signed(tmp_path: Path, ledger: Ledger) -> None:
+    names = ("north", "south", "east")
+    ledger.enrol({name: write_key(tmp_path / name) for name in names})
+    write_key(tmp_path / "stranger")
+    with serving(make_service(tmp_path, ledger, tokens={}, run={"rounds": 1})) as served:
+        clients = {name: ServiceClient(served.address, run="run", key=tmp_path / name) for name in names}
+        with pytest.raises(ServiceError, match="no agent is enrolled with this key"):
+            next(ServiceClient(served.address, run="run", key=tmp_path / "stranger").tasks())
+        with pytest.raises(ServiceError, match="the signature is not for GET /v1/ask"):
+            next(ServiceClient(served.address, run="another", key=tmp_path / "north").tasks())
+        task = next(clients["north"].tasks())
+        with pytest.raises(ServiceError, match=r"its signature is not that of the enrolled key.*\(422\)"):
+            clients["north"].report(task._replace(recorded=9), gradient(0))
+        proof = clients["north"]._proof("PUT", "/v1/rounds/1/report")
+        code, told = answer(served, "/v1/rounds/1/report", "PUT", save(gradient(0)), authorization=proof)
+        assert (code, told["detail"]) == (422, "it is not signed")
+        together(*(lambda c=c, i=i: work(c, lambda _: gradient(i)) for i, c in enumerate(clients.values())))
+    assert ledger.verify().holds  # with the signatures
+    assert {slip.status for slip in ledger.payslips("run")} == {"paid"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "complaint"),
+    [
+        (b"", "no safetensors file"),
+        (b"\xff" * 400, "no safetensors file"),
+        (save({"a": MODEL["a"]}), "it lacks array 'b'"),
+        (save({**MODEL, "c": MODEL["b"]}), "it has array 'c' that nobody asked for"),
+        (save({"a": MODEL["a"].T.copy(), "b": MODEL["b"]}), r"'a' is float64[4, 2] where float64[2, 4]"),
+        (save({"a": MODEL["a"].astype(np.float32), "b": MODEL["b"]}), r"'a' is float32[2, 4] where float64[2, 4]"),
+    ],
+)
+def test_what_is_no_report_is_refused_and_may_be_sent_again(sent: bytes, complaint: str, served: Served) -> None:
+    code, told = answer(served, "/v1/rounds/1/report", "PUT", sent)
+    assert code == 422
+    assert complaint in told["detail"]
+    assert answer(served, "/v1/rounds/1/report", "PUT", save(gradient(0)))[0] == 200
+
+
+def test_too_much_is_not_taken(served: Served) -> None:
+    largest = served.service.largest
+    code, told = answer(served, "/v1/rounds/1/report", "PUT", bytes(largest + 1))
+    assert (code, told["detail"]) == (413, f"a report has at most {largest} bytes here: the model's arrays")
+    pieces = (bytes(2**16) for _ in range(100))  # of a length that is not told
+    asked = urllib.request.Request(
+        f"{served.address}/v1/rounds/1/report", pieces, {"authorization": f"Bearer {TOKENS['north']}"}, method="PUT"
+    )
+    with pytest.raises((urllib.error.HTTPError, OSError)):
+        urllib.request.urlopen(asked, timeout=30)
+    assert not list((served.service.spool.folder / "incoming").iterdir())
+
+
+def test_nobody_else_gets_in(served: Served) -> None:
+    assert answer(served, "/v1/health", authorization="")[0] == 200
+    code, told = answer(served, "/v1/ask", authorization="")
+    assert (code, told["title"]) == (401, "Token needed")
+    for _ in range(5):
+        assert answer(served, "/v1/ask", authorization="Bearer wrong")[0] == 401
+    assert answer(served, "/v1/ask")[0] == 429  # guesses from this address have to wait
+
+
+def test_other_hosts_are_not_answered(served: Served) -> None:
+    assert answer(served, "/v1/ask", host="evil.example")[0] == 421
+
+
+def test_a_run_that_has_ended_says_so(tmp_path: Path, ledger: Ledger) -> None:
+    service = make_service(tmp_path, ledger, run={"rounds": 1, "budget": 1.0})
+    assert service.ended
+    service.spool.close()
+
+
+def test_one_process_serves_from_a_folder(tmp_path: Path, ledger: Ledger) -> None:
+    service = make_service(tmp_path, ledger)
+    with pytest.raises(RefusedError, match="another process serves from"):
+        make_service(tmp_path, ledger)
+    service.spool.close()
+    with Ledger(tmp_path / "other.db") as other, pytest.raises(RefusedError, match="belongs to another run or ledger"):
+        make_service(tmp_path, other)
+
+
+def test_without_agents_nothing_is_served(tmp_path: Path, ledger: Ledger) -> None:
+    with pytest.raises(RefusedError, match="no payment without identity: enrol"):
+        make_service(tmp_path, ledger, tokens={})
+
+
+def test_tokens_must_be_different_and_hard_to_guess(tmp_path: Path, ledger: Ledger) -> None:
+    with pytest.raises(ValueError, match="two agents have the same"):
+        make_service(tmp_path, ledger, tokens={"a": "x" * 20, "b": "x" * 20})
+    with pytest.raises(ValueError, match="at least 16"):
+        make_service(tmp_path, ledger, tokens={"a": "short"})
