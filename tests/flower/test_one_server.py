@@ -165,6 +165,7 @@ def same_dither(monkeypatch: pytest.MonkeyPatch) -> None:
         return [drawn[:8].reshape(2, 4), drawn[8:]]
 
     monkeypatch.setattr("guerdon.server.secret_normals", normals)
+    monkeypatch.setattr("guerdon.paying.paid_server.secret_normals", normals)
 
 
 PLAIN: dict[str, Any] = {

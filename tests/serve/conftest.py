@@ -12,6 +12,7 @@ import pytest
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from safetensors.numpy import save
 
 from guerdon import AffineCost, FixedRequest, InformationPay
 from guerdon.client import ServiceClient
@@ -91,6 +92,13 @@ def gradient(seed: int, model: Mapping[str, np.ndarray] = MODEL) -> dict[str, np
     """Return what an honest agent sends: something common, and noise."""
     rng = np.random.default_rng(seed)
     return {name: 1.0 + rng.normal(size=array.shape).astype(array.dtype) for name, array in model.items()}
+
+
+def save_draft(service: Service, arrays: Mapping[str, np.ndarray]) -> Path:
+    """Write a report as if it had arrived."""
+    draft = service.spool.draft()
+    draft.write_bytes(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+    return draft
 
 
 def work(client: ServiceClient, send: Callable[[Any], Mapping[str, np.ndarray]]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from guerdon.broadcasts import secret_normals
 from guerdon.evidence import AgentRows
 from guerdon.paying.book import PaidRound, Seats
 from guerdon.paying.messages import MODELS, Request
@@ -107,6 +108,10 @@ class PaidServer:
         """Return what one agent is asked for; a newcomer as all."""
         own = dict(zip(roster, self.own_requests, strict=False))
         return request.asking(own[account]) if account in own else request
+
+    def draw(self, model: Arrays) -> list[np.ndarray]:
+        """Return fresh secret numbers for a dither of a model."""
+        return secret_normals(self.layers(model))
 
     def place(self, model: Arrays, normals: list[np.ndarray] | None = None) -> Arrays:
         """Return what is broadcast in place of a model: the model itself unless there is a dither.

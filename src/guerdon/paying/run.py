@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from guerdon.arrays import check_choice, check_positive_integer
-from guerdon.broadcasts import secret_normals
 from guerdon.ledger import Ledger
 from guerdon.ledger.checks import check_name
 from guerdon.ledger.tables import LIABILITIES
@@ -83,14 +82,19 @@ class PaidRun:
         """The last round that is paid."""
         return self._book.done
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all its rounds are paid."""
+        return self.rounds is not None and self.done >= self.rounds
+
     def normals(self) -> list[np.ndarray] | None:
         """Return fresh secret numbers for a dither; None where there is none. The same ones open the same round."""
-        return None if self.server.dither is None else secret_normals(self._server.layers(self.model))
+        return None if self.server.dither is None or self.is_over else self._server.draw(self.model)
 
     def ask(self, members: Sequence[str], normals: list[np.ndarray] | None = None) -> Request | None:
         """Open the next round, and return what all are asked for; None: the run has ended."""
         number, self.request = self.done + 1, None
-        if self.rounds is not None and number > self.rounds:
+        if self.is_over:
             return None
         sent = self._server.place(self.model, normals)
         samples = self._server.request(sent, max(len(members), 1))
