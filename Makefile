@@ -32,10 +32,10 @@ lint: $(STAMP)  ## ruff: lint and format check
 types: $(STAMP)  ## basedpyright, strict; says so where code is left out because its package is not installed
 	$(BIN)/basedpyright
 	@if $(HAS_TORCH); then $(MAKE) --no-print-directory types-torch; else \
-	echo "types: examples/paid-torch and torch_loop.py are left out: PyTorch is not installed ($(BIN)/pip install torch==2.13.0)"; fi
+	echo "types: examples/paid-torch, served_torch.py and torch_loop.py are left out: PyTorch is not installed ($(BIN)/pip install torch==2.13.0)"; fi
 
 types-torch: $(STAMP)  ## basedpyright on the code that needs PyTorch
-	$(BIN)/basedpyright examples/paid-torch examples/torch_loop.py
+	$(BIN)/basedpyright examples/paid-torch examples/served_torch.py examples/torch_loop.py
 
 imports: $(STAMP)  ## import-linter: who may import whom
 	$(BIN)/lint-imports

@@ -2,6 +2,8 @@
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +44,15 @@ def test_a_plain_loop_in_pytorch_is_paid(capsys: pytest.CaptureFixture[str]) -> 
     assert min(paid) == paid[-1] < 0
     code = (EXAMPLES / "torch_loop.py").read_text().split('"""', 2)[2]
     assert len([line for line in code.splitlines() if line.strip()]) <= 40
+
+
+@pytest.mark.slow
+@needs_torch
+def test_three_processes_in_pytorch_are_paid_over_http() -> None:
+    """The one with a quarter of the samples has least."""
+    command = [sys.executable, "-m", "examples.served_torch"]
+    done = subprocess.run(command, cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    found = {name: float(amount) for name, amount in re.findall(r"(\w+) has (-?[\d.]+) CREDIT", done.stdout)}
+    assert set(found) == {"north", "south", "east"}
+    assert "Run 'demo' has ended after round 20" in done.stderr

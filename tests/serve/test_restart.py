@@ -66,7 +66,8 @@ class Killed:
         self.port, self.kills, self._rng = free_port(), 0, np.random.default_rng(seed)
         self._command = [
             str(Path(sys.executable).with_name("guerdon")), "serve", "model.safetensors", "--run", "run",
-            "--request", "8", "--rule", "information", "--dither", "0.3", "--rounds", str(rounds), "--port", str(self.port),
+            "--request", "8",
+            "--rule", "information", "--dither", "0.3", "--rounds", str(rounds), "--port", str(self.port),
         ]  # fmt: skip
         self._folder, self._stopping = folder, threading.Event()
         self._thread = threading.Thread(target=self._haunt)

@@ -63,7 +63,8 @@ def serve(
     server = Server(choose_payable(rule, price), FixedRequest(request, step), None, space, sends, alike)
     arrays, known = read_model(model), {} if tokens is None else read_tokens(tokens)
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("guerdon").setLevel(logging.INFO)
 
     def tell(address: str) -> None:
         console.print(f"Run {escape(repr(run))} is served at [bold]{escape(address)}[/] (Ctrl-C stops it)")

@@ -63,7 +63,7 @@ class PaidRun:
         self.template, self.model = Template.of(model, "model"), model
         self.request: Request | None = None  # of the open round
         self.sent: Arrays = model  # what is broadcast in it
-        self._server = PaidServer(server, witness, log)
+        self._server = PaidServer(server, witness, log=log)
         self._book = Book(ledger, run, server.mechanism, liability, escrow, budget, log)
         self.resume()
 

@@ -90,19 +90,20 @@ class Service:
         arrays = view_safetensors(draft)
         self.run.template.view(arrays)
         hashed, key = hash_of(arrays), self.members.key_of(agent)
+        with self._lock:  # a round is open, or in the ledger, and never between
+            if self._is_open(number):
+                request = self.run.request_of(agent)
+                checked = check_signature(key, signature, request, hashed, required=key is not None)
+                return self._keep(number, draft, SpooledAnswer(agent, hashed, checked or b""))
         settled = self.payslip(agent, number)
-        if settled is not None:
-            if settled.gradient != hashed:
-                raise ConflictError(f"round {number} is settled, without this report")
+        if settled is None:
+            self._check_open(number)
+        elif settled.gradient == hashed:
             return SpooledAnswer(agent, hashed, signature)
-        self._check_open(number)
-        request = self.run.request_of(agent)
-        checked = check_signature(key, signature, request, hashed, required=key is not None)
-        return self._keep(number, draft, SpooledAnswer(agent, hashed, checked or b""))
+        raise ConflictError(f"round {number} is settled, without this report")
 
     def decline(self, agent: str, number: int, reason: str) -> SpooledAnswer:
         """Note that an agent sends nothing in a round."""
-        self._check_open(number)
         return self._keep(number, self.spool.draft(), SpooledAnswer(agent, declined=plain(reason[:200]) or "no reason"))
 
     def payslip(self, agent: str, number: int) -> Payslip | None:
@@ -142,8 +143,11 @@ class Service:
 
     def _keep(self, number: int, draft: Path, answer: SpooledAnswer) -> SpooledAnswer:
         with self._lock:
-            self._check_open(number)
-            kept = self.spool.keep(number, draft, answer)
+            try:
+                self._check_open(number)
+                kept = self.spool.keep(number, draft, answer)
+            finally:
+                self.spool.discard(draft)
             self._answered[answer.agent] = kept
         self._wake.set()
         if (kept.gradient, kept.declined) != (answer.gradient, answer.declined):
@@ -151,8 +155,11 @@ class Service:
             raise ConflictError(f"the agent has {was} in round {number} already; the first answer counts")
         return kept
 
+    def _is_open(self, number: int) -> bool:
+        return not self.ended and number == self.run.done + 1
+
     def _check_open(self, number: int) -> None:
-        if self.ended or number != self.run.done + 1:
+        if not self._is_open(number):
             now = "the run has ended" if self.ended else f"round {self.run.done + 1} is open"
             raise ConflictError(f"round {number} is not open: {now}")
 
