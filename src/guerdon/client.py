@@ -142,7 +142,7 @@ class ServiceClient:
                 if time.monotonic() > end:
                     raise ServiceError(0, f"{self._url} does not answer: {error}") from error
             time.sleep(wait)
-            wait = min(2 * wait, 5.0)
+            wait = min(2 * wait, 2.0)
 
 
 def _detail(text: str) -> str:

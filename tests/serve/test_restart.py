@@ -97,7 +97,7 @@ class Killed:
                 break
             except OSError:
                 time.sleep(0.05)
-        return float(self._rng.uniform(0.2, 2.0)) if self.kills < 6 else 1e6
+        return float(self._rng.uniform(0.5, 5.0)) if self.kills < 5 else 1e6
 
 
 @pytest.mark.slow
@@ -107,7 +107,7 @@ def test_kill_nine_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
         ledger.enrol({name: write_key(tmp_path / name) for name in NAMES})
 
     def work(place: int, name: str) -> None:
-        client = ServiceClient(f"http://127.0.0.1:{killed.port}", run="run", key=tmp_path / name, patience=120)
+        client = ServiceClient(f"http://127.0.0.1:{killed.port}", run="run", key=tmp_path / name, patience=300)
         for task in client.tasks():
             answers.setdefault((name, task.round), []).append(task.model["b"])
             told = client.report(task, report(place, task))
