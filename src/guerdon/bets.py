@@ -107,6 +107,12 @@ def bet(wealth: Array, ranks: Ranks) -> Array:
     return wealth + xp.where(ranks.others > 0, bold * ranks.score - usual, 0.0)
 
 
+def mean_growth(boldness: float, others: int) -> float:
+    """Return the logarithm of the mean of e^θz over all ranks among so many others: what fair odds take off."""
+    theta, step = np.asarray(boldness), np.asarray(boldness / others)
+    return float(_log_sinh(theta + step) - np.log(others + 1) - _log_sinh(step))
+
+
 def _log_sinh(x: Array) -> Array:
     """Return the logarithm of twice the hyperbolic sine of a positive number, however large."""
     xp = namespace(x)

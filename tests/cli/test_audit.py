@@ -84,6 +84,7 @@ def test_json(folder: Path) -> None:
     assert report["agents"][4]["differs_in"] <= 40
     assert report["agents"][4]["cleared_to"] is None
     assert report["pairs"][0]["agents"] == ["Basel", "Zürich $1$"]
+    assert set(report["group"]["agents"]) >= {"Basel", "Zürich $1$"}
     assert report["moves"] == []
     assert json.loads(run("waiting", "--db", "many.db", "--json", cwd=folder))["agents"] == []
 

@@ -1,5 +1,6 @@
 """The audit: which agents and which pairs of agents differ from the others, and which agents are cleared."""
 
+from guerdon.audit.groups import SuspiciousGroup, suspicious_group
 from guerdon.audit.pairs import (
     SuspiciousPair,
     copying,
@@ -29,6 +30,7 @@ __all__ = [
     "TESTS",
     "AuditFinding",
     "PlayedRound",
+    "SuspiciousGroup",
     "SuspiciousPair",
     "Verdict",
     "VerdictTrail",
@@ -45,6 +47,7 @@ __all__ = [
     "pair_limit",
     "pair_scores",
     "proven_ranks",
+    "suspicious_group",
     "suspicious_pairs",
     "watch_pairs",
     "widened",

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from guerdon.audit import TESTS, SuspiciousPair, limit, suspicious_pairs
+from guerdon.audit import TESTS, SuspiciousGroup, SuspiciousPair, limit, suspicious_group, suspicious_pairs
 from guerdon.cli.options import DEFAULT, DbOption, JsonOption, need, open_ledger
 from guerdon.cli.tables import money, print_json, print_table
 from guerdon.ledger.money import plain_amount
@@ -66,13 +66,13 @@ def audit(
         name = _find(ledger, run)
         moves = ledger.settle_escrow(name, alpha, alike=alike, forfeit_accused=forfeit) if settle else []
         found, unit = ledger.audit(name, alpha, alike=alike), ledger.unit
-        pairs = _pairs(ledger, name, alpha)
+        pairs, group = _together(ledger, name, alpha)
     if out is not None and found.trail.rounds:
         _draw(found, out)
     if as_json:
-        print_json(_report(found, pairs, moves, unit))
+        print_json(_report(found, pairs, group, moves, unit))
     else:
-        _print(found, pairs, moves, unit, settle=settle)
+        _print(found, pairs, group, moves, unit, settle=settle)
     if (pairs and alike) or any(finding.verdict == "accused" for finding in found.findings):
         raise typer.Exit(1)
 
@@ -90,11 +90,11 @@ def _find(ledger: "Ledger", name: str | None) -> str:
     return name
 
 
-def _pairs(ledger: "Ledger", run: str, alpha: float) -> list[SuspiciousPair] | None:
-    """Return the suspicious pairs in a run's last checkpoint; None where pairs were not watched."""
+def _together(ledger: "Ledger", run: str, alpha: float) -> tuple[list[SuspiciousPair] | None, SuspiciousGroup | None]:
+    """Return the suspicious pairs and the group in a run's last checkpoint; None where pairs were not watched."""
     resumed = ledger.resume(run)
     wealth = None if resumed is None else resumed.arrays.get("audit", {}).get("pairs")
-    return None if wealth is None else suspicious_pairs(wealth, alpha)
+    return (None, None) if wealth is None else (suspicious_pairs(wealth, alpha), suspicious_group(wealth, alpha))
 
 
 def _draw(found: "RunAudit", out: Path) -> None:
@@ -106,7 +106,11 @@ def _draw(found: "RunAudit", out: Path) -> None:
 
 
 def _report(
-    found: "RunAudit", pairs: list[SuspiciousPair] | None, moves: "list[EscrowMove]", unit: str
+    found: "RunAudit",
+    pairs: list[SuspiciousPair] | None,
+    group: SuspiciousGroup | None,
+    moves: "list[EscrowMove]",
+    unit: str,
 ) -> dict[str, Any]:  # for JSON: evidence in powers of ten
     def power(evidence: float) -> float:
         return evidence / math.log(10)
@@ -124,15 +128,25 @@ def _report(
         {"agents": [found.agents[pair.first], found.agents[pair.second]], "log10_evidence": power(pair.evidence)}
         for pair in pairs
     ]  # fmt: skip
+    shared = None if group is None else {
+        "agents": [found.agents[member] for member in group.members],
+        "strength": group.strength, "expected": group.expected,
+    }  # fmt: skip
     moved = [move._asdict() | {"amount": plain_amount(move.amount)} for move in moves]
     return {
         "run": found.run, "alpha": found.alpha, "alike": found.alike, "rounds": found.trail.rounds, "unit": unit,
-        "agents": agents, "can_clear": found.can_clear, "pairs": listed, "moves": moved,
+        "agents": agents, "can_clear": found.can_clear, "pairs": listed, "group": shared, "moves": moved,
     }  # fmt: skip
 
 
 def _print(
-    found: "RunAudit", pairs: list[SuspiciousPair] | None, moves: "list[EscrowMove]", unit: str, *, settle: bool
+    found: "RunAudit",
+    pairs: list[SuspiciousPair] | None,
+    group: SuspiciousGroup | None,
+    moves: "list[EscrowMove]",
+    unit: str,
+    *,
+    settle: bool,
 ) -> None:
     title = f"Audit of run {found.run}: {found.trail.rounds} rounds, α = {found.alpha:g}; held in {unit}"
     empty = f"Run {found.run} has no round yet: there is nothing to audit."
@@ -140,7 +154,7 @@ def _print(
     if not found.trail.rounds:
         return
     console = Console(emoji=False, soft_wrap=True, highlight=False)
-    for line in _sentences(found, pairs):
+    for line in [*_sentences(found, pairs), *_shared(found, group)]:
         console.print(escape(line))
     for move in moves:
         what = f"{move.kind} {money(move.amount)} {unit} for {move.agent}, rounds to {move.round}"
@@ -207,3 +221,16 @@ def _sentences(found: "RunAudit", pairs: list[SuspiciousPair] | None) -> list[st
             for pair in pairs
         ]
     return lines
+
+
+def _shared(found: "RunAudit", group: SuspiciousGroup | None) -> list[str]:
+    """Return in words what a group shares. It accuses nobody: one of them may be there by chance."""
+    if group is None:
+        return []
+    other = "; or the others have" if 3 * len(group.members) > len(found.agents) else ""
+    *most, last = (found.agents[member] for member in group.members)
+    return [
+        f"{', '.join(most)} and {last} share something that the others do not have: strength {group.strength:.1f}, "
+        f"where chance exceeds {group.expected:.1f} in one look of {1 / found.alpha:,.0f}. That may be their data, or "
+        f"noise that they agreed on{other}. Nobody is accused of it."
+    ]

@@ -36,7 +36,7 @@ class Attacker(Agent):
     - `stretch`: what is sent is moved away from the prediction, at 1 until it is as long as an honest report;
     - `secret`: noise of so many times the honest variance, the same for the whole crew;
     - `usual`: the a that is right, where the agent knows the rule's ã; it then sends a/ã times what it computed;
-    - `mirror`: it works in the first round of a dithered pair, and sends 2p − X in the second.
+    - `mirror`: it works in the first round of a dithered pair, and in the second sends the opposite of what it found.
     """
 
     base: Foreseeing
@@ -64,7 +64,7 @@ class Attacker(Agent):
     def report(self, view: View, gradient: Array, key: Array) -> Array:
         sent = self.base.report(self._inner(view), gradient, key)
         sent = sent + self.cached * (self.recall(view.model) - view.prediction)
-        sent = jnp.where(self._mirrors(view), 2 * view.prediction - view.memory[1], sent)
+        sent = jnp.where(self._mirrors(view), view.prediction - view.memory[1], sent)
         apart = (sent - view.prediction) * self._factor(view)
         square = jnp.maximum(jnp.sum(apart**2), LEAST)
         honest = jnp.sqrt(1 + view.variance / view.request / square)
@@ -72,7 +72,7 @@ class Attacker(Agent):
         return view.prediction + apart * (1 + self.stretch * (honest - 1)) + noise
 
     def keep(self, view: View, gradient: Array) -> Any:
-        return self.base.keep(self._inner(view), gradient), gradient
+        return self.base.keep(self._inner(view), gradient), gradient - view.prediction
 
     def learn(self, view: View, batch_size: Array, reward: Array) -> Any:
         return self.base.learn(self._inner(view), batch_size, reward), view.memory[1]

@@ -53,8 +53,8 @@ class Deviating(Agent):
     Else it sends prediction·p + echo·(the last mean), `forecast` times how far the model moved, and noise of `noise`
     times the honest variance. `secret` is the share of that variance which it shares with its crew, on top of what it
     sends. With `every` above 1 it works in one round of so many. With `mirror` it works in the first half of a dithered
-    pair, and sends 2p − X in the second. A `surrogate` never works: it sends what `rows` say of the gradient, stretched
-    towards honest length.
+    pair, and in the second sends the opposite of what it found. A `surrogate` never works: it sends what `rows` say of
+    the gradient, stretched towards honest length.
     """
 
     rows: Any
@@ -96,15 +96,14 @@ class Deviating(Agent):
         common = jax.random.normal(jax.random.fold_in(jax.random.key(SEED), view.round), gradient.shape, gradient.dtype)
         public = self.prediction * view.prediction + self.echo * view.aggregate
         public += self.forecast * (view.model - view.origin)
-        made = jnp.where(self._mirrors(view), 2 * view.prediction - view.memory, public)
+        made = jnp.where(self._mirrors(view), view.prediction - view.memory, public)
         made += jnp.sqrt(self.noise) * scale * own
         sent = jnp.where(worked, view.prediction + self.shrink * (gradient - view.prediction), made)
         sent = sent + jnp.sqrt(self.secret) * scale * common
         return jnp.where(jnp.asarray(self.surrogate) > 0, self._remembered(view), sent)
 
     def keep(self, view: View, gradient: Array) -> Array:
-        del view
-        return gradient
+        return gradient - view.prediction
 
     def _mirrors(self, view: View) -> Array:
         return (jnp.asarray(self.mirror) > 0) & (view.round % 2 == 1)
