@@ -110,11 +110,16 @@ SQUARE = float(np.trace(CURVATURE @ CURVATURE)) / DIM  # ‖Hu‖²/‖u‖² on
 
 @pytest.mark.parametrize("start", [0.2, 1.9])
 @pytest.mark.parametrize("variance", [50.0, 300.0])
-def test_the_length_settles_where_the_noise_scale_is_what_it_should_be(start: float, variance: float) -> None:
-    """At B = σ²/(‖u‖²·mean of H's squared eigenvalues) = 0.7 · the bound."""
-    lengths = settle(Dither(start, COST), variance)
-    wanted = np.sqrt(variance / (SQUARE * MARGIN * noise_scale_bound(COST, NU)))
-    assert wanted < 2.0
+@pytest.mark.parametrize("fixed", [1.0, 100.0])
+def test_the_length_settles_where_the_noise_scale_is_what_it_should_be(
+    start: float, variance: float, fixed: float
+) -> None:
+    """At B = σ²/(‖u‖²·mean of H's squared eigenvalues) = ν, or 0.7 · the bound where that is less."""
+    cost = AffineCost(fixed, 1)
+    target = min(MARGIN * noise_scale_bound(cost, NU), NU)
+    assert (target < NU) == (fixed > 1)
+    lengths = settle(Dither(start, cost, largest=50.0), variance)
+    wanted = np.sqrt(variance / (SQUARE * target))
     assert np.mean(lengths[30:]) == pytest.approx(wanted, rel=0.1)
     ratios = np.array(lengths[1:]) / np.array(lengths[:-1])
     assert ratios.max() <= QUICKEST**0.5 + 1e-9
@@ -137,9 +142,10 @@ def test_without_a_cost_the_length_stays() -> None:
     assert set(settle(Dither(0.3), 100.0, pairs=5)) == {0.3}
 
 
-def test_a_cost_without_a_fixed_part_needs_hardly_any_dither() -> None:
-    """Every noise scale is below an infinite bound."""
-    assert settle(Dither(0.5, AffineCost(0, 1)), 100.0)[-1] == pytest.approx(0.02)
+def test_a_cost_without_a_fixed_part_needs_a_dither_too() -> None:
+    """Every noise scale is below an infinite bound, but pay is noise where it is above the request."""
+    lengths = settle(Dither(0.5, AffineCost(0, 1), largest=50.0), 100.0)
+    assert np.mean(lengths[30:]) == pytest.approx(np.sqrt(100.0 / (SQUARE * NU)), rel=0.1)
 
 
 def test_rounds_without_reports_teach_nothing() -> None:

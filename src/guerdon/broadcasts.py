@@ -11,10 +11,12 @@ over a pair the answers to u cancel to first order. Nobody but the server may th
 the answer to θ + u gives the one to θ − u away.
 
 How long u must be: information pay turns public knowledge into a loss once the noise scale B = σ²/‖m − p‖² is below
-`noise_scale_bound`. Half the difference of what a pair's mean gradients differ by from their predictions is H·u and
-noise, so the server sees B as it would be if all but the dither were predicted. A longer u lowers it, but where
-gradients get noisier with ‖u‖ (they do in linear regression) also disturbs training; so u is made just as long as it
-needs to be, at most `largest`. Where that does not suffice, `DitherState.noise_scale` says so.
+`noise_scale_bound`. Against agents that know more than what is public, and for pay that is not mostly noise, it must be
+about the request ν. So that is aimed at, whatever the bound is: u does not get shorter when ν grows. Half the
+difference of what a pair's mean gradients differ by from their predictions is H·u and noise, so the server sees B as it
+would be if all but the dither were predicted. A longer u lowers it, but where gradients get noisier with ‖u‖ (they do
+in linear regression) also disturbs training; so u is made just as long as it needs to be, at most `largest`. Where that
+does not suffice, `DitherState.noise_scale` says so.
 """
 
 # No type covers both an array and a list of layers.
@@ -31,7 +33,7 @@ from guerdon.costs import Cost
 from guerdon.predictions import StepObservation
 from guerdon.rules import noise_scale_bound
 
-MARGIN = 0.7  # the noise scale aimed at, relative to the bound
+MARGIN = 0.7  # the noise scale aimed at, relative to the bound, where that is below the request
 MEMORY = 0.8  # weight of a pair in what is believed of the noise scale, relative to the pair after it
 CAUTION = 0.5  # how much of the way to the length that seems right is gone in a pair
 QUICKEST = 2.0  # by how much the length may change from pair to pair
@@ -68,8 +70,8 @@ class DitherState(NamedTuple):
 class Dither:
     """Broadcasts θ + u and θ − u in turn, ‖u‖ as long as `cost` needs it to be, from `length` on and at most `largest`.
 
-    It aims at a noise scale somewhat below the bound of the cost, but not below `finest`: say what is attainable where
-    the bound is not, so that ‖u‖ does not grow to `largest` for nothing. Without a cost ‖u‖ stays `length`.
+    It aims at a noise scale of about the request, and below the bound of the cost, but not below `finest`: say what is
+    attainable where that is not, so that ‖u‖ does not grow to `largest` for nothing. Without a cost ‖u‖ stays `length`.
     """
 
     length: float
@@ -127,10 +129,11 @@ class Dither:
         if self.cost is None:
             return state
         xp = namespace(state.length)
-        bound = MARGIN * noise_scale_bound(self.cost, request)
-        target = xp.clip(xp.asarray(bound, dtype=state.length.dtype), self.finest, None)
-        bounded = xp.isfinite(target)  # else any noise scale will do, also an infinite one
-        excess = xp.where(bounded, state.noise_scale / xp.where(bounded, target, 1.0), 0.0)
+        bound, asked = (
+            xp.asarray(x, dtype=state.length.dtype) for x in (MARGIN * noise_scale_bound(self.cost, request), request)
+        )
+        target = xp.clip(xp.where(bound < asked, bound, asked), self.finest, None)
+        excess = state.noise_scale / target
         ratio = xp.clip(xp.sqrt(excess), 1 / QUICKEST, QUICKEST) ** CAUTION
         length = xp.clip(state.length * ratio, 0.01 * self.largest, self.largest)
         return state._replace(length=xp.where(state.weight > 0, length, state.length))

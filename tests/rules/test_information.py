@@ -12,7 +12,7 @@ from guerdon import AffineCost, FixedRequest, InformationPay, PowerCost, Server,
 from guerdon.bets import BETS, TESTS
 from guerdon.costs import Cost
 from guerdon.rules import noise_scale_bound
-from guerdon.rules.information import InformationState, prediction_error
+from guerdon.rules.information import NOT_SOUND, InformationState, prediction_error
 from guerdon.server import Ask
 from tests.support.information_oracle import InformationOracle, mean_length, mean_product
 from tests.support.libraries import Library, without_jax
@@ -346,3 +346,16 @@ def test_pooled_knowledge_is_the_same_for_all_and_for_newcomers() -> None:
     assert InformationPay.from_settings(COST, rule.settings()) == rule
     assert "pooled" not in alone.settings()
     assert InformationPay.from_settings(COST, alone.settings()) == alone
+
+
+def test_it_warns_where_the_noise_scale_is_far_above_the_request() -> None:
+    """As a price the score is sound where B is about ν; here ν = 8 and B = 4, 400, and nothing is said too early."""
+    for surprise, told in ((2.5, ""), (0.25, NOT_SOUND)):
+        rule, rng = InformationPay(COST), np.random.default_rng(0)
+        everybody, state = np.ones(8, dtype=bool), rule.init(8)
+        for number in range(14):
+            direction = rng.normal(size=25)
+            reports = surprise * direction / np.linalg.norm(direction) + rng.normal(size=(8, 25)) / 8**0.5
+            assert number > 8 or rule.warning(state, 8) == ""
+            _, state = rule.pay(state, gather(reports, everybody, np.zeros(25)), everybody, 8)
+        assert rule.warning(state, 8) == told

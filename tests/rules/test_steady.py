@@ -177,8 +177,8 @@ def test_where_nothing_can_be_told_it_says_so() -> None:
         evidence = gather(rng.normal(size=(AGENTS, DIM)) / 4, EVERYBODY, np.zeros(DIM), EVERYBODY)
         payments, state = RULE.pay(state, evidence, EVERYBODY, NU)
         assert not payments.reward.any()
-    assert RULE.warning(state) == PREDICTABLE
-    assert RULE.warning(RULE.init(AGENTS)) == ""
+    assert RULE.warning(state, NU) == PREDICTABLE
+    assert RULE.warning(RULE.init(AGENTS), NU) == ""
 
 
 def test_a_payment_is_explained_by_what_was_earned_and_what_is_released() -> None:

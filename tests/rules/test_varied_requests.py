@@ -134,7 +134,7 @@ def test_where_work_is_not_seen_pay_is_flat_and_the_rule_says_so(effect: float) 
     """As with models that are trained in local steps: fewer samples are a shorter, less noisy move."""
     found, state = play(first(lambda asked: 0.5 * asked), effect=effect, runs=4)
     assert (RULE.effects(state) < LEAST_EFFECT).all()
-    assert RULE.warning(state) == NO_EFFECT
+    assert RULE.warning(state, NU) == NO_EFFECT
     np.testing.assert_allclose(found[:, 1:], 0.0, atol=1e-12)
     asked = RULE.own_requests(state, NU)
     assert asked is not None

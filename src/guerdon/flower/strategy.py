@@ -310,7 +310,7 @@ class AskedRounds(Strategy):
         if paid.warning:
             log.warning("Round %d: %s", paid.request.round, paid.warning)
         self._server.log_noise_scale(paid)
-        self._server.log_warning()
+        self._server.log_warning(paid)
 
 
 class Rewarded(AskedRounds):

@@ -223,9 +223,9 @@ class PaidServer:
             self._verdict = verdict
             self.log.info("The noise scale is %.3g, its bound %.3g is %s: %s", found, bound, verdict, MEANING[verdict])
 
-    def log_warning(self) -> None:
+    def log_warning(self, paid: "PaidRound") -> None:
         """Log what the rule has to say of this federation, when that changes."""
-        told = self.server.mechanism.warning(self._state.rule)
+        told = self.server.mechanism.warning(self._state.rule, paid.request.request)
         if told != self._told:
             self.log.warning("%s", told or "What was warned of no longer holds")
         self._told = told

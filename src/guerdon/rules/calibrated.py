@@ -191,7 +191,8 @@ class CalibratedAgreement(Mechanism):
         unknown = xp.nan if self.vary else 1.0
         return xp.where(others >= FEWEST - 1, xp.where(found < MOST_EFFECT, found, MOST_EFFECT), unknown)
 
-    def warning(self, state: CalibrationState) -> str:
+    def warning(self, state: CalibrationState, request: Any) -> str:
+        del request
         effect = self.effects(state)
         return NO_EFFECT if bool(namespace(effect).any(effect < LEAST_EFFECT)) else ""
 

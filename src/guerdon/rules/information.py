@@ -37,6 +37,14 @@ from guerdon.evidence import Evidence
 from guerdon.rules.mechanism import RESOLUTION, Mechanism, Payments, Status, as_request, check_round, statuses
 
 CAREFUL = 0.8  # times the estimate of a: too large a one pays for reports that shrink
+SOUND = 1 / 3  # of the noise scale, that the request must be for the score to be a price
+WAIT = 10  # rounds, before which the rule says nothing of itself
+NOT_SOUND = (
+    "the noise scale is more than three times the request, so that information pay is no sound price here: it is "
+    "mostly noise, and an agent that knows the gradient from old samples, or shares noise in secret, earns more than "
+    "honest work. Pay by SteadyPay, ask for more samples, or take a longer dither. Where that does not help, gradients "
+    "here are predictable: stop paying for them"
+)
 
 
 class InformationState(NamedTuple):
@@ -123,6 +131,16 @@ class InformationPay(Mechanism):
         xp = namespace(state.signal)
         ratio, known = self._ratio(state)
         return xp.where(known, self._shrunk(ratio, request), 1.0)
+
+    def warning(self, state: InformationState, request: Any) -> str:
+        """Return that the rule is not sound here, where that is so: the noise scale is far above the request."""
+        xp = namespace(state.signal)
+        signal, weight = float(xp.sum(state.signal)), float(xp.max(state.weight))
+        rounds = (1 - self.decay**WAIT) / (1 - self.decay) if self.decay < 1 else float(WAIT)
+        if weight < rounds:
+            return ""
+        told = float(request) * signal / float(xp.sum(state.weight))  # ν/B
+        return NOT_SOUND if told < SOUND else ""
 
     def settings(self) -> dict[str, Any]:
         """Return all but the cost; what version 0.1 did not know is left out where it is as it was."""

@@ -147,9 +147,9 @@ class Mechanism(Protocol):
         del last
         return self
 
-    def warning(self, state: Any) -> str:
-        """Return what an operator must know of how the rule does here; mostly nothing."""
-        del state
+    def warning(self, state: Any, request: Any) -> str:
+        """Return what an operator must know of how the rule does here, at this request; mostly nothing."""
+        del state, request
         return ""
 
     def reference(self, state: Any, counted: Array) -> Array:

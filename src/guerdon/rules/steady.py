@@ -190,8 +190,9 @@ class SteadyPay(Mechanism):
         rest = self.final(state) - state.released
         return xp.where(rest > 0, rest, 0.0)
 
-    def warning(self, state: SteadyState) -> str:
+    def warning(self, state: SteadyState, request: Any) -> str:
         """Return that nothing tells work from no work, where that is so."""
+        del request
         xp = namespace(state.told)
         _, error = self.told(state)
         vague = ~(error < VAGUE)
