@@ -4,9 +4,8 @@ The bets against pairs (`guerdon.audit.pairs`) look at each pair alone. A group 
 secret is g(g − 1)/2 pairs, none of which may suffice. Two bets of different boldness on a pair tell how often its
 reports agreed more than other pairs', less how often less, in all: the sum of its rank scores. Divided by their
 standard deviation these sums Z_ij are about independent standard normal numbers where all agents are honest and alike.
-The largest eigenvalue of Z is then about 2√m + τ/m^⅙, τ with the law of Tracy and Widom and m = n, and less than that
-with m = n − 2 where agents are few. A group that shares something has one of about (g − 1) times what each of its pairs
-shows.
+The largest eigenvalue of Z is then about 2√m + τ/m^⅙, τ with the law of Tracy and Widom and m a little less than n. A
+group that shares something has one of about (g − 1) times what each of its pairs shows.
 
 Reports are compared with each other alone, so what half of the agents share is the same as what the other half share:
 the test tells that agents fall into two parts, and names the smaller one. Unlike the bets, it is for one look: its rate
@@ -71,7 +70,7 @@ def largest_by_chance(agents: int, alpha: float) -> float:
     """Return what the largest eigenvalue of such a matrix exceeds by chance with a probability of at most `alpha`."""
     shape, scale, shift = CHIANI
     tracy_widom = f_quantile(1 - alpha, 2 * shape) * shape * scale - shift
-    size = agents - 2  # its diagonal is 0, and agents are few: measured, chance exceeds this in α/5 to α of all cases
+    size = agents - 1  # where agents are few, n is too large; n − 2 is too small, because ranks are not independent
     return 2 * math.sqrt(size) + tracy_widom / size ** (1 / 6)
 
 
