@@ -154,6 +154,23 @@ def test_garbage_beside_it_does_not_make_less_work_look_honest() -> None:
     assert np.mean(found) < 3.0  # 6.6 where garbage counts as far out as it is
 
 
+def test_agents_that_leave_early_do_not_lower_the_others_pay() -> None:
+    """In their rounds there was much to tell, later there is little: what they knew must not stay the usual."""
+    found: list[float] = []
+    for seed in range(4):
+        rng, state, paid = np.random.default_rng(seed), RULE.init(AGENTS), np.zeros(AGENTS)
+        for number in range(PERIOD):
+            direction = rng.normal(size=DIM)
+            surprise = direction / np.linalg.norm(direction) * (4 if number < 5 else 1)
+            sent = np.stack([sample(rng, surprise, NU) for _ in range(AGENTS)])
+            here = EVERYBODY if number < 5 else np.arange(AGENTS) > 1
+            evidence = gather(sent, here, np.zeros(DIM), RULE.reference(state, here))
+            payments, state = RULE.pay(state, evidence, here, NU)
+            paid += payments.reward / PERIOD
+        found.append(paid[2:].mean())
+    assert np.mean(found) > 0.9 * COST(NU)
+
+
 def test_a_new_period_begins_from_nothing() -> None:
     paid = play(lambda _rng, _m, own, t: own if t < PERIOD else np.zeros(DIM), rounds=2 * PERIOD, runs=3)
     assert (paid[:, :PERIOD, 0].sum(axis=1) > 0.5 * PERIOD * COST(NU)).all()

@@ -253,8 +253,9 @@ def _usual(state: SteadyState, told: Array, others: Array, known: Array) -> tupl
     error = xp.sqrt(xp.sum(own * (told - mean) ** 2)) / count**1.5
     usual = xp.where(known, MEMORY * state.usual + now, state.usual)
     seen = xp.where(known, MEMORY * state.seen + 1, state.seen)
-    before = xp.sum(state.seen)
-    signal = xp.where(before > 0, xp.sum(state.usual) / xp.where(before > 0, before, 1.0), now)
+    # Of those that are here: what agents knew that are gone, or are copies and not counted, must not stay for ever.
+    before = xp.sum(own * state.seen)
+    signal = xp.where(before > 0, xp.sum(own * state.usual) / xp.where(before > 0, before, 1.0), now)
     scale = xp.where(signal > LEAST_SIGNAL * error, signal, LEAST_SIGNAL * error)
     return usual, seen, xp.where(scale > 0, scale, 1.0)
 
