@@ -66,7 +66,7 @@ bench: $(STAMP)  ## speed and memory, as ratios against a peer in the same run
 
 coverage: $(STAMP)  ## run the quick tests and list the lines that none of them runs
 	$(BIN)/python -m coverage erase
-	COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m coverage run -m pytest -n 0
+	$(BIN)/python -m coverage run -m pytest -n 0
 	$(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage report
 
 dist:  ## build what is released into dist/, and check it as PyPI would; publishes nothing
