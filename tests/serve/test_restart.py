@@ -102,7 +102,7 @@ class Killed:
 
 @pytest.mark.slow
 def test_kill_nine_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
-    rounds, answers = 40, dict[tuple[str, int], list[Any]]()
+    rounds, answers = 15, dict[tuple[str, int], list[Any]]()
     with Ledger(tmp_path / "guerdon.db") as ledger:
         ledger.enrol({name: write_key(tmp_path / name) for name in NAMES})
 
