@@ -209,3 +209,18 @@ def test_tokens_must_be_different_and_hard_to_guess(tmp_path: Path, ledger: Ledg
         make_service(tmp_path, ledger, tokens={"a": "x" * 20, "b": "x" * 20})
     with pytest.raises(ValueError, match="at least 16"):
         make_service(tmp_path, ledger, tokens={"a": "short"})
+
+
+def test_numbers_of_each_round_are_told(tmp_path: Path, ledger: Ledger) -> None:
+    told: list[dict[str, float]] = []
+    service = make_service(tmp_path, ledger, run={"on_round": told.append})
+    for i, name in enumerate(TOKENS):
+        service.accept(name, 1, save_draft(service, gradient(0 if name == "west" else i)), b"")  # a copy of north's
+    assert service.settle_if_due()
+    service.spool.close()
+    slips = {slip.agent: slip.reward / 1e6 for slip in ledger.payslips("run", 1)}
+    assert {name: told[0][f"guerdon/reward/{name}"] for name in TOKENS} == pytest.approx(slips, abs=1e-6)
+    assert told[0]["guerdon/paid"] == pytest.approx(sum(slips.values()), abs=1e-5)
+    assert {name: told[0][f"guerdon/{name}"] for name in ("round", "request", "participants", "copies", "differs")} == {
+        "round": 1, "request": 8, "participants": 2, "copies": 2, "differs": 0,
+    }  # fmt: skip

@@ -17,7 +17,7 @@ from fastapi.responses import FileResponse, Response
 from starlette.exceptions import HTTPException
 
 import guerdon
-from guerdon.dashboard import api, pages
+from guerdon.dashboard import api, metrics, pages
 from guerdon.dashboard.monitor import LedgerMonitor
 from guerdon.dashboard.playground import SimulationQueue
 from guerdon.dashboard.queries import UnknownError
@@ -63,6 +63,7 @@ def create_app(
     state.plotly_styles = _styles_of_plotly()
     state.templates = _templates()
     app.include_router(api.router)
+    app.include_router(metrics.router)
     app.include_router(pages.router)
     app.add_api_route("/static/{name}", _static, include_in_schema=False)
     _answer_errors(app)
@@ -109,7 +110,7 @@ def _answer_errors(app: FastAPI) -> None:
 
     def answer(request: Request, error: Exception) -> Response:
         code, detail = _explain(error)
-        if request.url.path.startswith("/api/"):
+        if request.url.path.startswith(("/api/", "/metrics")):
             shown = problem(code, detail)
         else:
             words = f"there is no page {request.url.path[:80]!r}" if (code, detail) == (404, "Not Found") else detail

@@ -193,7 +193,8 @@ class Guard:
         headers, path = Headers(scope=scope), str(scope["path"])
         if not self.access.accepts_host(headers.get("host", "")):
             return problem(421, "this dashboard answers to 127.0.0.1 and localhost only; to serve others use --host")
-        if path.startswith("/api") and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+        for_programs = path.startswith(("/api", "/metrics"))
+        if for_programs and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             return problem(403, "another site may not ask the dashboard")
         try:
             scope["admitted"] = self.access.admits(headers, (scope.get("client") or [""])[0])
@@ -201,7 +202,7 @@ class Guard:
             return problem(429, str(error), error.headers)
         if path.startswith(OPEN_PATHS) or scope["admitted"]:
             return None
-        if path.startswith("/api"):
+        if for_programs:
             return problem(401, "a token is needed: send it as `Authorization: Bearer TOKEN`, or log in")
         query = scope["query_string"].decode("latin-1")
         wanted = f"{path}?{query}" if query else path

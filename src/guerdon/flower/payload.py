@@ -2,15 +2,20 @@
 
 import io
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
+from guerdon.paying.paid_server import Witness
 from guerdon.paying.reports import Arrays, Kind, Template
 
 LONGEST_HEADER = 10_000
+
+# Of a model that was sent: the gradients of minibatches of the server's own data, in arrays named like the model's.
+RecordWitness: TypeAlias = Callable[[ArrayRecord], Sequence[ArrayRecord]]
+
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -25,6 +30,16 @@ def view(template: Template, record: ArrayRecord) -> dict[str, np.ndarray]:
 def as_record(arrays: Arrays) -> ArrayRecord:
     """Return arrays as Flower sends them."""
     return ArrayRecord({name: Array(np.asarray(array, order="C")) for name, array in arrays.items()})
+
+
+def with_arrays(record: ArrayRecord, model: Arrays, sent: Arrays) -> ArrayRecord:
+    """Return a model's record with the arrays that are sent in place of its own."""
+    return ArrayRecord({name: old if sent[name] is model[name] else Array(sent[name]) for name, old in record.items()})
+
+
+def on_arrays(witness: RecordWitness) -> Witness:
+    """Return what the server asks of its own data, given a function of Flower's records."""
+    return lambda sent: [read_arrays(found) for found in witness(as_record(sent))]
 
 
 def mean(rows: Sequence[Arrays], name: str) -> np.ndarray:

@@ -15,8 +15,8 @@ from guerdon.broadcasts import Dither
 from guerdon.costs import Cost, formula_of
 from guerdon.flower.fedsgd import find_steps
 from guerdon.flower.nodes import MembersGrid
-from guerdon.flower.payload import read_arrays
-from guerdon.flower.strategy import AskedRounds, RecordWitness, on_arrays
+from guerdon.flower.payload import RecordWitness, on_arrays, read_arrays
+from guerdon.flower.strategy import AskedRounds
 from guerdon.paying.book import PaidRound, RunBook, Seats
 from guerdon.paying.messages import GRADIENTS, MODELS, Pay, Request
 from guerdon.paying.paid_server import PaidServer

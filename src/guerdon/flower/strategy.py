@@ -2,11 +2,11 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, Metadata, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, Metadata, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -16,7 +16,7 @@ from guerdon.flower import recovery
 from guerdon.flower.fedsgd import find_steps
 from guerdon.flower.messages import tell, with_model
 from guerdon.flower.nodes import Member, MembersGrid
-from guerdon.flower.payload import as_record, read_arrays
+from guerdon.flower.payload import RecordWitness, as_record, on_arrays, read_arrays, with_arrays
 from guerdon.flower.replies import (
     Form,
     Rules,
@@ -33,10 +33,10 @@ from guerdon.ledger import Ledger
 from guerdon.ledger.checks import check_name
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.tables import LIABILITIES
-from guerdon.paying.book import Book, PaidRound, RunBook
+from guerdon.paying.book import Book, OnRound, PaidRound, RunBook
 from guerdon.paying.messages import GRADIENTS, MODELS, Request
-from guerdon.paying.paid_server import PaidServer, Witness, check_server
-from guerdon.paying.reports import Arrays, Report, Template, is_finite
+from guerdon.paying.paid_server import PaidServer, check_server
+from guerdon.paying.reports import Report, Template, is_finite
 from guerdon.predictions import Prediction
 from guerdon.requests import Requests
 from guerdon.rules import Mechanism, describe
@@ -44,11 +44,7 @@ from guerdon.server import Server
 
 log = logging.getLogger("flwr.guerdon")
 
-# Of a model that was sent: the gradients of minibatches of the server's own data, in arrays named like the model's.
-RecordWitness: TypeAlias = Callable[[ArrayRecord], Sequence[ArrayRecord]]
-
 SHOWN = 20  # nodes whose pay is logged one by one
-
 
 STEP_UNUSED = "; its step is not used: nodes send models, and the strategy moves as it always does"
 
@@ -62,6 +58,7 @@ class AskedRounds(Strategy):
     def __init__(self, strategy: Strategy, server: PaidServer, book: RunBook, run: str) -> None:
         self.strategy, self.server, self.run = strategy, server.server, run
         self.allow_anonymous, self.require_signatures = True, False
+        self.on_round: OnRound = dict  # does nothing with what it is told
         self._server, self._book = server, book
         layers = list(recovery.unwrap(strategy))
         self._steps = find_steps(strategy)
@@ -132,10 +129,9 @@ class AskedRounds(Strategy):
         self._server.is_last = server_round == self._last or covered < 2
         log.info("Round %d asks %d nodes for %d samples each", number, len(messages), request)
         self._address(messages, members, self._request)
-        if sent is not model:
-            record = _with_arrays(arrays, model, sent)
-            for message in messages:
-                with_model(message, record)
+        record = with_arrays(arrays, model, sent)
+        for message in messages if sent is not model else ():
+            with_model(message, record)
         return messages
 
     def aggregate_train(
@@ -159,6 +155,7 @@ class AskedRounds(Strategy):
         told = numbers("", metrics) | self._evaluated
         release_memory(reports, received)
         self._book.record(paid, told, self._checkpoint(self._model if arrays is None else arrays, server_round))
+        self.on_round(self._server.numbers(paid))
         self._evaluated = {}
         self._log(paid)
         if failure is not None:
@@ -251,10 +248,8 @@ class AskedRounds(Strategy):
     def _metrics(self, paid: PaidRound, own: MetricRecord | None) -> MetricRecord:
         """Return what Flower logs of a round."""
         told = MetricRecord({} if own is None else dict(own))
-        told["guerdon-request"] = paid.request.request
-        told["guerdon-participants"] = paid.participants
-        told["guerdon-paid"] = paid.total
-        told["guerdon-pay"] = [float(reward) for reward in paid.payments.reward]
+        told.update({"guerdon-request": paid.request.request, "guerdon-participants": paid.participants})
+        told.update({"guerdon-paid": paid.total, "guerdon-pay": [float(reward) for reward in paid.payments.reward]})
         told.update(self._server.metrics(paid))
         return told
 
@@ -340,6 +335,8 @@ class Rewarded(AskedRounds):
 
     `witness` is for `WitnessedPay`: a function of the model that was sent, which returns the gradients of several
     minibatches of the server's own data, as many samples in all as the rule says.
+
+    `on_round` is called after each round is recorded, with a flat dictionary of its numbers (`guerdon/paid`, …).
     """
 
     def __init__(
@@ -360,6 +357,7 @@ class Rewarded(AskedRounds):
         one_step: bool = False,
         witness: RecordWitness | None = None,
         budget: float | None = None,
+        on_round: OnRound | None = None,
     ) -> None:
         sends = MODELS if find_steps(strategy) is None else GRADIENTS
         check_name("a run's name", run)
@@ -373,6 +371,7 @@ class Rewarded(AskedRounds):
         book = Book(self.ledger, run, mechanism, liability, escrow, budget, log)
         super().__init__(strategy, PaidServer(server, witness and on_arrays(witness), log=log), book, run)
         self.allow_anonymous, self.require_signatures = allow_anonymous, require_signatures
+        self.on_round = on_round or self.on_round
 
     def summary(self) -> None:
         """Log who is paid by which rule, then what the wrapped strategy says."""
@@ -399,13 +398,3 @@ class Rewarded(AskedRounds):
     def _finish(self) -> None:
         if self._owns_ledger:
             self.ledger.close()  # it opens again when it is needed
-
-
-def _with_arrays(record: ArrayRecord, model: Arrays, sent: Arrays) -> ArrayRecord:
-    """Return a model's record with the arrays that are sent in place of its own."""
-    return ArrayRecord({name: old if sent[name] is model[name] else Array(sent[name]) for name, old in record.items()})
-
-
-def on_arrays(witness: RecordWitness) -> Witness:
-    """Return what the server asks of its own data, given a function of Flower's records."""
-    return lambda sent: [read_arrays(found) for found in witness(as_record(sent))]

@@ -27,6 +27,7 @@ ROUNDING = 1e-9  # amounts are rounded to millionths: a budget for ten rounds is
 WAITS = (1, 2, 5, 10, 30, 60)  # seconds between attempts: the work is done, the pay must not be lost
 
 Found = TypeVar("Found")
+OnRound = Callable[[dict[str, float]], object]  # told the numbers of each round
 
 
 class Seats(NamedTuple):

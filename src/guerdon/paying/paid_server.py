@@ -202,8 +202,24 @@ class PaidServer:
         return dict(zip(self._names, paid.done.mean, strict=True)) if paid.done.step else {}
 
     def numbers(self, paid: PaidRound) -> dict[str, float]:
-        """Return a round as flat numbers, for a log of experiments."""
-        return {"guerdon/paid": paid.total}
+        """Return a round as flat numbers, for a log of experiments; what is not known, or infinite, is left out.
+
+        `differs` counts the agents that others are not compared with, `copies` those that sent another's report.
+        """
+        found = paid.done.comparison
+        rewards = zip(paid.seats.accounts, paid.payments.reward, strict=True)
+        told: dict[str, Any] = {
+            "round": paid.request.round,
+            "request": paid.request.request,
+            "participants": paid.participants,
+            "paid": paid.total,
+            "differs": np.sum(found.evidence.counted & ~np.asarray(found.trusted, dtype=bool)),
+            "copies": np.sum(found.copies),
+            "variance": paid.done.error.variance,
+            "noise_scale": paid.done.noise_scale,
+            **{f"reward/{name}": reward for name, reward in rewards},
+        }
+        return {f"guerdon/{name}": float(value) for name, value in told.items() if np.isfinite(value)}
 
     def metrics(self, paid: PaidRound) -> dict[str, float]:
         """Return what is to be logged of the dither: ‖u‖, and the noise scale that it made."""

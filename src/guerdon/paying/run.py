@@ -8,7 +8,7 @@ All that it knows is in the ledger: made again, it goes on after the last paid r
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,12 @@ from guerdon.arrays import check_choice, check_positive_integer
 from guerdon.ledger import Ledger
 from guerdon.ledger.checks import check_name
 from guerdon.ledger.tables import LIABILITIES
-from guerdon.paying.book import Book, PaidRound
+from guerdon.paying.book import Book, OnRound, PaidRound
 from guerdon.paying.messages import Request
 from guerdon.paying.paid_server import PaidServer, Witness, check_server
 from guerdon.paying.reports import Arrays, Report, Template
 from guerdon.rules import describe
 from guerdon.server import Server
-
-OnRound = Callable[[dict[str, float]], object]
 
 
 class PaidRun:

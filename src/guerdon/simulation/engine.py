@@ -8,7 +8,7 @@ and policies are data to the compiled function; only what they are, and how many
 # JAX's transformations forget the types of what they are given.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -118,6 +118,7 @@ def simulate(
     sends: Sends = "gradients",
     chunk: int | None = None,
     progress: bool = False,
+    on_round: Callable[[dict[str, float]], object] | None = None,
 ) -> History:
     """Train `repetitions` times for `rounds` rounds, and return everything that happened.
 
@@ -132,6 +133,7 @@ def simulate(
     `sends="models"` agents send the broadcast model less `requests.step` times their report: where the problem is a
     `guerdon.problems.federation.local_training` of the same rate, that is FedAvg, and there is a step in every round.
 
+    `on_round` is called for each round, once all are played, with its numbers (`History.numbers`).
     `chunk` repetitions run at once; by default as many as fit in half a gigabyte. An interrupt (Ctrl-C) keeps the
     chunks that are finished.
     """
@@ -152,7 +154,10 @@ def simulate(
     run = partial(_run, setting, _Data(problem, kinds, requests, seats, jnp.asarray(rounds - 1)), rounds, seed, size)
     finished, interrupted = run_in_chunks(run, repetitions, size, progress)
     played = jax.tree.map(lambda *parts: np.concatenate(parts), *finished)
-    return History.from_rounds(played, tuple(rules), true_costs, interrupted)
+    history = History.from_rounds(played, tuple(rules), true_costs, interrupted)
+    for number in range(1, rounds + 1) if on_round is not None else ():
+        on_round(history.numbers(number))
+    return history
 
 
 def repetition_key(seed: int, repetition: Array) -> Array:

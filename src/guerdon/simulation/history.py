@@ -117,6 +117,22 @@ class History:
         """Return what each repetition paid to all agents over all rounds; under the first rule unless one is named."""
         return np.sum(self.rewards[rule or next(iter(self.rewards))], axis=(1, 2), dtype=np.float64)
 
+    def numbers(self, number: int) -> dict[str, float]:
+        """Return a round (1 for the first) as flat numbers under the first rule: means over repetitions that go on."""
+        going = self.active[:, number - 1]
+        first = next(iter(self.rewards.values()))[going, number - 1]
+        told = {"request": self.request, "variance": self.variance, "signal": self.signal}
+        found = {name: values[going, number - 1] for name, values in told.items()}
+        found |= {f"metric/{name}": values[going, number] for name, values in self.metrics.items()}
+        found |= {f"reward/{agent}": first[:, agent] for agent in range(first.shape[1])}
+        found |= {
+            "participants": np.sum(self.participating[going, number - 1], axis=-1),
+            "paid": np.sum(first, axis=-1),
+        }
+        means = {name: float(np.mean(values)) for name, values in found.items() if values.size}
+        means = {"round": float(number)} | {name: mean for name, mean in means.items() if np.isfinite(mean)}
+        return {f"guerdon/{name}": mean for name, mean in means.items()}
+
     def to_frame(self) -> "pl.DataFrame":
         """Return one row per repetition, round, agent and payment rule, for rounds that were played."""
         import polars as pl
