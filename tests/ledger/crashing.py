@@ -1,8 +1,9 @@
 """Kill the writer, again and again: `python -m tests.ledger.crashing FOLDER|postgresql KILLS` prints what became of it.
 
 Run as a program of its own, so that the forked writers hold no threads of a test session. Each writer records the same
-rounds, from wherever the ledger stands, and is killed at a random moment. After each kill the ledger must verify. When
-all rounds are recorded the balances must be those of an uninterrupted run, and a new ledger begins.
+rounds, from wherever the ledger stands, closes the run and pays it out, and is killed at a random moment. After each
+kill the ledger must verify. When all rounds are recorded the balances must be those of an uninterrupted run, and a new
+ledger begins.
 """
 
 import json
@@ -29,12 +30,14 @@ def write(where: str, played: list[Played]) -> None:
     """Record everything: what is there already is found as it was."""
     with Ledger(where) as ledger:
         ledger.enrol(dict.fromkeys(NAMES))
-        ledger.start_run("run", NAMES, HARSH, liability="deposit")
+        ledger.start_run("run", NAMES, HARSH, liability="deposit", vesting=3)
         resumed = ledger.resume("run")
         if resumed is not None and not np.array_equal(resumed.arrays["model"]["weights"], weights(resumed.round)):
             raise RuntimeError(f"the checkpoint of round {resumed.round} is another's")
         for one in played:
             ledger.record_round("run", *one.arguments(), checkpoint={"model": {"weights": weights(one.number)}})
+        ledger.close_run("run")
+        ledger.payout(key="the end")
 
 
 def weights(number: int) -> np.ndarray:

@@ -50,10 +50,10 @@ class Books(RuleBasedStateMachine):
         self.in_and_out: Counter[str] = Counter()  # deposits, less withdrawals, payouts, forfeits, and so on
         self.open: list[int] = []
 
-    @initialize(policies=st.permutations(["carry", "deposit", "floor"]))
-    def begin(self, policies: list[str]) -> None:
-        for (name, mechanism), liability in zip(RULES.items(), policies, strict=True):
-            self.ledger.start_run(name, NAMES, mechanism, liability=liability)
+    @initialize(policies=st.permutations(["carry", "deposit", "floor"]), vesting=st.permutations([0, 1, 3]))
+    def begin(self, policies: list[str], vesting: list[int]) -> None:
+        for (name, mechanism), liability, rounds in zip(RULES.items(), policies, vesting, strict=True):
+            self.ledger.start_run(name, NAMES, mechanism, liability=liability, vesting=rounds)
             self.states[name] = mechanism.init(len(NAMES))
             self.rosters[name] = list(NAMES)
 
@@ -108,7 +108,7 @@ class Books(RuleBasedStateMachine):
         part=st.floats(0, 1.5),
     )
     def move(self, kind: str, agent: str, part: float) -> None:
-        account = {"withdraw": "deposit", "hold": "balance", "repay": "carried", "waive": "carried"}.get(kind, "escrow")
+        account = {"withdraw": "deposit", "hold": "balance", "repay": "carried", "waive": "carried"}.get(kind, "held")
         (balance,) = (row for row in self.ledger.balances() if row.agent == agent)
         available = abs(getattr(balance, account))
         amount = max(1, round(part * available))
@@ -119,6 +119,13 @@ class Books(RuleBasedStateMachine):
         self.ledger.move(kind, agent, amount)
         self.in_and_out[agent] -= amount if kind in ("withdraw", "forfeit") else 0
         self.in_and_out[agent] += amount if kind in ("repay", "waive") else 0
+
+    @rule(run=st.sampled_from(list(RULES)), named=st.booleans())
+    def close_a_run(self, run: str, named: bool) -> None:
+        before = sum(row.unvested for row in self.ledger.balances())
+        done = self.ledger.close_run(run, agents=NAMES[:2] if named else None)
+        assert before - sum(row.unvested for row in self.ledger.balances()) == done.vested
+        assert self.ledger.close_run(run, agents=NAMES[:2] if named else None).vested == 0
 
     @rule()
     def freeze(self) -> None:
@@ -188,6 +195,13 @@ class Books(RuleBasedStateMachine):
             assert held == self.earned[row.agent] + cuts[row.agent] + self.in_and_out[row.agent]
         own = (row.balance + row.deposit + row.escrow + row.carried for row in self.ledger.balances())
         assert sum(self.ledger.common_balances().values()) == -sum(own)
+
+    @invariant()
+    def what_waits_is_there(self) -> None:
+        for row in self.ledger.balances():
+            assert row.unvested >= 0
+            assert row.held >= 0
+            assert sum(one.amount for one in self.ledger.statement(row.agent).waiting) == row.unvested
 
     @invariant()
     def can_resume(self) -> None:

@@ -86,6 +86,11 @@ def busy_ledger(ledger: Ledger) -> None:
     ledger.start_run("memory", [*NAMES, "new"], REMEMBERING, liability="floor")
     record(ledger, "memory", play(5, REMEMBERING, agents=5, seed=2))
     ledger.payout()
+    ledger.move("deposit", "new", 5_000_000)
+    ledger.start_run("vesting", NAMES, HARSH, liability="deposit", vesting=2, deposit=4_000_000)
+    record(ledger, "vesting", play(4, HARSH, seed=3), held=[0.5] * 4)
+    record(ledger, "vesting", play(6, HARSH, agents=5, seed=4)[4:], agents=[*NAMES, "new"])
+    ledger.close_run("vesting")
 
 
 def check_totals(ledger: Ledger) -> None:

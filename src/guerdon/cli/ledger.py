@@ -41,7 +41,8 @@ AmountArgument = Annotated[str, typer.Argument(help="How much, such as 12.50; at
 StatementForm = Literal["text", "json", "csv", "html"]
 ExportForm = Literal["beancount", "hledger", "csv", "parquet"]
 ExportTable = Literal["journal", "payments"]
-HELD = ("earned", "balance", "deposit", "escrow", "carried")
+HELD = ("earned", "balance", "deposit", "escrow", "carried", "unvested")
+SHOWN = {kind: kind for kind in ("earned", "balance", "deposit", "unvested")} | {"held": "escrow", "carried": "carried"}
 MoveKind = Literal["deposit", "withdraw", "hold", "release", "forfeit", "repay", "waive"]
 
 
@@ -60,8 +61,9 @@ def balances(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
         report = {"unit": unit, "agents": agents, "common": json_row(common, money=tuple(common))}
         print_json(report | {"pay_against_cost": earnings_report(against)})
         return
-    cells = [[str(row.number), row.agent, *(money(getattr(row, kind)) for kind in HELD)] for row in rows]
-    headings = ("no.", "agent", *HELD)
+    shown = {kind: name for kind, name in SHOWN.items() if kind != "unvested" or any(row.unvested for row in rows)}
+    cells = [[str(row.number), row.agent, *(money(getattr(row, kind)) for kind in shown)] for row in rows]
+    headings = ("no.", "agent", *shown.values())
     print_table(f"Balances in {unit}", headings, cells, text=("agent",), empty="Nobody is enrolled yet.")
     earned, waiting, left = money(-common["treasury"]), money(common["payable"]), money(common["bank"])
     line = f"Earned in all {earned}, waiting in payouts {waiting}, through the bank {left}."
@@ -210,6 +212,68 @@ def move(
         recorded = ledger.move(kind, agent, micro, memo, run=run, key=key)
     already = "" if recorded.new else " already"
     typer.echo(f"{kind} of {money(micro)} for {agent} recorded{already} as record {recorded.record}")
+
+
+@app.command(epilog="Example: [bold]guerdon ledger stakes heart --level 0.02[/]")
+def stakes(
+    run: Annotated[str | None, typer.Argument(help="Name of the run; may be left out if there is only one.")] = None,
+    db: DbOption = DEFAULT,
+    level: Annotated[float, typer.Option(help="What a new name may earn a round, as a part of the cost.")] = 0.05,
+    rounds: Annotated[int, typer.Option(help="How many rounds a new name plays at most.")] = 100,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what vesting or deposit is enough, so that a new name gains nothing by leaving its losses behind.
+
+    It is computed from the spread of the run's own payments. A stake stops hit and run; it does not stop a rule that
+    pays well for reports without work: see `guerdon reproduce exploits`.
+    """
+    with open_ledger(db) as ledger:
+        run = find_run(ledger.runs(), run, "RUN").name if run is None else run
+        found, unit = ledger.stakes(run, level, rounds), ledger.unit
+    rows = {
+        "now": found.now,
+        "default": found.usual,
+        "enough: vesting": found.vesting,
+        "enough: deposit": found.deposit,
+    }
+    if as_json:
+        plain = {name: row and json_row(row._asdict(), money=("deposit", "earns")) for name, row in rows.items()}
+        print_json(json_row(found._asdict() | plain, money=("cost",)) | {"unit": unit, "is_enough": found.enough})
+        return
+    cells = [
+        [name, *((row.words, money(row.earns), row.how) if row else ("none within these rounds", "", ""))]
+        for name, row in rows.items()
+    ]
+    headings = ("", "at stake", f"a new name earns ({unit})", "if it leaves")
+    title = f"Run {run}: what a name that does no work earns a round, at most (95 %)"
+    print_table(title, headings, cells, text=("", "at stake", "if it leaves"), empty="")
+    about = f"{found.payments:,} payments, standard deviation {found.spread:.2g} times the cost of {money(found.cost)}"
+    enough = "is enough" if found.enough else "is NOT enough"
+    line = f"{about}. What is at stake now {enough} at the level of {level:g} of the cost ({rounds} rounds at most)."
+    Console().print(line, highlight=False)
+
+
+@app.command(epilog="Example: [bold]guerdon ledger close heart[/]")
+def close(
+    run: Annotated[str | None, typer.Argument(help="Name of the run; may be left out if there is only one.")] = None,
+    db: DbOption = DEFAULT,
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(help="Only for this agent, wherever it left (may be given several times); its deposit is free."),
+    ] = None,
+    memo: MemoOption = "",
+) -> None:
+    """Let the rest of a run's pay vest: up to the cost, and beyond it as far as the losses it comes from were met.
+
+    Without `--agent` for all that stayed to the end: there from the beginning, with as many rounds as pay takes to
+    vest, or with a deposit.
+    """
+    with open_ledger(db, write=True) as ledger:
+        run = find_run(ledger.runs(), run, "RUN").name if run is None else run
+        done = ledger.close_run(run, memo, agents=agent)
+    rest = f"; {money(done.unvested)} stays unvested" if done.unvested else ""
+    what = "nothing more vests" if done.record is None else f"{money(done.vested)} vested, as record {done.record}"
+    typer.echo(f"run {run}: {what}{rest}")
 
 
 @app.command(epilog="Example: [bold]guerdon ledger enrol north --public-key north.pub[/]")

@@ -21,6 +21,7 @@ from guerdon.ledger.queries import LARGEST_ID, PAID, balances, last_round, roste
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.statements import Line, payments_of, read_lines
 from guerdon.ledger.tables import AnyRow
+from guerdon.ledger.unvested import terms_of
 from guerdon.rules import Mechanism
 
 agents, members, payments = tables.agents, tables.members, tables.payments
@@ -56,6 +57,8 @@ class RunOverview:
     request: int | None
     looks_at: Literal["distance", "information"]
     quiet_in: float | None  # seconds from now until an active run is quiet, if nothing happens
+    vesting: int  # rounds of an agent's own, after which its pay vests; 0: at once
+    deposit: Amount  # that an agent must have to join later
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ class AgentOverview:
     deposit: Amount
     escrow: Amount
     carried: Amount
+    unvested: Amount  # the part of what is in escrow that a later loss can still claim
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,7 @@ def _run_overview(connection: Connection, run: AnyRow) -> RunOverview:
         run.id, run.name, state, rule.words(), run.cost,
         done.agents, done.rounds, done.paid, done.started_at, done.last_activity, run.liability,
         None if last is None else last.request, "information" if rule.wants_prediction else "distance",
-        quiet_in,
+        quiet_in, *terms_of(connection, run.id),
     )  # fmt: skip
 
 
@@ -194,7 +198,9 @@ def need_agent(connection: Connection, number: int) -> AgentOverview:
 def _agent_overviews(connection: Connection, rows: Sequence[AnyRow]) -> list[AgentOverview]:
     own = balances(connection, [row.id for row in rows])
     return [
-        AgentOverview(row.number, row.agent, row.earned, row.balance, row.deposit, row.escrow, row.carried)
+        AgentOverview(
+            row.number, row.agent, row.earned, row.balance, row.deposit, row.escrow, row.carried, row.unvested
+        )
         for row in own
     ]
 

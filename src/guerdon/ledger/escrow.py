@@ -17,6 +17,7 @@ from guerdon.ledger.checks import check_micro
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.idempotency import find_done, key_rows
 from guerdon.ledger.money import format_amount
+from guerdon.ledger.unvested import bound_deposit
 
 
 class EscrowMove(NamedTuple):
@@ -69,6 +70,11 @@ def write_move(
     if kind == "withdraw" and own["carried"].balance < 0:
         owes = f"it carries a loss of {format_amount(-own['carried'].balance)}, which must be repaid or waived first"
         raise RefusedError(f"{refused}: {owes}")
+    bound = bound_deposit(connection, own["deposit"].owner) if kind == "withdraw" else 0
+    if bound and source.balance - amount < bound:
+        raise RefusedError(
+            f"{refused}: a run that it joined asks for a deposit of {format_amount(bound)} until it is closed"
+        )
     if source.kind in own and source.balance < amount:
         raise RefusedError(f"{refused}: its {source.kind} account holds {format_amount(source.balance)}")
     entry = np.array([[source.id, target.id, amount]], dtype=np.int64)
@@ -82,7 +88,12 @@ def _parts(connection: Connection, kind: str, agent: str, amount: int, run: str 
     account = queries.accounts_of(connection, agent)["escrow"]
     held = {of: rest for (of, _), rest in holdings.held(connection, account=account.id).items()}
     if run is None:
-        return holdings.spread(amount, account.balance - sum(held.values()), held)
+        free = account.balance - holdings.unvested(connection, [account.owner])[account.owner]
+        if free < amount:
+            refused = f"cannot {kind} {format_amount(amount)} for {agent!r}"
+            rest = "the rest is unvested: `guerdon ledger close` lets it vest at the end of a run"
+            raise RefusedError(f"{refused}: its escrow account holds {format_amount(free)}; {rest}")
+        return holdings.spread(amount, free - sum(held.values()), held)
     number = queries.need_run(connection, run).id
     there, in_all = held.get(number, 0), account.balance
     if there < amount:

@@ -28,8 +28,10 @@ from guerdon.ledger.recorded_rules import described, restored
 from guerdon.ledger.recording import Recorded, RoundRecorder, as_input
 from guerdon.ledger.replay import replay_state
 from guerdon.ledger.signing import Receipt
+from guerdon.ledger.stakes import stakes
 from guerdon.ledger.statements import payslips, statement
 from guerdon.ledger.submissions import load_public_key
+from guerdon.ledger.unvested import Closing, Terms, check_same_terms, check_terms, close_run, terms_of
 from guerdon.ledger.verify import verify
 from guerdon.rules import Mechanism
 from guerdon.rules.mechanism import padded
@@ -124,12 +126,22 @@ class Ledger:
             return Recorded(record or journal.next_seq(connection) - 1, new=record is not None)
 
     def start_run(
-        self, name: str, agents: Sequence[str], mechanism: Mechanism, *, liability: str = "carry", memo: str = ""
+        self,
+        name: str,
+        agents: Sequence[str],
+        mechanism: Mechanism,
+        *,
+        liability: str = "carry",
+        vesting: int | None = None,
+        deposit: int | None = None,
+        memo: str = "",
     ) -> Recorded:
         """Begin a run that pays `agents` by `mechanism`; the same run again (all its agents, or the first) is found.
 
         `liability` says what becomes of a negative reward: "carry" nets it against later ones, "deposit" charges it to
-        balance and deposit, "floor" cuts it at zero.
+        balance and deposit, "floor" cuts it at zero. `vesting`: pay vests after so many rounds of an agent's own, and
+        until then a loss can claim it. `deposit`: micro-units that an agent must have deposited to join later. A run
+        that is not told either pays at once and asks for no deposit; one that is found keeps its own.
         """
         check_name("a run's name", name)
         check_choice("liability", liability, tables.LIABILITIES)
@@ -139,11 +151,14 @@ class Ledger:
             agents, found = as_enrolled(connection, agents), queries.find_run(connection, name)
             if found is not None:
                 queries.check_same_run(connection, found, (rule, cost, liability, agents))
+                check_same_terms(connection, found, vesting, deposit)
                 return Recorded(found.record, new=False)
+            asked = check_terms(liability, vesting, deposit)
             enrol(connection, dict.fromkeys(agents))
             number = next_number(connection, tables.runs.c.id)
             row = {"id": number, "name": name, "rule": rule, "cost": cost, "liability": liability}
             rows = {"runs": [row], "members": members(connection, number, agents, start=0)}
+            rows["terms"] = [{"run": number, **asked._asdict()}] if any(asked) else []
             return Recorded(journal.append(connection, "run", rows, memo=clean(memo)), new=True)
 
     def record_round(
@@ -207,6 +222,16 @@ class Ledger:
         with self._database.writing() as connection:
             return settle_escrow(connection, run, alpha, alike=alike, forfeit_accused=forfeit_accused)
 
+    def close_run(self, run: str, memo: str = "", *, agents: Sequence[str] | None = None) -> Closing:
+        """Let the rest of a run's pay vest, as far as it is funded (see `guerdon.ledger.vesting`); return what did.
+
+        It is for agents that stayed to the end: paid for one of the last rounds in which pay vests, and there from the
+        beginning, or with as many rounds of their own, or with a deposit. `agents` names others, or some: for these the
+        run is over, and their deposits are free. Done again, it moves only what is new.
+        """
+        with self._database.writing() as connection:
+            return close_run(connection, run, agents, clean(memo))
+
     def set_payee(self, agent: str, account: str, holder: str | None = None) -> Recorded:
         """Say to which bank account an agent is paid from now on; the holder is the agent unless it is named."""
         number = check_account(account)
@@ -266,6 +291,7 @@ class Ledger:
     export_payout = _read(export_payout)
     statement = _read(statement)
     payslips = _read(payslips)
+    stakes = _read(stakes)
     export = _read(export)
 
     def resume(self, run: str) -> Resume | None:
@@ -290,6 +316,11 @@ class Ledger:
         with self._database.reading() as connection:
             found = queries.find_run(connection, run)
             return [] if found is None else list(queries.roster(connection, found.id).names)
+
+    def terms(self, run: str) -> Terms:
+        """Return after how many rounds the pay of a run vests, and the deposit (micro-units) of agents that join."""
+        with self.reading() as connection:
+            return terms_of(connection, queries.need_run(connection, run).id)
 
     def common_balances(self) -> dict[str, int]:
         """Return the balances of treasury, bank and payable."""

@@ -5,6 +5,9 @@
     floor    limited liability: a negative reward is cut at zero
 
 A cut is recorded with the payment. It raises the expected pay above what the rule makes it.
+
+In a run where pay vests (`guerdon.ledger.vesting`) a loss is first met from what is unvested. What is in the balance
+has vested, and stays: a deposit is charged next, and what that does not cover is carried, not cut.
 """
 
 from collections.abc import Mapping
@@ -15,21 +18,30 @@ import numpy as np
 from guerdon.ledger.money import MOST_PLACES
 from guerdon.ledger.tables import BANK, PAYABLE, TREASURY
 
+NO_LINES = np.empty((0, 3), dtype=np.int64)
+
 
 class Standing(NamedTuple):
-    """What each agent's accounts hold before the round, in micro-units; `carried` is at most 0."""
+    """What each agent's accounts hold before the round, in micro-units; `carried` is at most 0.
+
+    `unvested` is what the run can still claim of its escrow; None where nothing vests.
+    """
 
     agent: Any
     deposit: Any
     carried: Any
+    unvested: Any = None
 
 
 # Which of them a liability needs, so that nothing else is read.
-LOOKED_AT = {"carry": ("carried",), "deposit": ("agent", "deposit"), "floor": ()}
+LOOKED_AT = {"carry": ("carried",), "deposit": ("agent", "deposit", "carried"), "floor": ()}
 
 
 class Flows(NamedTuple):
-    """What moves for each agent, all at least 0: from the treasury to the agent, and from the agent to the treasury."""
+    """What moves for each agent, all at least 0: from the treasury to the agent, and from the agent to the treasury.
+
+    `cut` moves nothing. `vested` moves from the agent's escrow to its balance.
+    """
 
     to_agent: Any
     to_escrow: Any
@@ -38,27 +50,34 @@ class Flows(NamedTuple):
     from_deposit: Any
     from_carried: Any
     cut: Any
+    from_escrow: Any
+    vested: Any
 
 
 def settle(liability: str, amount: Any, held: Any, standing: Standing) -> Flows:
-    """Return what moves for rewards of `amount`; up to `held` of each gain goes to escrow.
+    """Return what moves for rewards of `amount`; up to `held` of each gain goes to escrow (where pay vests, all of it).
 
     >>> no = np.array([0])
     >>> settle("deposit", np.array([-5]), no, Standing(np.array([3]), np.array([1]), no))._asdict()["cut"]
     array([1])
     """
     gain, loss, nothing = np.maximum(amount, 0), np.maximum(-amount, 0), np.zeros_like(amount)
-    repaid = from_agent = from_deposit = from_carried = cut = nothing
-    if liability == "carry":
-        repaid, from_carried = np.minimum(gain, -standing.carried), loss
-    elif liability == "deposit":
-        from_agent = np.minimum(loss, standing.agent)
+    repaid = from_agent = from_deposit = from_carried = from_escrow = cut = nothing
+    vests, charges = standing.unvested is not None, liability == "deposit"
+    if vests:
+        from_escrow = np.minimum(loss, standing.unvested)
+        loss = loss - from_escrow
+    if charges:
+        from_agent = nothing if vests else np.minimum(loss, standing.agent)
         from_deposit = np.minimum(loss - from_agent, standing.deposit)
-        cut = loss - from_agent - from_deposit
+        loss = loss - from_agent - from_deposit
+    if liability == "carry" or (charges and vests):
+        repaid, from_carried = np.minimum(gain, -standing.carried), loss
     else:
         cut = loss
-    escrow = np.minimum(gain - repaid, held)
-    return Flows(gain - repaid - escrow, escrow, repaid, from_agent, from_deposit, from_carried, cut)
+    escrow = gain - repaid if vests else np.minimum(gain - repaid, held)
+    to_agent = gain - repaid - escrow
+    return Flows(to_agent, escrow, repaid, from_agent, from_deposit, from_carried, cut, from_escrow, nothing)
 
 
 def lines(flows: Flows, accounts: Mapping[str, Any]) -> Any:
@@ -66,15 +85,23 @@ def lines(flows: Flows, accounts: Mapping[str, Any]) -> Any:
 
     `accounts`: the numbers of the agents' own accounts, by kind.
     """
-    pieces: list[Any] = [np.empty((0, 3), dtype=np.int64)]
+    pieces = [NO_LINES]
     for name, amount in flows._asdict().items():
         direction, _, kind = name.partition("_")
-        where = amount.nonzero()[0]
-        if where.size and kind:
-            own, treasury = accounts[kind][where], np.full(where.size, TREASURY)
-            ends = (treasury, own) if direction == "to" else (own, treasury)
-            pieces.append(np.stack([*ends, amount[where]], axis=1))
-    return np.concatenate(pieces)
+        if kind:
+            own, treasury = accounts[kind], np.full(len(amount), TREASURY)
+            pieces.append(_moved(*((treasury, own) if direction == "to" else (own, treasury)), amount))
+    return np.concatenate([*pieces, vested_lines(flows.vested, accounts)])
+
+
+def vested_lines(amounts: Any, accounts: Mapping[str, Any]) -> Any:
+    """Return the entries that move what has vested from each agent's escrow to its balance."""
+    return _moved(accounts["escrow"], accounts["agent"], amounts)
+
+
+def _moved(sources: Any, targets: Any, amounts: Any) -> Any:
+    where = amounts.nonzero()[0]
+    return np.stack([sources[where], targets[where], amounts[where]], axis=1) if where.size else NO_LINES
 
 
 def freeze(accounts: Any, balances: Any, carried_accounts: Any, carried: Any, minimum: int, places: int) -> Any:

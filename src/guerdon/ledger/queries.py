@@ -12,6 +12,7 @@ from sqlalchemy import Connection, case, func, select
 from guerdon.ledger import tables
 from guerdon.ledger.checks import clean, tidy
 from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.holdings import unvested
 from guerdon.ledger.liability import LOOKED_AT, Standing
 from guerdon.ledger.tables import AnyRow
 
@@ -26,7 +27,8 @@ PAID = payments.c.amount + payments.c.cut  # what a reward moved: what nobody pa
 class Balance(NamedTuple):
     """What an agent has, in micro-units: payable, deposited, in escrow, and (at most 0) carried into later rounds.
 
-    `earned` is what the treasury gave it in all, less what it took back; `number` is the agent's own.
+    `earned` is what the treasury gave it in all, less what it took back; `number` is the agent's own. `unvested` is the
+    part of its escrow that a later loss can still claim.
     """
 
     agent: str
@@ -36,6 +38,12 @@ class Balance(NamedTuple):
     carried: int
     earned: int
     number: int
+    unvested: int
+
+    @property
+    def held(self) -> int:
+        """What is in escrow for another reason than that it has not vested: for the audit, or by hand."""
+        return self.escrow - self.unvested
 
     @property
     def owed(self) -> int:
@@ -204,10 +212,10 @@ def balances(connection: Connection, people: Sequence[int] | None = None) -> lis
     query = select(agents.c.id, agents.c.name, *own).join(accounts, accounts.c.owner == agents.c.id)
     query = query if people is None else query.where(agents.c.id.in_(people))
     rows: Any = connection.execute(query.group_by(agents.c.id, agents.c.name).order_by(agents.c.name)).all()
-    left, found = _left(connection, people), list[Balance]()
+    left, waiting, found = _left(connection, people), unvested(connection, people), list[Balance]()
     for number, name, *values in rows:
         has = [int(value) for value in values]
-        found.append(Balance(name, *has, earned=sum(has) + left[number], number=number))
+        found.append(Balance(name, *has, earned=sum(has) + left[number], number=number, unvested=waiting[number]))
     return found
 
 

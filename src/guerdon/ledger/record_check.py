@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import zip_longest
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,19 +12,24 @@ import numpy as np
 from guerdon.ledger import chain, tables
 from guerdon.ledger.checks import follows
 from guerdon.ledger.journal import NO_ENTRIES, detail
-from guerdon.ledger.liability import Standing, freeze, lines, settle, thaw
+from guerdon.ledger.liability import Standing, freeze, lines, thaw, vested_lines
 from guerdon.ledger.money import MOST_PLACES, format_amount
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import PaymentBlock, first_difference, replay_round
 from guerdon.ledger.signing import is_head_signed
 from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
+from guerdon.ledger.unvested import Terms, cost_of
+from guerdon.ledger.vesting import Vesting, begin, closing, ended, joined, settle_round, take
+from guerdon.rules import Status
 
 # Since this version of the tables payouts have lines, nobody withdraws who carries a loss, and runs begin with round 0
 # or 1.
 BY_LINE = "0003"
 ONLY_IN = {  # which kinds of record a table's rows belong to
     "payees": ("enrol",),
+    "terms": ("run",),
+    "closings": ("release",),
     "batches": ("payout",),
     "payout_lines": ("payout",),
     "outcomes": ("settle",),
@@ -92,6 +98,9 @@ class VerifierState:
     version: str = ""  # of the tables
     payees: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])
     payouts: dict[int, "Frozen"] = field(default_factory=dict[int, "Frozen"])  # by record
+    terms: dict[int, Terms] = field(default_factory=dict[int, Terms])  # by run
+    vesting: dict[int, Vesting] = field(default_factory=dict[int, Vesting])
+    founders: dict[int, int] = field(default_factory=dict[int, int])  # run → how many agents it began with
 
 
 def check_record(
@@ -156,18 +165,31 @@ def _expected_of_round(
         state.states[run.id] = after
         check_payments(lookup, block, here, first_difference(mechanism, own, numbers, played["request"]))
     _check_signatures(lookup, run, played, block, here)
-    return _settled(lookup, state, run, numbers, block, here)
+    return _settled(lookup, state, run, played, block, here)
 
 
-def _settled(lookup: Lookup, state: VerifierState, run: Any, numbers: Any, block: PaymentBlock, here: slice) -> Any:
-    """Return the entries that follow from a round's rewards, the liability of the run and what each agent had."""
+def _settled(
+    lookup: Lookup, state: VerifierState, run: Any, played: Mapping[str, Any], block: PaymentBlock, here: slice
+) -> Any:
+    """Return the entries that follow from a round's rewards, the run's liability and terms, and what each agent had."""
+    numbers = block.numbers[here]
     own = {kind: lookup.owned[kind][numbers["agent"]] for kind in tables.PERSONAL}
     standing = Standing(*(state.balances[own[kind]] for kind in ("agent", "deposit", "carried")))
-    flows = settle(run.liability, numbers["amount"], numbers["held"], standing)
+    paid = (numbers["status"] == Status.PAID.value, cost_of(SimpleNamespace(**played)), played["number"])
+    vesting = _unvested(state, run.id, len(numbers))
+    flows, vesting = settle_round(run.liability, numbers["amount"], numbers["held"], standing, vesting, paid)
+    if vesting is not None:
+        state.vesting[run.id] = vesting
     if (flows.cut != numbers["cut"]).any():
         named = _payment_named(lookup, block, here.start + int(np.argmax(flows.cut != numbers["cut"])))
         raise MismatchError(f"payments: the cut of {named} does not follow from the run's liability")
     return lines(flows, own)
+
+
+def _unvested(state: VerifierState, run: int, num_agents: int) -> Vesting | None:
+    """Return what is unvested in a run before its next round; None where nothing vests."""
+    rounds = state.terms.get(run, Terms()).vesting
+    return joined(state.vesting.get(run, begin(0, rounds)), num_agents) if rounds else None
 
 
 def _expected_entries(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows, entries: Any) -> Any:
@@ -177,8 +199,13 @@ def _expected_entries(lookup: Lookup, state: VerifierState, row: AnyRow, rows: R
         state.version = upgrade["version"]
     for payee in rows.get("payees", ()):
         state.payees[payee["agent"]] = (payee["holder"], payee["account"])
+    for told in rows.get("terms", ()):
+        state.terms[told["run"]] = Terms(told["vesting"], told["deposit"])
     for member in rows.get("members", ()):
         state.members.setdefault(member["run"], []).append(member["agent"])
+    _check_deposits(lookup, state, row, rows)
+    if rows.get("closings"):
+        return _of_closing(lookup, state, row, rows["closings"])
     if row.kind in tables.MOVES:
         return _of_move(lookup, state, row, entries)
     if row.kind == "payout":
@@ -206,6 +233,41 @@ def _check_detail(state: VerifierState, row: AnyRow, rows: Rows) -> None:
             raise MismatchError(f"escrow: record {row.seq} ({row.kind}) cannot say what record {part['move']} takes")
 
 
+def _check_deposits(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows) -> None:
+    """Check that agents who join a run have deposited what it asks for."""
+    for member in rows.get("members", ()):
+        if row.kind == "run":
+            state.founders[member["run"]] = state.founders.get(member["run"], 0) + 1
+        asked, has = state.terms.get(member["run"], Terms()).deposit, lookup.owned["deposit"][member["agent"]]
+        short = row.kind == "join" and state.balances[has] < asked
+        require(not short, f"members: record {row.seq} lets an agent join without the deposit of its run")
+
+
+def _of_closing(lookup: Lookup, state: VerifierState, row: AnyRow, told: list[dict[str, Any]]) -> Any:
+    """Return what vests when a run is closed for the agents that a record names."""
+    run = told[0]["run"]
+    people = state.members.get(run, [])
+    vesting = _unvested(state, run, len(people))
+    known = vesting is not None and all(one["run"] == run and one["agent"] in people for one in told)
+    require(known, f"closings: record {row.seq} closes a run for agents that have nothing to vest there")
+    chosen = np.isin(people, [one["agent"] for one in told])
+    own = {kind: lookup.owned[kind][people] for kind in tables.PERSONAL}
+    amounts = closing(vesting, state.balances[own["carried"]], chosen)  # pyright: ignore[reportArgumentType]
+    state.vesting[run] = take(ended(vesting, np.flatnonzero(chosen)), amounts)  # pyright: ignore[reportArgumentType]
+    return vested_lines(amounts, own)
+
+
+def _bound_deposit(state: VerifierState, agent: int) -> int:
+    """Return what must stay of an agent's deposit, for the runs that it joined and that are not closed for it."""
+    most = 0
+    for run, terms in state.terms.items():
+        place = state.members[run].index(agent) if agent in state.members.get(run, ()) else -1
+        vesting = _unvested(state, run, len(state.members.get(run, ())))
+        if vesting is not None and place >= state.founders[run] and vesting.open[place] > 0:
+            most = max(most, terms.deposit)
+    return most
+
+
 def _of_move(lookup: Lookup, state: VerifierState, row: AnyRow, entries: Any) -> Any:
     require(len(entries) == 1, f"entries: record {row.seq} ({row.kind}) must have one entry, has {len(entries)}")
     source, target, amount = entries[0].tolist()
@@ -216,6 +278,9 @@ def _of_move(lookup: Lookup, state: VerifierState, row: AnyRow, entries: Any) ->
     )
     owes = row.kind == "withdraw" and state.version >= BY_LINE and state.balances[lookup.owned["carried"][owner]] < 0
     require(not owes, f"entries: record {row.seq} (withdraw) takes a deposit while a loss is carried")
+    bound = _bound_deposit(state, owner) if row.kind == "withdraw" else 0
+    binds = bound > 0 and state.balances[lookup.owned["deposit"][owner]] - amount < bound
+    require(not binds, f"entries: record {row.seq} (withdraw) takes a deposit that a run still asks for")
     return np.array([[taken, given, amount]], dtype=np.int64)
 
 

@@ -18,12 +18,14 @@ from guerdon.ledger.canonical import canonical
 from guerdon.ledger.checks import clean, follows
 from guerdon.ledger.enrolment import as_enrolled, join
 from guerdon.ledger.errors import RefusedError
-from guerdon.ledger.liability import lines, settle
+from guerdon.ledger.liability import lines
 from guerdon.ledger.money import MICRO, to_micro
 from guerdon.ledger.recorded_rules import described, restored
 from guerdon.ledger.replay import PaymentBlock, read_payments, replay_state
 from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
+from guerdon.ledger.unvested import Terms, check_deposits, cost_of, last_closing, replay_vesting, terms_of
+from guerdon.ledger.vesting import Vesting, begin, joined, settle_round
 from guerdon.rules import Mechanism, Payments, Status
 from guerdon.rules.mechanism import padded
 
@@ -182,6 +184,7 @@ class RoundRecorder:
     def __init__(self) -> None:
         self._rosters: dict[int, queries.Roster] = {}
         self._states: dict[int, tuple[tuple[int, bytes], Any]] = {}  # run → the round that it is after, and the state
+        self._vesting: dict[int, tuple[tuple[int, bytes, int], Vesting]] = {}  # also: the closing that it is after
 
     def record(
         self, connection: Connection, run: AnyRow, given: RoundInput, agents: Sequence[str] | None, data: bytes | None
@@ -198,10 +201,15 @@ class RoundRecorder:
             why = "a run begins with round 0 or 1" if before is None else f"it cannot follow round {before}"
             raise RefusedError(f"{named} cannot be recorded: {why}, and there are no gaps")
         roster = _checked_agents(run, given, people.names, agents)
+        terms = terms_of(connection, run.id)
+        vesting = self._unvested(connection, run, terms, last, len(roster))
         if len(roster) > len(people.names):
-            people = join(connection, run.id, roster, len(people.names))
+            already, people = len(people.names), join(connection, run.id, roster, len(people.names))
+            check_deposits(connection, run, terms, people, already)
         paid, state = given.pay(self._state(connection, run.id, given, last))
-        record = _write(connection, run, given, people, paid)
+        record, vesting = _write(connection, run, given, people, paid, vesting)
+        if vesting is not None:
+            self._vesting[run.id] = ((record, given.payload, last_closing(connection, run.id)), vesting)
         journal.save_checkpoint(connection, run.id, checkpoints.parts(data or b""))
         if given.mechanism.remembers:
             self._states[run.id] = ((record, given.payload), state)
@@ -213,6 +221,19 @@ class RoundRecorder:
         if known is None or len(known.agents) != queries.count_members(connection, run):
             known = self._rosters[run] = queries.roster(connection, run)
         return known
+
+    def _unvested(
+        self, connection: Connection, run: AnyRow, terms: Terms, last: AnyRow | None, num_agents: int
+    ) -> Vesting | None:
+        """Return what is unvested before the round, kept or replayed like the rule's state; None: pay does not vest."""
+        if not terms.vesting:
+            return None
+        if last is None:
+            return begin(num_agents, terms.vesting)
+        after, vesting = self._vesting.get(run.id, (None, None))
+        if vesting is None or after != (last.record, last.payload, last_closing(connection, run.id)):
+            vesting = replay_vesting(connection, run, terms)
+        return joined(vesting, num_agents)
 
     def _state(self, connection: Connection, run: int, given: RoundInput, last: AnyRow | None) -> Any:
         """Return the rule's state before the round: kept from the last one, or replayed from what is recorded.
@@ -239,15 +260,23 @@ def _checked_agents(run: AnyRow, given: RoundInput, names: list[str], agents: Se
     return roster
 
 
-def _write(connection: Connection, run: AnyRow, given: RoundInput, people: queries.Roster, paid: Payments) -> int:
-    """Write a round with its payments and what they move; return the record."""
+def _write(
+    connection: Connection,
+    run: AnyRow,
+    given: RoundInput,
+    people: queries.Roster,
+    paid: Payments,
+    vesting: Vesting | None,
+) -> tuple[int, Vesting | None]:
+    """Write a round with its payments and what they move; return the record, and what is unvested after it."""
     if any(signature is not None for signature in given.signatures):
         _check_signatures(run.name, given, people.names, queries.keys(connection, run.id))
     standing = queries.standing(connection, run, len(people.agents))
-    flows = settle(run.liability, to_micro(paid.reward), given.held, standing)
+    played = (paid.status == Status.PAID.value, cost_of(given), given.number)
+    flows, vesting = settle_round(run.liability, to_micro(paid.reward), given.held, standing, vesting, played)
     columns = given.payment_columns(journal.next_seq(connection), people.agents, paid, flows.cut)
     entries = lines(flows, people.accounts)
-    return journal.append(connection, "round", {"rounds": [given.row(run.id)]}, entries, columns)
+    return journal.append(connection, "round", {"rounds": [given.row(run.id)]}, entries, columns), vesting
 
 
 def _found(

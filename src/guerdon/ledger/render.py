@@ -28,7 +28,8 @@ TOTALS = {
     "earned": "earned in all",
     "balance": "balance, to be paid out",
     "deposit": "deposit",
-    "escrow": "held in escrow",
+    "unvested": "unvested: a later loss can claim it",
+    "held": "held in escrow",
     "carried": "carried into later rounds",
 }
 
@@ -37,6 +38,11 @@ def statement_json(statement: Statement, lines: Iterable[Line]) -> Iterator[str]
     """Yield a statement as JSON; amounts are exact decimal text."""
     shown: dict[str, object] = {name: getattr(statement, name) for name in ("agent", "number", "unit", "ledger")}
     shown |= {kind: plain_amount(amount) for kind, amount in _totals(statement).items()}
+    shown["escrow"] = plain_amount(statement.held.escrow)  # both together
+    shown["vesting"] = [
+        {"run": one.run, "unvested": plain_amount(one.amount), "rounds": one.rounds, "next": plain_amount(one.next)}
+        for one in statement.waiting
+    ]
     yield json.dumps(shown, indent=2, ensure_ascii=False).removesuffix("\n}") + ',\n  "lines": ['
     before = "\n"
     for line in lines:
@@ -66,6 +72,7 @@ def statement_html(statement: Statement, lines: Iterable[Line]) -> Iterator[str]
         "name": f"{escape(statement.agent)} #{statement.number}", "unit": escape(statement.unit),
         "ledger": escape(statement.ledger), "day": f"{datetime.now(UTC):%d %B %Y}",
         "style": STYLE, "items": "".join(items),
+        "vesting": "".join(f"<p>{escape(one.words)}.</p>" for one in statement.waiting),
     }  # fmt: skip
     before, after = (Template(part) for part in PAGE.split("$rows"))
     yield before.substitute(shown)
@@ -79,6 +86,8 @@ def statement_html(statement: Statement, lines: Iterable[Line]) -> Iterator[str]
 def statement_text(statement: Statement, lines: Iterator[Line]) -> Iterator[str]:
     """Yield a statement for a terminal: one line per thing that happened, and below it the reason."""
     yield f"Statement of {_printable(statement.agent)} #{statement.number}, in {statement.unit}\n"
+    for one in statement.waiting:
+        yield fill(_printable(one.words), WIDTH) + "\n"
     row = "{:<12}{:<26}{:>8}{:>16}{:>16}\n".format
     first = next(lines, None)
     yield row("when", "what", "asked", "reward", "balance") if first else f"{NOTHING}\n"

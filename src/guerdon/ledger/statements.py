@@ -18,6 +18,8 @@ from guerdon.ledger.payouts import TOLD
 from guerdon.ledger.queries import Balance, balances, entries_of, find_agent, find_run, last_round, per_member, roster
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
+from guerdon.ledger.unvested import waiting_of
+from guerdon.ledger.vesting import Waiting
 from guerdon.rules import Payments, explain
 
 BLOCK = 1000  # rows read at a time
@@ -67,6 +69,7 @@ class Statement(NamedTuple):
     unit: str
     ledger: str
     held: Balance
+    waiting: list[Waiting]  # what is unvested, run by run
     lines: list[Line]
 
     @property
@@ -117,7 +120,8 @@ def stream_statement(connection: Connection, agent: str) -> tuple[Statement, Ite
     """Return a statement without its lines, and the lines, which are read as they are taken: of any number."""
     found, head = find_agent(connection, agent), connection.execute(select(tables.ledger)).one()
     (held,) = balances(connection, [found.id])
-    return Statement(found.name, found.id, head.unit, head.name, held, []), _stream_lines(connection, found.id)
+    waiting = waiting_of(connection, found.id)
+    return Statement(found.name, found.id, head.unit, head.name, held, waiting, []), _stream_lines(connection, found.id)
 
 
 def _stream_lines(connection: Connection, agent: int) -> Iterator[Line]:
@@ -206,12 +210,17 @@ def _why(paid: AnyRow, moved: Mapping[str, int]) -> str:
     seen = [math.nan if x is None else x for x in (paid.distance, paid.expected_distance, paid.variance)]
     payment = Payments(*([number] for number in (paid.amount / MICRO, *seen)), status=[STATUS_CODES[paid.status]])
     words = [explain(restored(paid.rule, paid.cost), payment, paid.request)[0]]
+    entered = moved["escrow"] + (moved["agent"] if paid.vesting else 0)  # in such a run the balance gets what vests
+    held = min(entered, paid.held)
     said = {
         "of the loss was waived (limited liability)": paid.cut,
+        "of it met from what was unvested": -entered if paid.vesting else 0,
         "carried, to be netted against later rewards": -moved["carried"],
         "of it netted against an earlier loss": moved["carried"],
         "charged to the deposit": -moved["deposit"],
-        "of it held in escrow": moved["escrow"],
+        "of it held in escrow": held,
+        f"of it unvested for {paid.vesting} more rounds of its own": entered - max(held, 0),
+        "of earlier rounds vested": moved["agent"] if paid.vesting else 0,
     }
     words += [f"{format_amount(amount)} {what}" for what, amount in said.items() if amount > 0]
     return "; ".join([*words, f"note: {paid.note}"] if paid.note else words)
@@ -264,7 +273,9 @@ def _paid() -> Select[Any]:
     """Return the query for payments, each with its round."""
     paid, played, run, record = tables.payments, tables.rounds, tables.runs, tables.records
     of_round = (played.c.number, played.c.request, played.c.rule, played.c.cost, run.c.name.label("run"))
-    source = paid.join(played).join(run).join(record, record.c.seq == paid.c.record)
+    of_round += (func.coalesce(tables.terms.c.vesting, 0).label("vesting"),)
+    source = paid.join(played).join(run).outerjoin(tables.terms, tables.terms.c.run == run.c.id)
+    source = source.join(record, record.c.seq == paid.c.record)
     return select(_what("payment"), paid, *of_round, *_RECORD).select_from(source)
 
 

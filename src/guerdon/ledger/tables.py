@@ -15,7 +15,7 @@ from sqlalchemy import LargeBinary, Text
 
 from guerdon.rules import Status
 
-REVISION = "0003"  # the newest migration
+REVISION = "0004"  # the newest migration
 
 # Where each kind of move takes money from and puts it, between an agent's accounts and the common ones.
 MOVES = {
@@ -190,6 +190,14 @@ runs = _table(
     unique=("name", "record"),
 )
 
+terms = _table(  # of a run whose pay vests after so many rounds, or that asks a deposit of agents that join later
+    "terms",
+    _column("run", Whole, "runs.id", key=True),
+    _record(),
+    *_columns(Whole, "vesting", "deposit"),
+    checks={"vesting": "vesting >= 0", "deposit": "deposit >= 0"},
+)
+
 members = _table(
     "members",
     _column("run", Whole, "runs.id", key=True),
@@ -269,6 +277,14 @@ escrow = _table(  # which run a release or forfeit takes how much from; what no 
     _column("amount"),
     _column("round", null=True),  # where it leaves nothing that was held up to this round, because of the audit
     checks={"move": "move <= record", "amount": "amount > 0", "round": "round >= 0"},
+    rowid=False,
+)
+
+closings = _table(  # what is unvested of these agents in a run vests, as far as it is funded
+    "closings",
+    _record(key=True),
+    _column("agent", Whole, "agents.id", key=True),
+    _column("run", Whole, "runs.id"),
     rowid=False,
 )
 

@@ -58,7 +58,7 @@ class FlatPay(Mechanism):
 
     cost: Cost
 
-    rule_name, compares_agents = "flat", False
+    rule_name, compares_agents, takes_back = "flat", False, False
 
     def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
         """Return h(ν) for every participant, and the state as it is."""

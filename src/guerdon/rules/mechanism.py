@@ -116,6 +116,7 @@ class Mechanism(Protocol):
     compares_pairs: ClassVar[bool] = False  # copies are left out, and reports longer than `limit` allows shortened
     remembers: ClassVar[bool] = False  # the pay of a round depends on earlier rounds
     keeps_bets: ClassVar[bool] = False  # its state has the `wealth` of the bets against agents (`guerdon.bets`)
+    takes_back: ClassVar[bool] = True  # a reward can be negative
     holds: ClassVar[bool] = False  # a reward is what a round releases of what was earned so far
     pays_short_moves: ClassVar[bool] = False  # of models: fewer local steps, so less work, are paid more
     formula: ClassVar[str] = ""  # what is in the brackets of R = h(ν) + h'(ν)·ν²/V·(…), in letters

@@ -90,6 +90,7 @@ class SteadyPay(Mechanism):
     closes: bool = False
 
     wants_prediction = compares_pairs = remembers = keeps_bets = holds = True
+    takes_back = False
     takes_off_answers = False  # ρ̂ is how an agent's reports answer
     rule_name, formula = "steady", "E − D"
 

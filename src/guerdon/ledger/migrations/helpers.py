@@ -8,7 +8,9 @@ from alembic import op
 
 from guerdon.ledger.tables import metadata
 
-LATER = ("versions", "escrow", "payees", "batches", "payout_lines", "outcomes", "idempotency")  # not of version 0001
+LATER = (  # not of version 0001
+    "versions", "escrow", "payees", "batches", "payout_lines", "outcomes", "idempotency", "terms", "closings",
+)  # fmt: skip
 
 
 def create_tables(*names: str) -> None:

@@ -1,0 +1,198 @@
+"""How much must be at stake, so that a new name gains nothing by leaving its losses behind: from a run's own payments.
+
+A name that nobody knows joins, sends something that cost it nothing, and leaves when it likes. Let R_t be its rewards
+and S = ΣR. If the rule pays nothing on average for no work, S is a martingale, and at any time τ at which it leaves
+
+    what it takes = S_τ + (losses that it leaves behind) − (pay that is unvested then)
+    E[takes]      = E[losses left behind] − E[unvested left behind]        (with a deposit nothing is: see below)
+
+Noise alone is worth something, then: for pay with a standard deviation σ and no stake, 0.4·σ·√k in k rounds. What a
+stake leaves of it is computed here: the name's rewards are drawn from the payments of the run, centred at nothing; the
+run's liability, vesting and deposit are played on them by the ledger's own code; and the best way to leave counts:
+after k rounds, as soon as it is ahead, or as soon as it has lost all that it can lose. A worker gains less by it than
+one who does nothing, since its mean pay keeps it out of the red.
+
+Divided by the rounds that it played this is what a stream of such names earns a round (a renewal process). Worlds are
+drawn anew from the run's rounds, to know how far the number may be off: what is reported is an upper limit, at 95 %.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from guerdon.arrays import check_number, check_positive_integer
+from guerdon.ledger import queries, tables
+from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.liability import Standing
+from guerdon.ledger.money import MICRO, to_micro
+from guerdon.ledger.unvested import Terms, cost_of, terms_of
+from guerdon.ledger.vesting import MOST_ROUNDS, ROUNDS, begin, settle_round
+
+WORLDS, NAMES = 20, 200  # drawn from the rounds of the run; names that play in each
+LIMIT = 1.73  # standard errors above a mean of so many worlds: 95 %, one-sided (Student's t)
+FEWEST = 100  # payments to judge by
+SEED = 0
+
+
+class Stake(NamedTuple):
+    """What a new name that does nothing earns a round at most, under a liability and terms; amounts in micro-units."""
+
+    liability: str
+    vesting: int
+    deposit: int
+    earns: int
+    how: str  # it leaves
+
+    @property
+    def words(self) -> str:
+        """What is at stake, in words."""
+        vests = f"pay vests after {self.vesting} rounds" if self.vesting else "pay at once"
+        return f"{self.liability}, {vests}" + (f", deposit {self.deposit / MICRO:,.0f}" if self.deposit else "")
+
+
+class Stakes(NamedTuple):
+    """What was measured in a run, what a new name could earn in it, and what would be enough at a level."""
+
+    run: str
+    payments: int
+    cost: int  # of the last round, in micro-units
+    spread: float  # standard deviation of pay, in costs
+    rounds: int  # that a name plays at most
+    level: float  # of the cost, that it may earn a round
+    now: Stake
+    usual: Stake  # vesting as `Rewarded` begins runs
+    vesting: Stake | None  # the shortest that is enough; None: none up to `MOST_ROUNDS` or `rounds` is
+    deposit: Stake | None  # the least that is enough where pay vests as fast as it can
+
+    @property
+    def enough(self) -> bool:
+        """Whether what is at stake now is enough."""
+        return self.now.earns <= self.level * self.cost
+
+
+def stakes(connection: Connection, run: str, level: float = 0.05, rounds: int = 100) -> Stakes:
+    """Return what a new name can earn in a run by leaving its losses behind, and what vesting or deposit ends it.
+
+    `level`: how much of the cost of a round it may earn a round; `rounds`: how many it plays at most.
+    """
+    check_number("level", level, minimum=0, inclusive=False)
+    check_positive_integer("rounds", rounds)
+    found = queries.need_run(connection, run)
+    relative, cost = _payments(connection, found.id)
+    rewards, terms = to_micro(cost / MICRO * _draw(relative, rounds)), terms_of(connection, found.id)
+    most = level * cost
+
+    def earned(liability: str, vesting: int, deposit: int) -> Stake:
+        return hit_and_run(liability, Terms(vesting, deposit), rewards, cost)
+
+    longest = min(rounds, MOST_ROUNDS)
+    enough = least(1, longest, lambda vesting: earned("carry", vesting, 0).earns <= most)
+    amount = least(1, 1000, lambda costs: earned("deposit", 1, costs * cost).earns <= most)
+    spread = float(np.std(np.concatenate(relative)))
+    return Stakes(
+        run, sum(map(len, relative)), cost, spread, rounds, level, earned(found.liability, *terms),
+        earned("carry", ROUNDS, 0), None if enough is None else earned("carry", enough, 0),
+        None if amount is None else earned("deposit", 1, amount * cost),
+    )  # fmt: skip
+
+
+def least(first: int, last: int, enough: Callable[[int], bool]) -> int | None:
+    """Return the least integer that is `enough`, if the last one is; more is always enough too.
+
+    >>> least(1, 100, lambda x: x * x > 50)
+    8
+    """
+    if not enough(last):
+        return None
+    while first < last:
+        middle = (first + last) // 2
+        first, last = (first, middle) if enough(middle) else (middle + 1, last)
+    return last
+
+
+def hit_and_run(liability: str, terms: Terms, rewards: Any, cost: int) -> Stake:
+    """Return what names earn a round at most, given their rewards (worlds, names, rounds) in micro-units."""
+    worlds, names, rounds = rewards.shape
+    flat = rewards.reshape(worlds * names, rounds)
+    (takes, broke), sums = take_home(liability, terms, flat, cost), flat.cumsum(axis=1)
+    leaving = {f"after {k} round{'s' * (k > 1)}": np.full(worlds * names, k) for k in _horizons(rounds)}
+    leaving |= {
+        "as soon as it is ahead": _first(takes > 0, rounds),
+        "as soon as it has nothing to lose": _first(broke, rounds),
+        "as soon as it is ahead or has nothing to lose": _first((takes > 0) | broke, rounds),
+    }
+    best, how = -np.inf, ""
+    for name, played in leaving.items():
+        gained = _less_noise(*(np.take_along_axis(x, played[:, None] - 1, axis=1)[:, 0] for x in (takes, sums)))
+        gains, counts = (part.reshape(worlds, names).sum(axis=1) for part in (gained, played))
+        ratio = gains / counts
+        limit = ratio.mean() + LIMIT * ratio.std(ddof=1)
+        best, how = (limit, name) if limit > best else (best, how)
+    return Stake(liability, *terms, round(float(best)), how)
+
+
+def _less_noise(takes: Any, sums: Any) -> Any:
+    """Return what was taken, less the part that goes with S, whose mean is known to be 0 (a control variate)."""
+    apart = sums - sums.mean()
+    variance = float((apart * apart).mean())
+    part = float((apart * takes).mean()) / variance if variance > 0 else 0.0
+    return takes - part * sums
+
+
+def take_home(liability: str, terms: Terms, rewards: Any, cost: int) -> tuple[Any, Any]:
+    """Return what names (rows) would have in hand if they left after each round (columns), and who has nothing to lose.
+
+    In hand is what was paid out less what was taken of the deposit. Whatever can be paid out is, after every round. A
+    name with a deposit asks to have the run closed for it, and gets what is unvested, too.
+    """
+    count, rounds = rewards.shape
+    nothing, everyone = np.zeros(count, dtype=np.int64), np.ones(count, dtype=bool)
+    vesting = begin(count, terms.vesting) if terms.vesting else None
+    deposit, carried, out = nothing + terms.deposit, nothing, nothing
+    takes, broke = np.zeros(rewards.shape, dtype=np.int64), np.zeros(rewards.shape, dtype=bool)
+    for column in range(rounds):
+        standing, played = Standing(nothing, deposit, carried), (everyone, cost, column + 1)
+        flows, vesting = settle_round(liability, rewards[:, column], nothing, standing, vesting, played)
+        carried, deposit = carried + flows.to_carried - flows.from_carried, deposit - flows.from_deposit
+        out = out + flows.to_agent + flows.vested
+        left = vesting.unvested if vesting is not None and terms.deposit else 0
+        takes[:, column] = out + left - (terms.deposit - deposit)
+        broke[:, column] = (deposit == 0) & ((carried < 0) | (flows.cut > 0))
+    return takes, broke
+
+
+def _first(when: Any, rounds: int) -> Any:
+    """Return the first round in which something is so; else the last."""
+    return np.where(when.any(axis=1), when.argmax(axis=1) + 1, rounds)
+
+
+def _horizons(rounds: int) -> list[int]:
+    return sorted({k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, rounds) if k <= rounds})
+
+
+def _draw(relative: list[Any], rounds: int) -> Any:
+    """Return rewards of names in worlds, in costs: rounds of the run drawn for each world, payments for each name."""
+    rng = np.random.default_rng(SEED)
+    drawn = np.empty((WORLDS, NAMES, rounds))
+    for world in range(WORLDS):
+        chosen = np.concatenate([relative[place] for place in rng.integers(len(relative), size=len(relative))])
+        drawn[world] = rng.choice(chosen - chosen.mean(), size=(NAMES, rounds))
+    return drawn
+
+
+def _payments(connection: Connection, run: int) -> tuple[list[Any], int]:
+    """Return the rewards of each round of a run in costs, and what the last round cost, in micro-units."""
+    paid, played, found = tables.payments.c, tables.rounds.c, list[Any]()
+    cost = 0
+    for row in connection.execute(select(tables.rounds).where(played.run == run).order_by(played.number)).all():
+        rewards = select(paid.amount).where(paid.record == row.record, paid.status == "paid")
+        amounts, cost = np.array(connection.execute(rewards).scalars().all(), dtype=np.float64), cost_of(row)
+        found += [amounts / cost] if amounts.size and cost > 0 else []
+    if sum(map(len, found)) < FEWEST or cost <= 0:
+        count = sum(map(len, found))
+        raise RefusedError(
+            f"there are {count} payments to judge by, and it takes {FEWEST}: ask again after more rounds"
+        )
+    return found, cost
