@@ -5,6 +5,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import guerdon
 
 ROOT = Path(__file__).parent.parent
@@ -54,6 +56,22 @@ def test_import_loads_nothing_heavy() -> None:
     assert "numpy" in loaded
     heavy = {"jax", "torch", "flwr", "sqlalchemy", "matplotlib", "polars", "typer", "rich", "safetensors", "fastapi"}
     assert not loaded & heavy
+
+
+@pytest.mark.parametrize(
+    ("wanted", "without", "extra"),
+    [
+        ("guerdon.ledger import Ledger", "sqlalchemy", "ledger"),
+        ("guerdon.flower import Rewarded", "flwr", "flower"),
+        ("guerdon.simulation import simulate", "jax", "sim"),
+    ],
+)
+def test_a_missing_extra_is_named(wanted: str, without: str, extra: str) -> None:
+    script = f"import sys; sys.modules[{without!r}] = None\nfrom {wanted}"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert f"needs {without}" in result.stderr
+    assert f"pip install 'guerdon[{extra}]'" in result.stderr
 
 
 def test_one_version() -> None:

@@ -12,6 +12,15 @@ def loader(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
         if name not in where:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = where[name]
-        return getattr(import_module(module if "." in module else f"{package}.{module}"), name)
+        try:
+            return getattr(import_module(module if "." in module else f"{package}.{module}"), name)
+        except ModuleNotFoundError as error:
+            raise missing(package, error.name or "", package.rpartition(".")[2]) from error
 
     return load
+
+
+def missing(package: str, needed: str, extra: str) -> ModuleNotFoundError:
+    """Return the error of a package that needs an extra which is not installed."""
+    command = f"pip install 'guerdon[{extra}]' (in a checkout: pip install '.[{extra}]')"
+    return ModuleNotFoundError(f"`{package}` needs {needed}; install it with: {command}", name=needed)

@@ -1,7 +1,12 @@
 """Thousands of repetitions of a training with strategic agents, in seconds. Needs the extra `sim` (JAX)."""
 
 from importlib.metadata import version
+from importlib.util import find_spec
 
+from guerdon._lazy import missing
+
+if find_spec("jax") is None:
+    raise missing("guerdon.simulation", "jax", "sim")
 if version("jaxlib") == "0.10.2":
     raise ImportError(
         "`jaxlib` must not be version 0.10.2, which gets some sums wrong on a CPU without saying so "
