@@ -192,7 +192,7 @@ def test_escrow_holds_back_the_fixed_part_of_what_is_earned(
 ) -> None:
     people = [Learner(i, wanders=1.0) for i in range(5)]
     rule = InformationPay(cost)
-    options = {"mechanism": rule, "escrow": escrow, "liability": "floor"}
+    options = {"mechanism": rule, "escrow": escrow, "liability": "floor", "vesting": 0}
     rewards = pay_of(start(rewarded, FedSGD(), enrolled(ledger, people), 4, **options))
     assert (rewards < 0).any()
     expected = np.clip(rewards, 0, fixed if escrow else 0.0).sum(axis=0)

@@ -7,7 +7,7 @@ its own list of members that may be paid. If several nodes show the same key, at
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -74,11 +74,19 @@ def _is_canonical(key: bytes) -> bool:
 class MembersGrid(Grid):
     """A grid that shows only members: a strategy samples and waits for members only."""
 
-    def __init__(self, grid: Grid, keys: Mapping[str, bytes], *, allow_anonymous: bool, warned: set[int | str]) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        keys: Mapping[str, bytes],
+        short_of: Callable[[str], str] = lambda _: "",
+        *,
+        allow_anonymous: bool,
+        warned: set[int | str],
+    ) -> None:
         if not keys and not allow_anonymous:
             raise RefusedError(f"no payment without identity: no public key is enrolled in the ledger. {REMEDY}")
         self._grid, self._keys = grid, {key: name for name, key in keys.items()}
-        self._allow_anonymous = allow_anonymous
+        self._allow_anonymous, self._short_of = allow_anonymous, short_of
         self._strangers = warned  # a warning about these was logged already
         self.members: dict[int, Member] = {}
 
@@ -90,16 +98,23 @@ class MembersGrid(Grid):
         owned: dict[str, list[Any]] = {}
         for node in nodes:
             member = found[node.node_id]
-            if member is not None:
+            if member is not None and not self._short_of(member.account):
                 owned.setdefault(member.account, []).append(node)
         chosen = {_only(group) for group in owned.values()}
         self.members |= {number: member for number, member in found.items() if member is not None and number in chosen}
         for node in nodes:
             if node.node_id not in chosen and node.node_id not in self._strangers:
-                why = "its key is not enrolled" if found[node.node_id] is None else "another node has the same key"
-                log.warning("Node %s is left out, %s: %s. %s", node.node_id, why, _describe(node), REMEDY)
+                log.warning("Node %s is left out, %s", node.node_id, self._why_not(node, found[node.node_id]))
                 self._strangers.add(node.node_id)
         return [node for node in nodes if node.node_id in chosen]
+
+    def _why_not(self, node: Any, member: Member | None) -> str:
+        """Return why a node may not be paid, and what to do about it."""
+        short = "" if member is None else self._short_of(member.account)
+        if member is not None and short:
+            return f"{short}: record what it pays in (guerdon ledger move deposit {member.account} AMOUNT)"
+        why = "its key is not enrolled" if member is None else "another node has the same key"
+        return f"{why}: {_describe(node)}. {REMEDY}"
 
     def get_node_ids(self) -> list[int]:
         """Return the ids of the connected nodes that may be paid."""

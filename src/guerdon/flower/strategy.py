@@ -32,8 +32,10 @@ from guerdon.flower.rounds import Rounds
 from guerdon.ledger import Ledger
 from guerdon.ledger.checks import check_name
 from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.money import to_micro
 from guerdon.ledger.tables import LIABILITIES
-from guerdon.paying.book import Book, OnRound, PaidRound, RunBook
+from guerdon.ledger.unvested import check_terms
+from guerdon.paying.book import Book, OnRound, PaidRound, PayTerms, RunBook
 from guerdon.paying.messages import GRADIENTS, MODELS, Request
 from guerdon.paying.paid_server import PaidServer, check_server
 from guerdon.paying.reports import Report, Template, is_finite
@@ -286,7 +288,8 @@ class AskedRounds(Strategy):
 
     def _members(self, grid: Grid) -> MembersGrid:
         """Return the grid as the wrapped strategy may see it."""
-        return MembersGrid(grid, self._book.keys(), allow_anonymous=self.allow_anonymous, warned=self._warned)
+        keys, short_of = self._book.keys(), self._book.short_of()
+        return MembersGrid(grid, keys, short_of, allow_anonymous=self.allow_anonymous, warned=self._warned)
 
     def _checkpoint(self, model: ArrayRecord, number: int) -> dict[str, Any]:
         groups = {
@@ -318,6 +321,10 @@ class Rewarded(AskedRounds):
     `ledger` is a path, a URL or a `Ledger`. `run` is the name under which rounds are recorded: starting a run again
     continues after its last paid round. `liability` says what becomes of a negative reward (see `Ledger.start_run`).
 
+    Where a reward can be negative, pay vests after 20 rounds of a node's own, or after `vesting`: until then a loss can
+    claim it. When the planned rounds are over the rest vests (see `guerdon.ledger.vesting`). With `liability="deposit"`
+    a node that joins later must have left a `deposit` (in units): else it is not asked.
+
     Only nodes whose public keys are enrolled in the ledger are asked and paid, unless `allow_anonymous` is true.
     `require_signatures` refuses replies that are not signed with the enrolled key (see `guerdon.flower.paid_work`).
 
@@ -348,6 +355,8 @@ class Rewarded(AskedRounds):
         run: str,
         ledger: Ledger | str | os.PathLike[str] = "guerdon.db",
         liability: str = "carry",
+        vesting: int | None = None,
+        deposit: float | None = None,
         allow_anonymous: bool = False,
         require_signatures: bool = False,
         prediction: Prediction | None = None,
@@ -362,14 +371,16 @@ class Rewarded(AskedRounds):
         sends = MODELS if find_steps(strategy) is None else GRADIENTS
         check_name("a run's name", run)
         check_choice("liability", liability, LIABILITIES)
+        stakes = PayTerms(liability, vesting, None if deposit is None else int(to_micro(deposit)))
+        check_terms(*stakes.of_new_run(mechanism))
         describe(mechanism)
         server = check_server(Server(mechanism, requests, prediction, dither, sends, alike), one_step=one_step)
         if (witness is None) == mechanism.wants_witness:
             raise ValueError("`witness` must be given with `WitnessedPay`, and with no other rule")
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self._owns_ledger = self.ledger is not ledger
-        book = Book(self.ledger, run, mechanism, liability, escrow, budget, log)
-        super().__init__(strategy, PaidServer(server, witness and on_arrays(witness), log=log), book, run)
+        self._paid = Book(self.ledger, run, mechanism, stakes, escrow, budget, log)
+        super().__init__(strategy, PaidServer(server, witness and on_arrays(witness), log=log), self._paid, run)
         self.allow_anonymous, self.require_signatures = allow_anonymous, require_signatures
         self.on_round = on_round or self.on_round
 
@@ -390,7 +401,12 @@ class Rewarded(AskedRounds):
         return self._server.request_of(account, request, self._book.roster)
 
     def _start(self, rounds: Rounds, initial_arrays: ArrayRecord) -> Result:
+        warning = self._paid.stakes.warning(self.server.mechanism)
+        if warning:
+            log.warning("%s", warning)
         result = super()._start(rounds, initial_arrays)
+        if self._paid.roster:
+            self._paid.close()
         for found in self.ledger.earnings(self.run) if self._book.roster else ():
             log.info("%s #%d was %s", found.agent, found.number, found.words)
         return result

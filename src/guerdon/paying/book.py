@@ -12,7 +12,8 @@ from guerdon.arrays import check_number
 from guerdon.audit import held_back
 from guerdon.ledger import Ledger
 from guerdon.ledger.errors import RefusedError, UnavailableError
-from guerdon.ledger.money import LARGEST, MICRO
+from guerdon.ledger.money import LARGEST, MICRO, format_amount
+from guerdon.ledger.vesting import ROUNDS
 from guerdon.paying.messages import Pay, Request
 from guerdon.paying.reports import Report
 from guerdon.rules import Mechanism, Payments, Status
@@ -100,6 +101,37 @@ class PaidRound(NamedTuple):
         ]
 
 
+class PayTerms(NamedTuple):
+    """How losses are met, after how many rounds of a node pay vests, and the deposit (micro-units) to join later.
+
+    None: as the run has it already, or as is safe.
+    """
+
+    liability: str
+    vesting: int | None
+    deposit: int | None
+
+    def of_new_run(self, mechanism: Mechanism) -> "PayTerms":
+        """Return what a run is begun with: pay vests where a reward can be negative, unless it is told otherwise."""
+        usual = ROUNDS if mechanism.takes_back else 0
+        return self._replace(vesting=usual if self.vesting is None else self.vesting)
+
+    def warning(self, mechanism: Mechanism) -> str:
+        """Return what an operator must know before money is paid on these terms; mostly nothing."""
+        terms = self.of_new_run(mechanism)
+        if not mechanism.takes_back or (self.liability != "floor" and terms.vesting):
+            return ""
+        cut = "cuts losses at zero: it pays more than the rule makes it, and " if self.liability == "floor" else ""
+        at_once = "" if terms.vesting else f"vesting=0 pays at once: {HIT_AND_RUN}"
+        return f"liability={self.liability!r} {cut}{at_once or HIT_AND_RUN}"
+
+
+HIT_AND_RUN = (
+    "a new name can take what chance gives it and leave its losses behind; `guerdon ledger stakes` says how much, and "
+    "what stops it"
+)
+
+
 class RunBook(Protocol):
     """What a run is written into. `done` is its last round, `roster` its agents, `unit` that of the pay."""
 
@@ -131,6 +163,10 @@ class RunBook(Protocol):
         """Return how many rounds may follow in which so many agents are asked for so many samples each."""
         ...
 
+    def short_of(self) -> Callable[[str], str]:
+        """Return what tells of an account why it may not take part (yet); mostly nothing."""
+        return lambda _: ""
+
 
 class Book(RunBook):
     """The run in the ledger. `done` is the last round that is paid, `roster` its agents."""
@@ -140,14 +176,14 @@ class Book(RunBook):
         ledger: Ledger,
         run: str,
         mechanism: Mechanism,
-        liability: str,
+        stakes: PayTerms,
         escrow: bool,
         budget: float | None,
         log: logging.Logger | None = None,
     ) -> None:
         if budget is not None:
             check_number("budget", budget, minimum=0)
-        self.ledger, self.run, self.mechanism, self.liability = ledger, run, mechanism, liability
+        self.ledger, self.run, self.mechanism, self.stakes = ledger, run, mechanism, stakes
         self.escrow = escrow  # whether the fixed part of the cost is held back
         self.budget = budget  # for all rounds of the run
         self.log = logging.getLogger("guerdon") if log is None else log
@@ -160,7 +196,7 @@ class Book(RunBook):
         self.roster = self.ledger.roster(self.run)
         if self.roster:
             # Found as it was begun, or refused.
-            self.ledger.start_run(self.run, self.roster, self.mechanism, liability=self.liability)
+            self.ledger.start_run(self.run, self.roster, self.mechanism, **self.stakes._asdict())
         found = self.ledger.resume(self.run)
         if found is None:
             return None
@@ -196,7 +232,8 @@ class Book(RunBook):
         """Record a round; doing so twice changes nothing."""
         seats, request = paid.seats, paid.request
         if not self.roster:
-            self.ledger.start_run(self.run, seats.accounts, self.mechanism, liability=self.liability)
+            stakes = self.stakes.of_new_run(self.mechanism)
+            self.ledger.start_run(self.run, seats.accounts, self.mechanism, **stakes._asdict())
         self.ledger.record_round(
             self.run,
             request.round,
@@ -212,6 +249,26 @@ class Book(RunBook):
             metrics=metrics,
             checkpoint=checkpoint,
         )
+
+    def short_of(self) -> Callable[[str], str]:
+        """Return what tells of an account that is new in the run which deposit it lacks; mostly nothing."""
+        asked = self._patiently(lambda: self.ledger.terms(self.run)).deposit if self.roster else 0
+        if not asked:
+            return lambda _: ""
+        has = {found.agent: found.deposit for found in self._patiently(self.ledger.balances)}
+        why = f"it joins run {self.run!r} late, without the deposit of {format_amount(asked)} {self.unit}"
+
+        def lacks(account: str) -> str:
+            return why if account not in self.roster and has.get(account, 0) < asked else ""
+
+        return lacks
+
+    def close(self) -> None:
+        """Let the rest of the pay vest: the rounds that were planned are over."""
+        done = self._patiently(lambda: self.ledger.close_run(self.run))
+        if done.vested or done.unvested:
+            vested, rest = format_amount(done.vested), format_amount(done.unvested)
+            self.log.info("Run %r is closed: %s %s vested, %s stays unvested", self.run, vested, self.unit, rest)
 
     def _read_payslips(self) -> None:
         self._payslips = {slip.agent: slip for slip in self._patiently(lambda: self.ledger.payslips(self.run))}
