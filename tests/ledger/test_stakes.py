@@ -16,7 +16,7 @@ from tests.support.command_line import run as guerdon
 from tests.support.ledger_scenes import NAMES
 
 COST, SPREAD = 17.0, 170.0  # of information pay on the survey, in round numbers
-PLAYERS = 40_000
+PLAYERS = 20_000
 
 
 def left_behind(deviation: float, mean: float, deposit: float) -> float:
@@ -41,7 +41,7 @@ def test_one_round_paid_at_once_is_worth_the_positive_part_of_the_noise(mean: fl
     """The first column of the table that began this: +54 to +61 a round for a name that leaves after one."""
     found, error = takes("carry", Terms(), normal(1, mean))
     expected = mean + left_behind(SPREAD, mean, 0.0)
-    assert abs(found - expected) < 3 * error < 2.0
+    assert abs(found - expected) < 3 * error < 3.0
     assert 54 < expected < 70
 
 
@@ -49,7 +49,7 @@ def test_one_round_paid_at_once_is_worth_the_positive_part_of_the_noise(mean: fl
 def test_with_a_deposit_it_takes_what_it_leaves_behind(rounds: int, deposit: int) -> None:
     """E[takes] = E[(−D − S)⁺], where nothing is paid out before it leaves: pay vests later than that."""
     found, error = takes("deposit", Terms(rounds + 1, deposit * MICRO), normal(rounds))
-    assert abs(found - left_behind(SPREAD * sqrt(rounds), 0.0, deposit)) < 3 * error < 20.0
+    assert abs(found - left_behind(SPREAD * sqrt(rounds), 0.0, deposit)) < 3 * error < 25.0
 
 
 def test_what_it_takes_is_what_it_leaves_behind_at_any_time() -> None:
@@ -69,7 +69,7 @@ def test_an_upper_limit_is_above_the_truth_and_not_far() -> None:
 
 
 def test_more_at_stake_leaves_less() -> None:
-    worlds = normal(60, players=4000).reshape(20, 200, 60)
+    worlds = normal(60, players=1000).reshape(20, 50, 60)
     cost = int(COST * MICRO)
     by_vesting = [hit_and_run("carry", Terms(rounds, 0), worlds, cost).earns for rounds in (0, 1, 10, 20, 40)]
     by_deposit = [hit_and_run("deposit", Terms(1, costs * cost), worlds, cost).earns for costs in (1, 10, 60, 400)]
@@ -90,26 +90,26 @@ def record_pay(ledger: Ledger, rounds: int, **terms: Any) -> None:
 
 
 def test_the_command_line_says_what_is_enough(ledger: Ledger, where: str) -> None:
-    record_pay(ledger, 60)
-    shown = guerdon("ledger", "stakes", "run", "--db", where, "--rounds", "40")
+    record_pay(ledger, 30)
+    shown = guerdon("ledger", "stakes", "run", "--db", where, "--rounds", "20")
     assert shown.code == 0
     assert "What is at stake now is NOT enough at the level of 0.05 of the cost" in " ".join(shown.output.split())
-    told = json.loads(guerdon("ledger", "stakes", "--db", where, "--rounds", "40", "--json").stdout)
-    assert (told["payments"], told["cost"], told["is_enough"]) == (240, "9.000000", False)
+    told = json.loads(guerdon("ledger", "stakes", "--db", where, "--rounds", "20", "--json").stdout)
+    assert (told["payments"], told["cost"], told["is_enough"]) == (120, "9.000000", False)
     assert float(told["now"]["earns"]) > 1.0
     for way in ("enough: vesting", "enough: deposit"):
         assert float(told[way]["earns"]) <= 0.05 * 9
     rounds = told["enough: vesting"]["vesting"]
-    assert 1 < rounds <= 40
+    assert 1 < rounds <= 20
     assert float(told["default"]["earns"]) <= float(told["now"]["earns"])
 
 
 def test_a_run_with_enough_at_stake_is_told_so(ledger: Ledger) -> None:
-    record_pay(ledger, 60, vesting=40)
-    found = ledger.stakes("run", rounds=40)
+    record_pay(ledger, 30, vesting=20)
+    found = ledger.stakes("run", rounds=20)
     assert (found.now.earns, found.enough) == (0, True)
     assert found.vesting is not None
-    assert found.vesting.vesting <= 40
+    assert found.vesting.vesting <= 20
 
 
 def test_what_cannot_be_judged_is_not(ledger: Ledger, where: str) -> None:
