@@ -9,8 +9,8 @@ import pytest
 from flwr.app import ArrayRecord
 
 from guerdon import FlatPay, InformationPay, SteadyPay
-from guerdon.flower.book import PayTerms
 from guerdon.ledger import Ledger
+from guerdon.paying.book import PayTerms
 from tests.flower.conftest import RULE, Make
 from tests.flower.grids import MemoryGrid, Node, worker
 

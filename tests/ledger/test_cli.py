@@ -43,7 +43,7 @@ def test_json_is_exact_and_complete(folder: Path) -> None:
     with Ledger(folder / "guerdon.db", read_only=True) as ledger:
         balances = {row.agent: row.balance for row in ledger.balances()}
     assert {row["agent"]: int(Decimal(row["balance"]) * 10**6) for row in read("balances")["agents"]} == balances
-    assert [row["name"] for row in read("runs")["runs"]] == ["heart", "harsh", "memory"]
+    assert [row["name"] for row in read("runs")["runs"]] == ["heart", "harsh", "memory", "vesting"]
     assert len(read("rounds", "heart")["rounds"]) == 6
     assert [row["outcome"] for row in read("payout", "list")["payouts"]] == ["mixed", "cancelled", "open"]
     assert read("verify")["holds"] is True
@@ -61,7 +61,9 @@ def test_pay_against_cost_is_shown(folder: Path) -> None:
 
 def test_the_only_run_need_not_be_named(tmp_path: Path, folder: Path) -> None:
     listed = run("rounds", cwd=folder, code=2)
-    assert "`RUN` must name a run of the ledger ('heart', 'harsh', 'memory'), got None" in " ".join(listed.split())
+    assert "`RUN` must name a run of the ledger ('heart', 'harsh', 'memory', 'vesting'), got None" in " ".join(
+        listed.split()
+    )
     where = str(tmp_path / "one.db")
     with Ledger(where) as ledger:
         ledger.start_run("only", NAMES, RULE)
@@ -174,7 +176,7 @@ def test_wrong_input_is_one_clear_message(tmp_path: Path, arguments: list[str], 
     ("arguments", "message"),
     [
         (["statement", "nobody"], "there is no agent 'nobody'"),
-        (["rounds", "nothing"], "there is no run 'nothing'; there is 'heart', 'harsh', 'memory'"),
+        (["rounds", "nothing"], "there is no run 'nothing'; there is 'heart', 'harsh', 'memory', 'vesting'"),
         (["move", "deposit", "north", "1.0000001"], "an amount must have at most 6 decimals"),
         (["move", "withdraw", "north", "1000"], "cannot withdraw 1,000.00 for 'north'"),
         (["move", "deposit", "north", "lots"], "an amount must be a number such as 12.50, got 'lots'"),

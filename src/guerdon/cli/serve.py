@@ -33,6 +33,12 @@ def serve(
     budget: Annotated[float | None, typer.Option(help="End the run before it could cost more.")] = None,
     escrow: Annotated[bool, typer.Option(help="Hold back the fixed part of the cost until the audit.")] = False,
     liability: Annotated[str, typer.Option(help="What becomes of a negative reward: carry, deposit, floor.")] = "carry",
+    vesting: Annotated[
+        int | None, typer.Option(help="Rounds of an agent until its pay vests (default: 20; steady pay: 0).")
+    ] = None,
+    deposit: Annotated[
+        float | None, typer.Option(help="What an agent that joins later must have deposited (liability deposit).")
+    ] = None,
     tokens: Annotated[
         Path | None, typer.Option(metavar="FILE", help='Agents without keys: JSON, {"agent": "token", …}.')
     ] = None,
@@ -73,7 +79,8 @@ def serve(
 
     with Ledger(db) as ledger:
         paid = PaidRun(
-            server, ledger, run, arrays, rounds=rounds, liability=liability, escrow=escrow, budget=budget
+            server, ledger, run, arrays, rounds=rounds, liability=liability, vesting=vesting, deposit=deposit,
+            escrow=escrow, budget=budget,
         )  # fmt: skip
         tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
         run_service(paid, spool or Path(f"{run}.spool"), deadline, known, host, port, tls, tell)

@@ -32,10 +32,8 @@ from guerdon.flower.rounds import Rounds
 from guerdon.ledger import Ledger
 from guerdon.ledger.checks import check_name
 from guerdon.ledger.errors import RefusedError
-from guerdon.ledger.money import to_micro
 from guerdon.ledger.tables import LIABILITIES
-from guerdon.ledger.unvested import check_terms
-from guerdon.paying.book import Book, OnRound, PaidRound, PayTerms, RunBook
+from guerdon.paying.book import Book, OnRound, PaidRound, RunBook, pay_terms
 from guerdon.paying.messages import GRADIENTS, MODELS, Request
 from guerdon.paying.paid_server import PaidServer, check_server
 from guerdon.paying.reports import Report, Template, is_finite
@@ -371,8 +369,7 @@ class Rewarded(AskedRounds):
         sends = MODELS if find_steps(strategy) is None else GRADIENTS
         check_name("a run's name", run)
         check_choice("liability", liability, LIABILITIES)
-        stakes = PayTerms(liability, vesting, None if deposit is None else int(to_micro(deposit)))
-        check_terms(*stakes.of_new_run(mechanism))
+        stakes = pay_terms(mechanism, liability, vesting, deposit)
         describe(mechanism)
         server = check_server(Server(mechanism, requests, prediction, dither, sends, alike), one_step=one_step)
         if (witness is None) == mechanism.wants_witness:
@@ -405,8 +402,7 @@ class Rewarded(AskedRounds):
         if warning:
             log.warning("%s", warning)
         result = super()._start(rounds, initial_arrays)
-        if self._paid.roster:
-            self._paid.close()
+        self._paid.close()
         for found in self.ledger.earnings(self.run) if self._book.roster else ():
             log.info("%s #%d was %s", found.agent, found.number, found.words)
         return result

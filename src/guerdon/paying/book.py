@@ -12,7 +12,8 @@ from guerdon.arrays import check_number
 from guerdon.audit import held_back
 from guerdon.ledger import Ledger
 from guerdon.ledger.errors import RefusedError, UnavailableError
-from guerdon.ledger.money import LARGEST, MICRO, format_amount
+from guerdon.ledger.money import LARGEST, MICRO, format_amount, to_micro
+from guerdon.ledger.unvested import check_terms
 from guerdon.ledger.vesting import ROUNDS
 from guerdon.paying.messages import Pay, Request
 from guerdon.paying.reports import Report
@@ -124,6 +125,13 @@ class PayTerms(NamedTuple):
         cut = "cuts losses at zero: it pays more than the rule makes it, and " if self.liability == "floor" else ""
         at_once = "" if terms.vesting else f"vesting=0 pays at once: {HIT_AND_RUN}"
         return f"liability={self.liability!r} {cut}{at_once or HIT_AND_RUN}"
+
+
+def pay_terms(mechanism: Mechanism, liability: str, vesting: int | None, deposit: float | None) -> PayTerms:
+    """Return what an operator says of a run (the deposit in units), or raise where it makes no sense."""
+    told = PayTerms(liability, vesting, None if deposit is None else int(to_micro(deposit)))
+    check_terms(*told.of_new_run(mechanism))
+    return told
 
 
 HIT_AND_RUN = (
@@ -264,7 +272,9 @@ class Book(RunBook):
         return lacks
 
     def close(self) -> None:
-        """Let the rest of the pay vest: the rounds that were planned are over."""
+        """Let the rest of the pay vest: the rounds that were planned are over. Done again, it changes nothing."""
+        if not self.roster:
+            return
         done = self._patiently(lambda: self.ledger.close_run(self.run))
         if done.vested or done.unvested:
             vested, rest = format_amount(done.vested), format_amount(done.unvested)

@@ -17,7 +17,7 @@ from guerdon.arrays import check_choice, check_positive_integer
 from guerdon.ledger import Ledger
 from guerdon.ledger.checks import check_name
 from guerdon.ledger.tables import LIABILITIES
-from guerdon.paying.book import Book, OnRound, PaidRound
+from guerdon.paying.book import Book, OnRound, PaidRound, pay_terms
 from guerdon.paying.messages import Request
 from guerdon.paying.paid_server import PaidServer, Witness, check_server
 from guerdon.paying.reports import Arrays, Report, Template
@@ -28,9 +28,9 @@ from guerdon.server import Server
 class PaidRun:
     """A run in a ledger, with its model. `rounds` is how many there are to be in all; None: until `requests` ends it.
 
-    The model is by name, `Server.sends` says whether agents send gradients or models. `liability`, `escrow`, `budget`,
-    `one_step` and `witness` (on arrays by name) are those of `guerdon.flower.Rewarded`. `on_round` is called with the
-    numbers of each round after it is recorded.
+    The model is by name, `Server.sends` says whether agents send gradients or models. `liability`, `vesting`,
+    `deposit`, `escrow`, `budget`, `one_step` and `witness` (on arrays by name) are those of `guerdon.flower.Rewarded`.
+    `on_round` is called with the numbers of each round after it is recorded.
     """
 
     def __init__(
@@ -42,6 +42,8 @@ class PaidRun:
         *,
         rounds: int | None = None,
         liability: str = "carry",
+        vesting: int | None = None,
+        deposit: float | None = None,
         escrow: bool = False,
         budget: float | None = None,
         one_step: bool = False,
@@ -51,6 +53,7 @@ class PaidRun:
     ) -> None:
         check_name("a run's name", run)
         check_choice("liability", liability, LIABILITIES)
+        stakes = pay_terms(server.mechanism, liability, vesting, deposit)
         if rounds is not None:
             check_positive_integer("rounds", rounds)
         describe(server.mechanism)
@@ -62,7 +65,7 @@ class PaidRun:
         self.request: Request | None = None  # of the open round
         self.sent: Arrays = model  # what is broadcast in it
         self._server = PaidServer(server, witness, log=log)
-        self._book = Book(ledger, run, server.mechanism, liability, escrow, budget, log)
+        self._book = Book(ledger, run, server.mechanism, stakes, escrow, budget, log)
         self.resume()
 
     @property
@@ -98,6 +101,7 @@ class PaidRun:
         samples = self._server.request(sent, max(len(members), 1))
         covered = self._book.covered(max(len(members), 1), samples) if samples > 0 else 0
         if covered < 1:
+            self._book.close()
             return None
         self._server.is_last = number == self.rounds or covered < 2
         self.sent, self.request = sent, Request(self.name, number, samples, self.server.sends)
@@ -110,10 +114,12 @@ class PaidRun:
     def settle(self, reports: Sequence[Report], metrics: Mapping[str, float] | None = None) -> PaidRound:
         """Pay for the reports to the open round, move the model, and record it all at once.
 
+        A report of an agent that joins without the deposit that the run asks for has no part in it.
         Where that fails, `resume` goes on from what the ledger has.
         """
-        request = self._open()
-        paid = self._server.settle(request, self._book.seats(reports), mean=True)
+        request, short_of = self._open(), self._book.short_of()
+        admitted = [report for report in reports if not short_of(report.account)]
+        paid = self._server.settle(request, self._book.seats(admitted), mean=True)
         self._server.refuse(paid)
         self._server.accept()
         moved = self._server.next_model(self.model, paid)
@@ -121,6 +127,8 @@ class PaidRun:
         self._book.record(paid, metrics or {}, {name: group for name, group in groups.items() if group})
         self.model, self.request = moved, None
         self._log(paid)
+        if self.is_over:
+            self._book.close()
         if self.on_round is not None:
             self.on_round(self._server.numbers(paid))
         return paid
@@ -134,6 +142,8 @@ class PaidRun:
             rule, saved = found
             self.model = self.template.ordered(saved["model"], self.name)
             self._server.resume(self.done, rule, saved)
+        if self.is_over:  # it may have been killed before it was closed
+            self._book.close()
 
     def _open(self) -> Request:
         if self.request is None:
