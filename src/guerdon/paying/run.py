@@ -158,4 +158,4 @@ class PaidRun:
         if paid.warning:
             log.warning("Round %d: %s", number, paid.warning)
         self._server.log_noise_scale(paid)
-        self._server.log_warning()
+        self._server.log_warning(paid)
