@@ -62,7 +62,8 @@ def test_rounds_are_paid_and_the_model_moves(served: Served, ledger: Ledger) -> 
     slip = next(slip for slip in ledger.payslips("run", 3) if slip.agent == "north")
     assert (told["round"], told["status"], told["why"]) == (3, "paid", slip.why)
     assert float(told["reward"]) == slip.reward / 1e6
-    assert [line["what"] for line in north.statement()["lines"]] == ["run, round 1", "run, round 2", "run, round 3"]
+    happened = [line["what"] for line in north.statement()["lines"]]
+    assert happened == ["run, round 1", "run, round 2", "run, round 3", "release"]  # the end of the run: all vests
 
 
 def test_a_report_again_is_found_and_another_is_refused(served: Served, ledger: Ledger) -> None:
