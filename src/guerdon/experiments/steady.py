@@ -133,6 +133,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "work with q = 0.9": Behaviour({"q": 0.9}),
     "half with q = 0.56": Behaviour({"q": 0.56, "share": 0.5}),
     "work for 40 rounds": Behaviour({"stop": 40}),
+    "four do half each": Behaviour({"share": 0.5}, 4),
     "prediction": Behaviour({"q": 0.0}, kind="forged"),
     "prediction and noise": Behaviour({"q": 0.0, "noise": 1.0}, kind="forged"),
     "zeros": Behaviour({"q": 0.0, "prediction": 0.0}, kind="forged"),
@@ -141,6 +142,9 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "garbage, 3 times too long": Behaviour({"q": 0.0, "prediction": 0.0, "noise": 9.0}, kind="forged"),
     "surrogate": Behaviour({"surrogate": 1.0}, kind="surrogate"),
     "surrogate, stretched": Behaviour({"surrogate": 1.0, "stretch": 1.0}, kind="surrogate"),
+    "extrapolation": Behaviour({"q": 0.0, "forecast": 0.2}, kind="surrogate"),
+    "mirror": Behaviour({"mirror": 1.0}, kind="surrogate"),
+    "bulk": Behaviour({"every": 3, "share": 2.5, "shrink": 3.0}, kind="surrogate"),
     "two share 5 % noise": Behaviour({"secret": 0.05}, 2, "crew"),
     "three share 5 % noise": Behaviour({"secret": 0.05}, 3, "crew"),
     "five share 5 % noise": Behaviour({"secret": 0.05}, 5, "crew"),
@@ -170,15 +174,16 @@ def play(data: HeartData, request: int, name: str, repetitions: int, seed: int) 
     honest = Deviating(jnp.asarray(data.train_features[:OLD_ROWS]), jnp.asarray(data.train_labels[:OLD_ROWS]))
     crew = replace(honest, **behaviour.changes)
     agents = [crew] * behaviour.crew + [honest] * (AGENTS - behaviour.crew)
-    history = simulated(problem_of(data, request), agents, request, repetitions, seed)
+    largest = max(request, round(request * crew.share))
+    history = simulated(problem_of(data, largest), agents, request, repetitions, seed)
     steady, balanced = (history.utilities[rule] for rule in ("steady", "balanced"))
     accuracy = np.asarray(history.metrics["accuracy"])[:, -50:].mean(axis=1)
     return Outcome(request, name, behaviour, steady, balanced, accuracy)
 
 
-def problem_of(data: HeartData, request: int) -> Problem:
-    """Return the survey."""
-    return data.regression(request, VALIDATION)
+def problem_of(data: HeartData, largest: int) -> Problem:
+    """Return the survey, for batches up to the largest."""
+    return data.regression(largest, VALIDATION)
 
 
 def simulated(problem: Problem, agents: list[Any], request: int, repetitions: int, seed: int) -> History:
@@ -277,7 +282,7 @@ def _noise(data: HeartData, honest: Outcome, repetitions: int, seed: int) -> str
 
 
 def _draw(outcomes: list[Outcome]) -> Any:
-    figure, axes = panels([f"ν = {request}" for request in REQUESTS], height=7.0)
+    figure, axes = panels([f"ν = {request}" for request in REQUESTS], height=8.0)
     names = list(BEHAVIOURS)
     for panel, request in zip(axes, REQUESTS, strict=True):
         rows = [found for found in outcomes if found.request == request]
