@@ -8,7 +8,7 @@ Agents are JAX pytrees: their numbers are data, so that a run with another batch
 """
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,8 @@ class View(NamedTuple):
 
 class Agent(Protocol):
     """A participant. By default it sends what it computed and remembers nothing."""
+
+    size_only: ClassVar[bool] = False  # it looks at no vector of its view, and sends what it computed itself
 
     @property
     def fabricates(self) -> bool:
@@ -79,6 +81,8 @@ class Agent(Protocol):
 class Cooperative(Agent):
     """Uses the requested batch size."""
 
+    size_only = True
+
     def choose(self, view: View, key: Array) -> Array:
         del key
         return view.request
@@ -88,6 +92,8 @@ class Cooperative(Agent):
 @dataclass(frozen=True)
 class Fixed(Agent):
     """Uses `size` samples, whatever the request; 0 declines."""
+
+    size_only = True
 
     size: int
 
@@ -101,6 +107,8 @@ class Fixed(Agent):
 class Portion(Agent):
     """Uses `share` times the request, rounded to whole samples: 0.5 does half the work, 2 twice as much, 0 none."""
 
+    size_only = True
+
     share: float
 
     def choose(self, view: View, key: Array) -> Array:
@@ -112,6 +120,8 @@ class Portion(Agent):
 @dataclass(frozen=True)
 class Declining(Agent):
     """Declines with a probability, independently each round; otherwise uses the requested batch size."""
+
+    size_only = True
 
     probability: float
 
@@ -126,6 +136,8 @@ class BestResponding(Agent):
 
     `table[ν]` is its best batch size for request ν; `best_responding` computes it.
     """
+
+    size_only = True
 
     table: Array
 
@@ -158,6 +170,8 @@ class Learning(Agent):
     A bandit: each round it uses the size with the highest mean profit so far, plus a bonus for sizes tried little
     (UCB1). `exploration` is how far the pay of a single round varies. `costs` are those of the sizes.
     """
+
+    size_only = True
 
     sizes: Array
     costs: Array

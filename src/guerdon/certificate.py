@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from guerdon import agents
 from guerdon._quantiles import student_quantile
 from guerdon.agents import Agent, Cooperative, Portion, Reporting
@@ -97,11 +95,12 @@ def certify(
         if announce is not None:
             announce(name)
         crowd = [agent, *[others or Cooperative()] * (num_agents - 1)]
-        history = simulate(
+        found = simulate(
             problem, crowd, mechanism, FixedRequest(request, step), rounds, repetitions, seed,
-            costs=cost, prediction=prediction, dither=dither, progress=progress,
+            costs=cost, prediction=prediction, dither=dither, keep="summary", progress=progress,
+            dimension_free=False,  # all deviations on the same random numbers, also those that look at vectors
         )  # fmt: skip
-        return np.mean(history.utilities["reward"][:, :, 0], axis=1, dtype=np.float64)
+        return found.total_utilities["reward"][:, 0] / rounds
 
     honest = utilities("do as asked", Reporting(Portion(1.0)))
     quantile = student_quantile(1 - (1 - confidence) / (2 * max(len(tried), 1)), len(honest) - 1)

@@ -113,7 +113,7 @@ def test_the_number_of_claims_that_hold_says_which_survey_was_used(
 ) -> None:
     experiment = small[1]
     for survey, words in (
-        ("", "5 of 5</b><span>claims hold</span>"),
+        ("", f"{sum(claim.holds for claim in experiment.claims)} of 5</b><span>claims hold</span>"),
         ("synthetic <one>", "hold, with the synthetic &lt;"),
     ):
         write_report([replace(experiment, survey=survey)], REPETITIONS, SEED, tmp_path / "report.html")

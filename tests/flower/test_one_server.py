@@ -34,7 +34,7 @@ from guerdon.flower import FedSGD, Request, decline
 from guerdon.ledger import Ledger
 from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
 from guerdon.simulation import simulate
-from guerdon.simulation.engine import repetition_key
+from guerdon.simulation.training import repetition_key
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, record, reply
 

@@ -188,3 +188,84 @@ def test_uneven_features_have_the_ratio_and_mean_given() -> None:
 def test_an_impossible_condition_is_refused(condition: float) -> None:
     with pytest.raises(ValueError, match="`condition` must be a finite number of at least 1"):
         linear_regression(condition=condition)
+
+
+# Without the dimension: all agents at once, as only lengths and angles see them.
+
+CREW = 3
+CREW_SIZES = (1, 2, 8)
+
+
+@jax.jit
+def _literally(problem: Any, model: Any, keys: Any) -> Any:
+    """Return gradients of three agents with batch sizes of their own, draw by draw."""
+    sizes = jnp.asarray(CREW_SIZES)
+    crew = jax.vmap(problem.gradient, in_axes=(None, 0, 0))
+    return jax.vmap(lambda key: crew(model, sizes, jax.random.split(key, CREW)))(keys)
+
+
+@jax.jit
+def _in_frame(problem: Any, model: Any, keys: Any) -> Any:
+    return jax.vmap(lambda key: problem.gradients(model, jnp.asarray(CREW_SIZES), key))(keys)
+
+
+@functools.cache
+def crews(where: str, framed: bool) -> Any:
+    """Return the products of δ and the gradients of three agents, (draws, 4, 4), and the error after a step."""
+    delta, literal = DELTAS[where], SAMPLERS["literal"]
+    keys = jax.random.split(jax.random.key(7 + framed), DRAWS)
+    if framed:
+        problem = linear_regression(DIM, float(np.sum(delta**2)), max_batch=16).in_frame(CREW)
+        assert problem is not None
+        model = problem.init(keys[0])
+        drawn = _in_frame(problem, model, keys)
+    else:
+        model = jnp.asarray(delta, jnp.float32)
+        drawn = _literally(literal, model, keys)
+    stacked = np.concatenate([np.broadcast_to(model, (DRAWS, 1, len(model))), drawn], axis=1).astype(np.float64)
+    return stacked @ stacked.transpose(0, 2, 1)
+
+
+@every_delta
+def test_gradients_in_their_frame_have_the_products_of_the_minibatches(where: str) -> None:
+    """Of δ with each, of each with each, and what they have in common: the length of the next δ."""
+    framed, literal = crews(where, framed=True), crews(where, framed=False)
+    weights = np.array([1.0, -0.1, -0.1, -0.1])
+    for statistic in (
+        *(lambda x, i=i, j=j: x[:, i, j] for i in range(4) for j in range(max(i, 1), 4)),
+        lambda x: weights @ x @ weights,
+        lambda x: x[:, 1, 2] * x[:, 2, 3] * x[:, 1, 3],  # three vectors at once
+    ):
+        if np.ptp(statistic(literal)) > 0:
+            assert kolmogorov_smirnov(statistic(framed), statistic(literal)) < 1
+
+
+def test_the_comparison_of_products_finds_one_degree_of_freedom() -> None:
+    """Five dimensions where there are four would not pass."""
+    framed = linear_regression(DIM + 1, float(np.sum(DELTAS["far"] ** 2)), max_batch=16).in_frame(CREW)
+    assert framed is not None
+    keys = jax.random.split(jax.random.key(1), DRAWS)
+    drawn = np.asarray(_in_frame(framed, framed.init(keys[0]), keys), dtype=np.float64)
+    lengths = np.sum(drawn[:, 2] ** 2, axis=1)
+    assert kolmogorov_smirnov(lengths, crews("far", framed=False)[:, 3, 3]) > 1
+
+
+def test_a_frame_turns_without_changing_what_is_measured() -> None:
+    framed = linear_regression(100, 9.0).in_frame(2)
+    whole = linear_regression(100, 9.0)
+    assert framed is not None
+    turned = framed.turn(jnp.asarray([3.0, -4.0, 12.0]))
+    np.testing.assert_allclose(turned, [13, 0, 0], rtol=1e-6)
+    for problem, model in ((framed, framed.init(jax.random.key(0))), (whole, whole.init(jax.random.key(0)))):
+        assert float(problem.metrics(model)["error"]) == pytest.approx(9, rel=1e-5)
+        assert float(problem.variance(model)) == pytest.approx(4 * (101 * 9 + 100), rel=1e-5)
+        assert float(jnp.sum(problem.population_gradient(model) ** 2)) == pytest.approx(36, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [linear_regression(4), linear_regression(100, literal=True), linear_regression(100, condition=2.0)],
+    ids=["no more dimensions than agents", "literal", "uneven"],
+)
+def test_where_there_is_no_frame(problem: Any) -> None:
+    assert problem.in_frame(3) is None

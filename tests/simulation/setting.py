@@ -8,7 +8,7 @@ from guerdon.agents import Fixed
 from guerdon.problems import linear_regression
 from guerdon.requests import ScheduledRequest
 from guerdon.rules import Mechanism, TrueVariance
-from guerdon.simulation import History, engine, simulate
+from guerdon.simulation import History, simulate, training
 
 COST = AffineCost(1, 1)
 AGENTS, ROUNDS, REPETITIONS = 6, 8, 2000
@@ -40,8 +40,8 @@ def train(
     distance: float = DISTANCE,
     **options: Any,
 ) -> History:
-    """Return the history of agents who always use `sizes`."""
-    options = {"repetitions": REPETITIONS} | options
+    """Return the history of agents who always use `sizes`; of whole gradients, whatever the rules."""
+    options = {"repetitions": REPETITIONS, "dimension_free": False} | options
     agents = [Fixed(size) for size in sizes]
     policy = ScheduledRequest(requests, steps)
     problem = linear_regression(DIM, distance, LARGEST)
@@ -50,7 +50,7 @@ def train(
 
 def compilations() -> int:
     """Return how often the engine was compiled so far."""
-    functions: tuple[Any, ...] = engine._begin, engine._play
+    functions: tuple[Any, ...] = training.begin, training.play
     return sum(function._cache_size() for function in functions)
 
 

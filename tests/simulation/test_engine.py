@@ -14,7 +14,7 @@ from guerdon.problems import linear_regression
 from guerdon.problems.linear_regression import expected_errors
 from guerdon.requests import FixedRequest, ScheduledRequest
 from guerdon.simulation import History, engine, simulate
-from guerdon.simulation.engine import repetition_key, round_keys
+from guerdon.simulation.training import repetition_key, round_keys
 from tests.simulation.setting import (
     AGENTS,
     ALONE,
@@ -115,7 +115,8 @@ def in_double_precision() -> Any:
         problem = linear_regression(DIM, DISTANCE, LARGEST)
         agents = [Fixed(size) for size in MIXED]
         rules = {name: RULES[name] for name in ("known", "estimated", "balanced")}
-        return problem, simulate(problem, agents, rules, ScheduledRequest(CHANGING, STEPS), ROUNDS, 3, seed=5)
+        policy = ScheduledRequest(CHANGING, STEPS)
+        return problem, simulate(problem, agents, rules, policy, ROUNDS, 3, seed=5, dimension_free=False)
 
 
 @jax.jit

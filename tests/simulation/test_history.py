@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from guerdon import AffineCost, PowerCost
-from guerdon.simulation.history import History, Rounds, pad_rounds
+from guerdon.simulation.history import History, PlayedChunk, Rounds, cost_tables
 
 COSTS = (AffineCost(1, 1), PowerCost(0.5, 2), AffineCost(0, 3))
 REPETITIONS, ROUNDS, AGENTS = 2, 4, 3
@@ -37,9 +37,17 @@ def rounds(seed: int = 0) -> Rounds:
     )
 
 
+def history_of(recorded: Rounds, rules: tuple[str, ...] = ("known", "flat")) -> History:
+    """Return the history of runs whose metrics have a column for before training."""
+    before = {name: values[:, 0] for name, values in recorded.metrics.items()}
+    part = recorded._replace(metrics={name: values[:, 1:] for name, values in recorded.metrics.items()})
+    chunk = PlayedChunk((part,), before, len(recorded.request))
+    return History([chunk], recorded.sizes.shape[1], rules, cost_tables(COSTS, max_batch=8))
+
+
 @pytest.fixture
 def history() -> History:
-    return History.from_rounds(rounds(), ("known", "flat"), COSTS, interrupted=False)
+    return history_of(rounds())
 
 
 def test_arrays_are_what_was_recorded(history: History) -> None:
@@ -80,7 +88,7 @@ def test_totals_are_sums_over_rounds_and_agents(history: History) -> None:
 
 def test_totals_of_many_small_rewards_are_not_lost_to_rounding() -> None:
     played = rounds()._replace(rewards=(np.full((1, 4000, 250), 0.1, np.float32),))
-    history = History.from_rounds(played._replace(sizes=np.zeros((1, 4000, 3), int)), ("flat",), COSTS, False)
+    history = history_of(played._replace(request=[0], sizes=np.zeros((1, 4000, 3), int)), ("flat",))
     assert history.total_reward()[0] == pytest.approx(1e6 * float(np.float32(0.1)), rel=1e-12)
 
 
@@ -95,7 +103,7 @@ def test_diverged_is_a_last_metric_that_is_not_finite(end: float) -> None:
     errors[0, 2] = np.inf  # on the way, but it came back
     other = np.ones_like(errors)
     for metrics in ({"error": errors}, {"loss": other, "error": errors}):
-        history = History.from_rounds(rounds()._replace(metrics=metrics), ("known", "flat"), COSTS, False)
+        history = history_of(rounds()._replace(metrics=metrics))
         np.testing.assert_array_equal(history.diverged, [False, True])
 
 
@@ -156,25 +164,60 @@ def played(length: int) -> Rounds:
     )
 
 
-@pytest.mark.parametrize("length", [3, 5, 8])
-def test_rounds_are_cut_or_filled_up(length: int) -> None:
+def chunks(length: int) -> list[PlayedChunk]:
+    """Two repetitions, and one more of two that were played; rounds in two stretches."""
+    parts = played(length), played(2)
     before = {"error": np.array([100.0, 200.0])}
-    fitted = pad_rounds(played(length), before, 5)
-    kept = min(length, 5)
-    assert [array.shape for array in (fitted.request, fitted.step, fitted.active)] == [(2, 5)] * 3
-    assert [array.shape for array in (fitted.sizes, fitted.participating, *fitted.rewards)] == [(2, 5, 3)] * 3
-    for array in (fitted.request, fitted.step, fitted.sizes, fitted.participating, *fitted.rewards, fitted.active):
+    return [PlayedChunk(parts, before, 2), PlayedChunk(parts, before, 1)]
+
+
+@pytest.mark.parametrize("length", [1, 3, 6])
+def test_rounds_are_cut_or_filled_up(length: int) -> None:
+    fitted = History(chunks(length), 5, ("flat",), cost_tables(COSTS, 8))
+    kept = min(length + 2, 5)
+    assert [array.shape for array in (fitted.request, fitted.step, fitted.active)] == [(3, 5)] * 3
+    per_agent = fitted.batch_sizes, fitted.participating, fitted.rewards["flat"]
+    assert [array.shape for array in per_agent] == [(3, 5, 3)] * 3
+    for array in (fitted.request, fitted.step, fitted.active, *per_agent):
         assert array[:, :kept].all()
         assert not array[:, kept:].any()
     errors = fitted.metrics["error"]
-    assert errors.shape == (2, 6)
-    np.testing.assert_array_equal(errors[:, 0], [100, 200])
-    np.testing.assert_array_equal(errors[:, 1 : kept + 1], played(length).metrics["error"][:, :kept])
+    assert errors.shape == (3, 6)
+    np.testing.assert_array_equal(errors[:, 0], [100, 200, 100])
+    both = np.concatenate([played(length).metrics["error"], played(2).metrics["error"]], axis=1)[[0, 1, 0], :kept]
+    np.testing.assert_array_equal(errors[:, 1 : kept + 1], both)
     assert (errors[:, kept:] == errors[:, [kept]]).all()
 
 
 def test_filling_up_keeps_types() -> None:
-    before, after = played(3), pad_rounds(played(3), {"error": np.zeros(2)}, 5)
-    for name in ("request", "step", "sizes", "participating", "active"):
+    before, after = played(3), History(chunks(3), 7, ("flat",), cost_tables(COSTS, 8))
+    for name in ("request", "step", "participating", "active"):
         assert getattr(after, name).dtype == getattr(before, name).dtype
-    assert after.rewards[0].dtype == before.rewards[0].dtype
+    assert after.rewards["flat"].dtype == before.rewards[0].dtype
+
+
+def test_only_what_is_asked_for_is_copied() -> None:
+    """An array that stands for one on an accelerator says when it is read."""
+
+    class Watched:
+        def __init__(self, values: Any) -> None:
+            self.values, self.shape, self.read = values, values.shape, 0
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            del dtype, copy
+            self.read += 1
+            return self.values
+
+    recorded = rounds()
+    watched = recorded._replace(rewards=tuple(map(Watched, recorded.rewards)), metrics={}, accusation=Watched(ACTIVE))
+    history = History([PlayedChunk((watched,), {}, 2)], ROUNDS, ("known", "flat"), cost_tables(COSTS, 8))
+    for _ in range(2):
+        np.testing.assert_array_equal(history.rewards["flat"], recorded.rewards[1])
+    known, flat = watched.rewards
+    assert (known.read, flat.read, watched.accusation.read) == (0, 1, 0)
+
+
+def test_arrays_are_read_only_and_the_history_says_what_it_is(history: History) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        history.request[0, 0] = 1
+    assert repr(history) == "History(2 repetitions, 4 rounds, 3 agents)"

@@ -17,7 +17,7 @@ from guerdon.predictions import Extrapolation, Prediction, RunningMean, ZeroPred
 from guerdon.problems import linear_regression
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, ScheduledRequest
 from guerdon.simulation import History, simulate
-from guerdon.simulation.engine import repetition_key, round_keys
+from guerdon.simulation.training import repetition_key, round_keys
 from tests.support import information_oracle as oracle
 from tests.support.means import mean
 

@@ -14,7 +14,7 @@ from guerdon.problems import linear_regression
 from guerdon.requests import BudgetRequest, NoiseScaleRequest, Requests, ScheduledRequest
 from guerdon.rules import TrueVariance
 from guerdon.simulation import Stop, simulate
-from guerdon.simulation.engine import repetition_key, round_keys
+from guerdon.simulation.training import repetition_key, round_keys
 from tests.simulation.setting import compilations
 from tests.support.training_oracle import reference_policy
 

@@ -253,17 +253,19 @@ def simulate(
     if config is None:
         raise ValueError("CONFIG.toml is missing; `guerdon simulate --example` prints one to start from")
     read = read_config(config)
-    history = run_simulation(
+    run: Any = run_simulation
+    found: Any = run(
         read.problem, read.agents, read.mechanisms, read.requests, read.rounds, read.repetitions, read.seed,
-        costs=read.costs, prediction=read.prediction, dither=read.dither, stop=read.stop, progress=sys.stderr.isatty(),
+        costs=read.costs, prediction=read.prediction, dither=read.dither, stop=read.stop,
+        keep="summary" if save is None else "all", progress=sys.stderr.isatty(),
     )  # fmt: skip
     if save is not None:
-        history.save(save)
-    rows = simulation_rows(history, read.names)
+        found.save(save)
+    rows = simulation_rows(found, read.names)
     if as_json:
-        print_json({"problem": read.label, "repetitions": history.repetitions, "agents": rows})
+        print_json({"problem": read.label, "repetitions": found.repetitions, "agents": rows})
     else:
-        print_simulation(history, rows, f"{config.name}: {read.label}, {read.rounds} rounds")
+        print_simulation(found, rows, f"{config.name}: {read.label}, {read.rounds} rounds")
 
 
 @app.command(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from guerdon.certificate import Certificate
     from guerdon.experiments.claims import Claim, Experiment
     from guerdon.planning.forecasts import Plan
-    from guerdon.simulation import History
+    from guerdon.simulation import History, Summary
 
 ROWS_SHOWN = 48
 
@@ -158,19 +158,18 @@ def print_plan(plan: "Plan", title: str, figure: Path | None) -> None:
         console.print(f"Figure: {figure}", soft_wrap=True, highlight=False, markup=False)
 
 
-def simulation_rows(history: "History", names: Sequence[str]) -> list[dict[str, Any]]:
+def simulation_rows(found: "History | Summary", names: Sequence[str]) -> list[dict[str, Any]]:
     """Return, per kind of agent and rule, the mean reward and profit per round with standard errors."""
     from guerdon.experiments.claims import mean_over_repetitions
 
     rows: list[dict[str, Any]] = []
-    played = history.rounds_played
+    played = found.rounds_played
     for name in dict.fromkeys(names):
         where = [k for k, other in enumerate(names) if other == name]
-        for rule, reward in history.rewards.items():
+        for rule, reward in found.total_rewards.items():
             per_round = played * len(where)
-            paid = mean_over_repetitions(reward[:, :, where].sum(axis=(1, 2), dtype="float64") / per_round)
-            profit = (reward - history.costs)[:, :, where].sum(axis=(1, 2), dtype="float64") / per_round
-            gained = mean_over_repetitions(profit)
+            paid = mean_over_repetitions(reward[:, where].sum(axis=1) / per_round)
+            gained = mean_over_repetitions((reward - found.total_costs)[:, where].sum(axis=1) / per_round)
             rows.append(
                 {"agents": name, "count": len(where), "rule": rule,
                  "mean_reward": paid.value, "reward_standard_error": paid.error,
@@ -179,7 +178,7 @@ def simulation_rows(history: "History", names: Sequence[str]) -> list[dict[str, 
     return rows
 
 
-def print_simulation(history: "History", rows: list[dict[str, Any]], title: str) -> None:
+def print_simulation(found: "History | Summary", rows: list[dict[str, Any]], title: str) -> None:
     """Print what each kind of agent earned, and where training ended."""
     from guerdon.experiments.claims import mean_over_repetitions
 
@@ -191,14 +190,14 @@ def print_simulation(history: "History", rows: list[dict[str, Any]], title: str)
         table.add_row(row["agents"], str(row["count"]), row["rule"], reward, profit)
     console = Console(emoji=False)
     console.print(table)
-    console.print(f"± one standard error over {history.repetitions} repetitions.")
-    for name, values in history.metrics.items():
-        sane = values[~history.diverged, -1]
+    console.print(f"± one standard error over {found.repetitions} repetitions.")
+    for name, values in found.last_metrics.items():
+        sane = values[~found.diverged]
         if len(sane) > 1:
             console.print("Final {}: {:.4g} ± {:.2g}".format(name, *mean_over_repetitions(sane)))
-    if history.diverged.any():
-        console.print(f"[bold red]{int(history.diverged.sum())} of {history.repetitions} repetitions diverged.[/]")
-    if history.interrupted:
+    if found.diverged.any():
+        console.print(f"[bold red]{int(found.diverged.sum())} of {found.repetitions} repetitions diverged.[/]")
+    if found.interrupted:
         console.print("[yellow]Interrupted: these are the repetitions that were finished.[/]")
 
 

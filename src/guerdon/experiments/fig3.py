@@ -22,7 +22,6 @@ from guerdon.experiments.claims import (
     Experiment,
     Tell,
     count_steps,
-    curve,
     equals,
     exceeds,
     mean_over_repetitions,
@@ -31,7 +30,7 @@ from guerdon.experiments.paper import AGENTS, COST, DIM, LARGEST, REQUEST, RULES
 from guerdon.figures import BLUE, GREEN, GREY, ORANGE, RED, SEQUENCE, TEXT, draw_mean, draw_points, legend, panels
 from guerdon.problems.linear_regression import linear_regression, optimal_step
 from guerdon.requests import FixedRequest
-from guerdon.simulation import History, simulate
+from guerdon.simulation import Summary, simulate
 
 ROUNDS = 60
 CHOICES = (2, 4, 8, 16)
@@ -43,13 +42,14 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     problem = linear_regression(DIM, START, max_batch=LARGEST)
     requests = FixedRequest(REQUEST, optimal_step(DIM, AGENTS, REQUEST))
     others = [Cooperative()] * (AGENTS - 1)
-    histories: dict[int, History] = {}
+    found: dict[int, Summary] = {}
     step = count_steps(tell, len(CHOICES))
     for size in CHOICES:
         step(f"S = {size}")
-        histories[size] = simulate(problem, [Fixed(size), *others], RULES, requests, ROUNDS, repetitions, seed)
+        agents = [Fixed(size), *others]
+        found[size] = simulate(problem, agents, RULES, requests, ROUNDS, repetitions, seed, keep="summary")
     # What agent 0 earns per round, one mean over rounds per repetition: these are independent.
-    rewards = {rule: {size: h.rewards[rule][:, :, 0].mean(axis=1) for size, h in histories.items()} for rule in RULES}
+    rewards = {rule: {size: s.total_rewards[rule][:, 0] / ROUNDS for size, s in found.items()} for rule in RULES}
     return Experiment(
         "fig3",
         "Figure 3: only the requested batch size pays",
@@ -59,7 +59,7 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
         "pay exactly the cost there; the estimated rule pays less. With few samples an agent loses less under the "
         "balanced rule than under known variance: that rule divides by the spread of all gradients, and where this "
         "agent's is long it is most of that spread. Last: pay per round as training goes on.",
-        _draw(histories, rewards),
+        _draw(found, rewards),
         _table(rewards),
         tuple(_claims(rewards)),
     )
@@ -97,7 +97,7 @@ def expected_reward(rule: str, size: Any) -> Any:
     return COST(REQUEST) + stake * surplus
 
 
-def _draw(histories: dict[int, History], rewards: dict[str, dict[int, Any]]) -> Any:
+def _draw(found: dict[int, Summary], rewards: dict[str, dict[int, Any]]) -> Any:
     titles = [f"{rule} variance" for rule in RULES] + ["pay as training goes on (known variance)"]
     figure, axes = panels(titles, height=5.4, columns=2)
     sizes = np.geomspace(1.6, LARGEST, 200)
@@ -112,8 +112,8 @@ def _draw(histories: dict[int, History], rewards: dict[str, dict[int, Any]]) -> 
         panel.set(xlim=(1.6, 20), ylim=(-20, 20), xlabel="batch size S (logarithmic)", ylabel="reward per round")
         legend(panel, "upper left")
     for size, color in zip(CHOICES, SEQUENCE[1:], strict=True):
-        mean, error = curve(histories[size].rewards["known"][:, :, 0])
-        draw_mean(axes[3], np.arange(1, ROUNDS + 1), mean, error, color, f"S = {size}")
+        mean, error = found[size].rewards["known"]
+        draw_mean(axes[3], np.arange(1, ROUNDS + 1), mean[:, 0], error[:, 0], color, f"S = {size}")
         beside = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": TEXT}
         axes[3].annotate(f"S = {size}", (ROUNDS, float(expected_reward("known", size))), **beside)
     axes[3].set(xlabel="round", ylabel="reward per round", xlim=(0, 1.2 * ROUNDS), ylim=(-40, 20))

@@ -21,7 +21,6 @@ from guerdon.experiments.claims import (
     Mean,
     Tell,
     count_steps,
-    curve,
     exceeds,
     mean_over_repetitions,
 )
@@ -29,7 +28,7 @@ from guerdon.experiments.paper import AGENTS, COST, DIM, LARGEST, RULES, SIZES, 
 from guerdon.figures import GREY, SEQUENCE, draw_mean, legend_below, panels
 from guerdon.problems.linear_regression import linear_regression, optimal_step
 from guerdon.requests import FixedRequest
-from guerdon.simulation import History, Stop, simulate
+from guerdon.simulation import Stop, Summary, simulate
 
 ROUNDS = 128
 TARGET = 1.0
@@ -40,12 +39,12 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     """Train until the squared error is 1, asking for 1, 2, 4, 8 and 16 samples with the step that suits each."""
     problem = linear_regression(DIM, START, max_batch=LARGEST)
     agents, stop = [Cooperative()] * AGENTS, Stop("error", at_most=TARGET)
-    histories: dict[int, History] = {}
+    found: dict[int, Summary] = {}
     step = count_steps(tell, len(SIZES))
     for nu in SIZES:
         step(f"ν = {nu}")
         policy = FixedRequest(nu, optimal_step(DIM, AGENTS, nu))
-        histories[nu] = simulate(problem, agents, RULES, policy, ROUNDS, repetitions, seed, stop=stop)
+        found[nu] = simulate(problem, agents, RULES, policy, ROUNDS, repetitions, seed, stop=stop, keep="summary")
     return Experiment(
         "fig4",
         "Figure 4: what the request costs in all",
@@ -53,9 +52,9 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
         " Left: error; a run that has reached the target stays where it is. Right: reward paid so far to all agents "
         "(known variance); dots: expected, the mean number of rounds until a run reaches the target × 10 · h(ν). Small "
         "requests take many rounds, large ones cost much per round: 4 and 8 are cheapest.",
-        _draw(histories),
-        _table(histories),
-        tuple(_claims(histories)),
+        _draw(found),
+        _table(found),
+        tuple(_claims(found)),
     )
 
 
@@ -83,15 +82,15 @@ def expected_total(nu: int) -> Mean:
     return Mean(rounds.value * price, rounds.error * price)
 
 
-def _claims(histories: dict[int, History]) -> list[Claim]:
-    totals = {nu: history.total_reward("known") for nu, history in histories.items()}
+def _claims(found: dict[int, Summary]) -> list[Claim]:
+    totals = {nu: summary.total_reward("known") for nu, summary in found.items()}
     means = {nu: float(total.mean()) for nu, total in totals.items()}
     second = sorted(means, key=lambda nu: -means[nu])[1]
     cheapest = min(means, key=lambda nu: means[nu])
     claims = [
         exceeds("fig4", f"ν = 1 pays most in all (its lead over {second})", totals[1] - totals[second]),
         Claim("fig4", "the cheapest request", "4 or 8", cheapest, 0.0, cheapest in (4, 8)),
-        exceeds("fig4", "ν = 16 needs fewer rounds than 8", histories[8].rounds_played - histories[16].rounds_played),
+        exceeds("fig4", "ν = 16 needs fewer rounds than 8", found[8].rounds_played - found[16].rounds_played),
     ]
     for nu in SIZES:
         value, error = mean_over_repetitions(totals[nu])
@@ -99,17 +98,17 @@ def _claims(histories: dict[int, History]) -> list[Claim]:
         close = abs(value - expected.value) <= SIGNIFICANT * float(np.hypot(error, expected.error))
         words = f"{expected.value:.0f} within 3 s.e."
         claims.append(Claim("fig4", f"total reward at ν = {nu}", words, value, error, close))
-    finished = float(np.mean([float((h.metrics["error"][:, -1] <= TARGET).mean()) for h in histories.values()]))
+    finished = float(np.mean([float((h.last_metrics["error"] <= TARGET).mean()) for h in found.values()]))
     claims.append(Claim("fig4", "share of runs that reach the target", "1", finished, 0.0, finished == 1.0))
     return claims
 
 
-def _draw(histories: dict[int, History]) -> Any:
+def _draw(found: dict[int, Summary]) -> Any:
     figure, (left, right) = panels(["squared error (logarithmic)", "reward paid so far, all agents"], 3.2, columns=2)
-    for (nu, history), color in zip(histories.items(), SEQUENCE, strict=True):
-        mean, error = curve(history.metrics["error"])
+    for (nu, summary), color in zip(found.items(), SEQUENCE, strict=True):
+        mean, error = summary.metrics["error"]
         draw_mean(left, np.arange(ROUNDS + 1), mean, error, color, f"ν = {nu}")
-        mean, error = curve(np.cumsum(history.rewards["known"].sum(axis=2, dtype=np.float64), axis=1))
+        mean, error = summary.paid["known"]
         draw_mean(right, np.arange(1, ROUNDS + 1), mean, error, color, f"ν = {nu}")
         right.plot(ROUNDS, expected_total(nu).value, "o", color=color, markeredgecolor="black", zorder=3, clip_on=False)
     left.plot([], [], "o", color="white", markeredgecolor="black", label="expected total")
@@ -122,12 +121,12 @@ def _draw(histories: dict[int, History]) -> Any:
     return figure
 
 
-def _table(histories: dict[int, History]) -> pl.DataFrame:
+def _table(found: dict[int, Summary]) -> pl.DataFrame:
     rows: list[dict[str, Any]] = []
-    for nu, history in histories.items():
-        played = mean_over_repetitions(history.rounds_played)
+    for nu, summary in found.items():
+        played = mean_over_repetitions(summary.rounds_played)
         for rule in RULES:
-            paid = mean_over_repetitions(history.total_reward(rule))
+            paid = mean_over_repetitions(summary.total_reward(rule))
             rows.append(
                 {"request": nu, "rule": rule, "mean_total_reward": paid.value, "standard_error": paid.error,
                  "expected_total_reward": expected_total(nu).value, "mean_rounds": played.value,

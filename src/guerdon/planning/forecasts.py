@@ -71,11 +71,11 @@ def forecast(
     forecasts, totals = list[PolicyForecast](), dict[str, Any]()
     for name, policy in policies.items():
         announce(name)
-        history = simulate(problem, agents, rule, policy, MOST_ROUNDS, repetitions, seed, stop=stop)
-        totals[name] = history.total_reward()
-        reached = float((history.metrics["left"][:, -1] <= 0).mean())
+        found = simulate(problem, agents, rule, policy, MOST_ROUNDS, repetitions, seed, stop=stop, keep="summary")
+        totals[name] = found.total_reward()
+        reached = float((found.last_metrics["left"] <= 0).mean())
         fixed = None if name == "adaptive" else policy.largest(1)
-        forecasts.append(PolicyForecast(name, fixed, _summary(history.rounds_played), _summary(totals[name]), reached))
+        forecasts.append(PolicyForecast(name, fixed, _summary(found.rounds_played), _summary(totals[name]), reached))
     return Plan(tuple(forecasts), _recommend(forecasts), fit.numbers, totals)
 
 

@@ -17,6 +17,7 @@ from guerdon.rules import TrueVariance
 from guerdon.simulation.engine import simulate
 from guerdon.simulation.history import History
 from guerdon.simulation.pilot import run_pilot
+from guerdon.simulation.summary import Summary
 from guerdon.simulation.terms import Stop
 
-__all__ = ["History", "Stop", "TrueVariance", "run_pilot", "simulate"]
+__all__ = ["History", "Stop", "Summary", "TrueVariance", "run_pilot", "simulate"]

@@ -23,9 +23,9 @@ from guerdon.problems import Problem
 from guerdon.problems.federation import draw_gradient, draws_alike
 from guerdon.rules import Mechanism, WitnessSample
 from guerdon.server import Ask, Settlement
-from guerdon.simulation.engine import draw_witness, repetition_key, round_keys
 from guerdon.simulation.players import Players, choose, learn, report, sort_by_kind
 from guerdon.simulation.terms import check_witness
+from guerdon.simulation.training import draw_witness, repetition_key, round_keys
 
 
 @register

@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from guerdon.agents import Agent
 from guerdon.arrays import Array
 from guerdon.broadcasts import Dither
 from guerdon.problems import Problem
 from guerdon.requests import FixedRequest, Requests
-from guerdon.server import Sends
+from guerdon.rules import Mechanism
+from guerdon.server import Sends, Server
 
 
 class AtModel(NamedTuple):
@@ -56,6 +58,30 @@ def check_witness(rules: Mapping[str, Any], witness: int, max_batch: int) -> Non
                 f"`witness` must be at least 2 minibatches of {max_batch} samples that the server draws itself, "
                 f"{rule.samples} samples in all, for {type(rule).__name__}, got {witness}"
             )
+
+
+def without_dimension(
+    problem: Any, agents: Sequence[Agent], servers: Sequence[Server], witness: int, wanted: bool | None
+) -> Any:
+    """Return the problem in the frame of its gradients where nobody can tell the difference, else as it is.
+
+    Nobody can where agents look at no vector and send what they computed, and servers look at products alone. What an
+    agent's class inherits does not count: a class that overrides `choose` must say `size_only` itself.
+    """
+    blind = all(vars(type(agent)).get("size_only", False) for agent in agents) and not witness
+    plain = not any(server.needs_mean or server.sends == "models" for server in servers)
+    plain = plain and all(type(server.mechanism).informed is Mechanism.informed for server in servers)
+    framed = (
+        problem.in_frame(len(agents))
+        if wanted is not False and blind and plain and hasattr(problem, "in_frame")
+        else None
+    )
+    if wanted and framed is None:
+        raise ValueError(
+            "`dimension_free` must be False or None here: it needs `linear_regression` with features alike and more "
+            "dimensions than agents, agents that choose batch sizes only, and rules and requests that follow no vector"
+        )
+    return problem if framed is None else framed
 
 
 def check_rounds(dither: Dither | None, rounds: int, requests: Requests, sends: Sends) -> None:
