@@ -30,6 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = ""  # by default it leaves out the slow ones
     if config.option.markexpr == "not slow" and version("jaxlib").startswith("0.10."):
         os.environ.setdefault("XLA_FLAGS", COMPILE_QUICKLY)  # before anything imports JAX
+    os.environ["GUERDON_CACHE"] = "off"  # nothing is written to the home of whoever runs the tests
     if not hasattr(config, "workerinput"):  # pytest-xdist's workers report to this process
         config.pluginmanager.register(SkippedTests(config.cache))
 

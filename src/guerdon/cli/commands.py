@@ -14,7 +14,6 @@ from guerdon.cli import arena, audit, contributions, dashboard, flower, ledger, 
 from guerdon.cli.files import read_array, read_gradients
 from guerdon.cli.once import pay_once
 from guerdon.cli.options import (
-    SIMULATOR,
     AgentsOption,
     CostOption,
     JsonOption,
@@ -23,6 +22,7 @@ from guerdon.cli.options import (
     RuleOption,
     SeedOption,
     need,
+    need_simulator,
 )
 from guerdon.cli.reports import (
     certificate_report,
@@ -180,7 +180,7 @@ def certify(
     as_json: JsonOption = False,
 ) -> None:
     """Simulate one agent's deviations, in work and in reports, and say which of them the payment rule deters."""
-    need("guerdon certify", "sim", *SIMULATOR)
+    need_simulator("guerdon certify")
     from guerdon.certificate import certify as run_certificate
     from guerdon.cli.config import parse_config
 
@@ -225,7 +225,7 @@ def reproduce(
     The heart-disease survey is read from the file that the environment variable GUERDON_HEART_DATA names; without it a
     synthetic survey takes its place, and every table and figure says so.
     """
-    need("guerdon reproduce", "sim", *SIMULATOR)
+    need_simulator("guerdon reproduce")
     from guerdon.experiments.reproduce import reproduce as run_experiments
 
     with progress_bar() as tell:
@@ -243,7 +243,7 @@ def simulate(
     as_json: JsonOption = False,
 ) -> None:
     """Run an experiment of your own: any agents, payment rules and requests."""
-    need("guerdon simulate", "sim", *SIMULATOR)
+    need_simulator("guerdon simulate")
     from guerdon.cli.config import EXAMPLE, read_config
     from guerdon.simulation import simulate as run_simulation
 
@@ -294,7 +294,7 @@ def plan(
 
     The forecast rests on a pilot run, or on σ² and ‖m‖² and how far ‖m‖² is to fall.
     """
-    need("guerdon plan", "sim", *SIMULATOR)
+    need_simulator("guerdon plan")
     from guerdon.planning.forecasts import forecast
     from guerdon.planning.pilots import parse_goal
 

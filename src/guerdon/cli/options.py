@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from guerdon.cli.programs import keep_programs
 from guerdon.rules import choices
 
 if TYPE_CHECKING:
@@ -55,6 +56,12 @@ def need(what: str, extra: str, *packages: str) -> None:
     for package in packages:
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"`{what}` needs {package}; in a checkout: pip install '.[{extra}]'")
+
+
+def need_simulator(what: str) -> None:
+    """Raise if the simulator is not installed; what it compiles is kept for the next command."""
+    need(what, "sim", *SIMULATOR)
+    keep_programs()
 
 
 def find_run(runs: "list[RunSummary]", name: str | None, what: str) -> "RunSummary":

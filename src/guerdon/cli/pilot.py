@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from guerdon.cli.options import SIMULATOR, JsonOption, need
+from guerdon.cli.options import JsonOption, need, need_simulator
 from guerdon.cli.tables import new_table, print_json
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.pilot import PilotRecord, PilotReport, assess
@@ -56,7 +56,7 @@ def pilot(
 
 def simulated(file: Path) -> PilotRecord:
     """Return a pilot of an experiment in a TOML file."""
-    need("guerdon pilot FILE.toml", "sim", *SIMULATOR)
+    need_simulator("guerdon pilot FILE.toml")
     from guerdon.cli.config import read_config
     from guerdon.simulation import run_pilot
 

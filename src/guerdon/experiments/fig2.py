@@ -8,11 +8,10 @@ import polars as pl
 
 from guerdon.agents import Fixed
 from guerdon.experiments.claims import Claim, Experiment, Tell, count_steps, curve, exceeds
-from guerdon.experiments.paper import AGENTS, COST, DIM, LARGEST, REQUEST, SIZES, START
+from guerdon.experiments.paper import AGENTS, DIM, LARGEST, NEVER, REQUEST, RULES, SIZES, START
 from guerdon.figures import GREY, POWERS, SEQUENCE, draw_mean, legend, panels
 from guerdon.problems.linear_regression import expected_errors, linear_regression, optimal_step
 from guerdon.requests import FixedRequest
-from guerdon.rules import FlatPay
 from guerdon.simulation import simulate
 
 ROUNDS = 40
@@ -27,7 +26,9 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     for size in SIZES:
         step(f"S = {size}")
         agents, requests = [Fixed(size)] * AGENTS, FixedRequest(REQUEST, STEP)
-        errors[size] = simulate(problem, agents, FlatPay(COST), requests, ROUNDS, repetitions, seed).metrics["error"]
+        # What is paid does not matter here.
+        history = simulate(problem, agents, RULES, requests, ROUNDS, repetitions, seed, stop=NEVER)
+        errors[size] = history.metrics["error"]
     theory = {size: np.array(expected_errors(DIM, AGENTS, size, STEP, START, ROUNDS)) for size in SIZES}
     return Experiment(
         "fig2",

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from guerdon.agents import Cooperative, Fixed
+from guerdon.agents import Fixed
 from guerdon.experiments.claims import (
     Claim,
     Experiment,
@@ -26,7 +26,7 @@ from guerdon.experiments.claims import (
     exceeds,
     mean_over_repetitions,
 )
-from guerdon.experiments.paper import AGENTS, COST, DIM, LARGEST, REQUEST, RULES, START
+from guerdon.experiments.paper import AGENTS, COST, DIM, LARGEST, NEVER, REQUEST, RULES, START
 from guerdon.figures import BLUE, GREEN, GREY, ORANGE, RED, SEQUENCE, TEXT, draw_mean, draw_points, legend, panels
 from guerdon.problems.linear_regression import linear_regression, optimal_step
 from guerdon.requests import FixedRequest
@@ -41,13 +41,13 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     """Let agent 0 use 2, 4, 8 and 16 samples while the others cooperate; pay by all three rules at once."""
     problem = linear_regression(DIM, START, max_batch=LARGEST)
     requests = FixedRequest(REQUEST, optimal_step(DIM, AGENTS, REQUEST))
-    others = [Cooperative()] * (AGENTS - 1)
+    others = [Fixed(REQUEST)] * (AGENTS - 1)
     found: dict[int, Summary] = {}
     step = count_steps(tell, len(CHOICES))
     for size in CHOICES:
         step(f"S = {size}")
         agents = [Fixed(size), *others]
-        found[size] = simulate(problem, agents, RULES, requests, ROUNDS, repetitions, seed, keep="summary")
+        found[size] = simulate(problem, agents, RULES, requests, ROUNDS, repetitions, seed, stop=NEVER, keep="summary")
     # What agent 0 earns per round, one mean over rounds per repetition: these are independent.
     rewards = {rule: {size: s.total_rewards[rule][:, 0] / ROUNDS for size, s in found.items()} for rule in RULES}
     return Experiment(

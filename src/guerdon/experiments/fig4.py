@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from guerdon.agents import Cooperative
+from guerdon.agents import Fixed
 from guerdon.experiments.claims import (
     SIGNIFICANT,
     Claim,
@@ -38,12 +38,12 @@ DRAWN = 20_000  # runs of the error alone that the expectation rests on
 def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     """Train until the squared error is 1, asking for 1, 2, 4, 8 and 16 samples with the step that suits each."""
     problem = linear_regression(DIM, START, max_batch=LARGEST)
-    agents, stop = [Cooperative()] * AGENTS, Stop("error", at_most=TARGET)
+    stop = Stop("error", at_most=TARGET)
     found: dict[int, Summary] = {}
     step = count_steps(tell, len(SIZES))
     for nu in SIZES:
         step(f"ν = {nu}")
-        policy = FixedRequest(nu, optimal_step(DIM, AGENTS, nu))
+        agents, policy = [Fixed(nu)] * AGENTS, FixedRequest(nu, optimal_step(DIM, AGENTS, nu))
         found[nu] = simulate(problem, agents, RULES, policy, ROUNDS, repetitions, seed, stop=stop, keep="summary")
     return Experiment(
         "fig4",

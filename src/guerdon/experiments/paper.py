@@ -2,6 +2,7 @@
 
 from guerdon.costs import AffineCost
 from guerdon.rules import BalancedVariance, EstimatedVariance, OutputAgreement, TrueVariance
+from guerdon.simulation import Stop
 
 AGENTS = 10
 DIM = 100
@@ -14,4 +15,6 @@ LARGEST = 16
 KNOWN = OutputAgreement(COST, TrueVariance())
 ESTIMATED = OutputAgreement(COST, EstimatedVariance())
 BALANCED = OutputAgreement(COST, BalancedVariance())
+# Never reached. With it Figures 2 and 3 are the same program as Figure 4, which stops at its target: compiled once.
+NEVER = Stop("error", at_most=-1.0)
 RULES = {"known": KNOWN, "estimated": ESTIMATED, "balanced": BALANCED}

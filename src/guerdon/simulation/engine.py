@@ -153,12 +153,12 @@ def simulate(
     prediction = prediction or (RunningMean() if informed else None)
     alike = draws_alike(problem) if alike is None else alike
     check_witness(rules, witness, problem.max_batch)
-    setting = Setting(tuple(rules.values()), stop, positions, prediction, dither, alike, witness, sends)
+    setting = Setting(tuple(rules.values()), positions, prediction, dither, alike, witness, sends)
     problem = without_dimension(problem, agents, setting.servers(requests), witness, dimension_free)
     seats = None if joins is None else check_joins(joins, len(agents))
     fitting = max(1, MEMORY // _bytes_per_repetition(problem, len(agents), len(rules), rounds, alike=alike))
     size = min(fitting if chunk is None else chunk, repetitions)
-    data = Data(problem, kinds, requests, seats, jnp.asarray(rounds - 1))
+    data = Data(problem, kinds, requests, seats, jnp.asarray(rounds - 1), stop)
     names, tables = tuple(rules), cost_tables(true_costs, problem.max_batch)
     collect = hold if keep == "all" else partial(sum_up, names, tables)
     run = partial(_run, setting, data, rounds, seed, size, collect)
@@ -185,7 +185,7 @@ def _run(
 
 def _segments(setting: Setting, data: Data, rounds: int, carry: Carry, keys: Array) -> Iterator[Rounds]:
     """Yield the rounds, in stretches of equal length, until all repetitions have stopped or all rounds are played."""
-    length = min(SEGMENT, rounds) if setting.stop else rounds
+    length = min(SEGMENT, rounds) if data.stop else rounds
     for start in range(0, rounds, length):
         carry, part = play(setting, length, data, carry, keys, start)
         yield part

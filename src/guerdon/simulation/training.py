@@ -31,12 +31,13 @@ from guerdon.simulation.players import Players, announce, by_kind, choose, learn
 from guerdon.simulation.suspicions import accusations, collusions, nothing_proven, prove
 from guerdon.simulation.terms import AtModel, Stop, validation_loss
 
-# The numbers of a policy are data to the compiled function. `requests` itself does without JAX, for servers.
+# The numbers of a policy and of a goal are data to the compiled function. `requests` itself does without JAX.
 for _policy, _data in (
     (FixedRequest, ["batch_size", "step"]),
     (ScheduledRequest, ["batch_sizes", "steps"]),
     (NoiseScaleRequest, ["max_batch", "min_batch", "first", "curvature"]),
     (BudgetRequest, ["rule", "budget", "max_batch", "curvature"]),
+    (Stop, ["at_most", "at_least"]),
 ):
     register(_policy, _data)
 
@@ -45,7 +46,6 @@ class Setting(NamedTuple):
     """What the compiled function is specialised to, beside the shapes of its data."""
 
     mechanisms: tuple[Mechanism, ...]
-    stop: Stop | None
     positions: tuple[tuple[int, ...], ...]  # which agents belong to each kind
     prediction: Prediction | None
     dither: Dither | None
@@ -71,6 +71,7 @@ class Data(NamedTuple):
     requests: Requests
     joins: Array | None  # the round in which each agent joins; None: all are there from the start
     last: Array  # round, in which what a rule holds is settled
+    stop: Stop | None
 
     def players(self, setting: Setting) -> Players:
         """Return the agents."""
@@ -131,7 +132,7 @@ def begin(setting: Setting, data: Data, keys: Array) -> tuple[Carry, dict[str, A
         everybody = jnp.arange(num_agents)
         memories = tuple(by_kind(data.players(setting), lambda agent, *_: agent.init(), data.kinds, everybody))
         metrics = data.problem.metrics(model)
-        stopped = setting.stop.reached(metrics) if setting.stop else jnp.asarray(False)
+        stopped = data.stop.reached(metrics) if data.stop else jnp.asarray(False)
         variance, never = data.problem.variance(model), jnp.asarray(False)
         proven = jnp.asarray(nothing_proven(num_agents), model.dtype)
         carry = Carry(model, jnp.zeros_like(model), model, variance, servers, memories, proven, stopped, never)
@@ -198,7 +199,7 @@ def _play_round(
         after, memories, prove(setting.mechanisms[0], carry.proven, done), over, diverged,
     )  # fmt: skip
     metrics = {name: jnp.where(diverged, jnp.inf, x) for name, x in problem.metrics(moved.model).items()}
-    stopped = over | (setting.stop.reached(metrics) & ~diverged if setting.stop else False)
+    stopped = over | (data.stop.reached(metrics) & ~diverged if data.stop else False)
     noise = estimate_noise(done.comparison.plain, ask.request)
     watched = setting.mechanisms, after, players.number
     record = Rounds(
