@@ -166,8 +166,9 @@ def simulate(
     if keep == "summary":
         return Summary.of(finished, rounds, names, tables, interrupted)
     history = History(finished, rounds, names, tables, interrupted)
-    for number in range(1, rounds + 1) if on_round is not None else ():
-        on_round(history.numbers(number))
+    if on_round is not None:
+        for number in range(1, rounds + 1):
+            on_round(history.numbers(number))
     return history
 
 
