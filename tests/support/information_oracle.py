@@ -315,11 +315,11 @@ class DitherOracle:
         return Step(model, both, self.offset, response)
 
     def adapt(self, nu: int) -> None:
-        """Go halfway (in logarithms) to the length at which B is 0.7 of the bound, at most by a factor √2."""
+        """Go halfway (in logarithms) to the length at which B is ν, or 0.7 of the bound, at most by a factor √2."""
         if self.cost is None:
             return
         fixed = self.cost(nu) - nu * self.cost.slope(nu)
-        target = max(0.7 * nu**2 * self.cost.slope(nu) / fixed, self.finest)
+        target = max(min(0.7 * nu**2 * self.cost.slope(nu) / fixed, nu), self.finest)
         answer = decayed_mean(self.answers, 0.8)
         wanted = math.sqrt(1 / (answer * self.length**2) / target) if answer > 0 else math.inf
         self.length *= math.sqrt(min(max(wanted, 0.5), 2.0))
