@@ -274,7 +274,7 @@ def test_the_dither_grows_until_it_is_long_enough(alike: bool, rewarded: Make, l
     result = rewarded(FedSGD(fraction_evaluate=0.0), **options).start(grid, arrays(np.zeros(DIM)), num_rounds=24)
     lengths: list[Any] = [found["guerdon-offset"] for found in result.train_metrics_clientapp.values()]
     assert lengths[0] == lengths[1] == pytest.approx(0.2)  # the same in both halves
-    assert lengths[-1] > 1.0  # σ²/‖u‖² = 180/‖u‖², and 64 is the bound
+    assert lengths[-1] > 1.0  # σ²/‖u‖² = 180/‖u‖², and 8 is aimed at
     assert ledger.verify().holds
 
 
