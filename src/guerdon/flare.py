@@ -1,0 +1,141 @@
+"""NVIDIA FLARE: paid rounds in its FedAvg workflow. Accounts are FLARE's client names, which its certificates prove.
+
+    job.to_server(PaidFedAvg("model.safetensors", "heart-2026", request=16, cost="1 + s", num_clients=3, num_rounds=10))
+
+A client reads `flare.receive().meta["guerdon-request"]`, and sends gradients, or models that it trained, in `params`.
+"""
+
+# FLARE's own classes leave most of their types open.
+# pyright: reportMissingTypeArgument=false, reportUnknownParameterType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingParameterType=false, reportMissingTypeStubs=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+
+import logging
+from pathlib import Path
+
+import numpy as np
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
+from nvflare.app_common.workflows.fedavg import FedAvg
+from safetensors.numpy import load_file, save_file
+
+from guerdon.broadcasts import Dither
+from guerdon.costs import ExpressionCost
+from guerdon.ledger import Ledger
+from guerdon.paying.reports import Arrays, Report, hash_of
+from guerdon.paying.run import PaidRun
+from guerdon.requests import FixedRequest
+from guerdon.rules import choose_payable
+from guerdon.server import Sends, Server
+
+log = logging.getLogger("guerdon.flare")
+
+TWICE = "it answered twice"
+
+
+class RewardedAggregator(ModelAggregator):
+    """Pays for what the clients of a round sent, and returns what to broadcast next; the rest is `PaidRun`'s."""
+
+    def __init__(self, run: PaidRun) -> None:
+        super().__init__()
+        self.run = run
+        self._reports: dict[str, Report] = {}
+
+    def accept_model(self, model: FLModel) -> None:
+        """Take what a client sent. FLARE itself names the client in `meta`, whatever it says of itself."""
+        name = str((model.meta or {})["client_name"])
+        report = Report(name, sent=True)
+        try:
+            arrays = self.run.template.view(self._full(model))
+            report.reply, report.arrays, report.gradient = model, arrays, hash_of(arrays)
+        except (ValueError, TypeError) as error:
+            report.refuse(str(error))
+        if name in self._reports:
+            self._reports[name].refuse(TWICE)
+            return
+        self._reports[name] = report
+
+    def aggregate_model(self) -> FLModel:
+        """Settle the round, and return what is broadcast in the next: under a dither not the model itself."""
+        if self._reports:
+            late = [Report(name, "no answer") for name in self.run.book.roster if name not in self._reports]
+            self.run.settle([*self._reports.values(), *late])
+        return self.broadcast()
+
+    def reset_stats(self) -> None:
+        """Begin a round with nothing received."""
+        self._reports = {}
+
+    def broadcast(self) -> FLModel:
+        """Open the next round, and return what is sent in it; the model itself once the run has ended."""
+        asked = self.run.request or self.run.ask(self.run.book.roster)
+        sent = self.run.model if asked is None else self.run.sent
+        meta = {} if asked is None else asked.settings()
+        return FLModel(params=dict(sent), params_type=ParamsType.FULL, meta=meta)
+
+    def _full(self, model: FLModel) -> Arrays:
+        """Return a client's arrays; what it sent as a difference is added to what was broadcast."""
+        found = {str(name): np.asarray(array) for name, array in (model.params or {}).items()}
+        if model.params_type != ParamsType.DIFF or self.run.server.sends == "gradients":
+            return found
+        self.run.template.check_names(found)
+        return {name: self.run.sent[name] + array for name, array in found.items()}
+
+
+class PaidFedAvg(FedAvg):
+    """FLARE's FedAvg, with every round asked for, paid and recorded; it goes on after the last paid round.
+
+    `model_file` is a safetensors file on the server, `run_name` the run's name in the ledger. The other arguments are
+    those of `guerdon serve`: plain values, which FLARE writes into the job's configuration. The trained
+    model is written beside it (`.trained.safetensors`).
+    """
+
+    def __init__(
+        self,
+        model_file: str,
+        run_name: str,
+        request: int,
+        ledger: str = "guerdon.db",
+        rule: str = "steady",
+        cost: str = "1 + s",
+        step: float = 0.1,
+        sends: Sends = "gradients",
+        dither: float | None = None,
+        alike: bool = False,
+        budget: float | None = None,
+        num_clients: int = 3,
+        num_rounds: int = 5,
+    ) -> None:
+        super().__init__(num_clients=num_clients, num_rounds=num_rounds, persistor_id="", save_filename="")
+        self.model_file, self.run_name, self.request, self.ledger, self.rule = (
+            model_file,
+            run_name,
+            request,
+            ledger,
+            rule,
+        )
+        self.cost, self.step, self.sends, self.dither, self.alike, self.budget = (
+            cost,
+            step,
+            sends,
+            dither,
+            alike,
+            budget,
+        )
+
+    def run(self) -> None:
+        """Train, from the last round that is paid."""
+        price = ExpressionCost(self.cost)
+        space = None if self.dither is None else Dither(self.dither, price)
+        rule, policy = choose_payable(self.rule, price), FixedRequest(self.request, self.step)
+        with Ledger(self.ledger) as ledger:
+            server = Server(rule, policy, None, space, self.sends, self.alike)
+            arrays = load_file(self.model_file)
+            paid = PaidRun(server, ledger, self.run_name, arrays, rounds=self.num_rounds, budget=self.budget, log=log)
+            if paid.is_over:
+                return
+            self.aggregator = RewardedAggregator(paid)
+            self.start_round, self.num_rounds = paid.done, self.num_rounds - paid.done
+            self.model = self.aggregator.broadcast()
+            super().run()
+            save_file(dict(paid.model), Path(self.model_file).with_suffix(".trained.safetensors"))

@@ -1,0 +1,107 @@
+"""Paid rounds in NVIDIA FLARE: the same server as the simulator's, and a real run in FLARE's own simulator."""
+
+# pyright: reportMissingImports=false, reportMissingTypeStubs=false, reportUnknownVariableType=false
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
+
+from guerdon import AffineCost, FixedRequest, OutputAgreement
+from guerdon.broadcasts import Dither
+from guerdon.ledger import Ledger
+from guerdon.paying.run import PaidRun
+from guerdon.server import Server
+from tests.flower.test_one_server import AGENTS, COST, REQUESTS, ROUNDS, RULE, same_dither, scene, simulated
+
+pytest.importorskip("nvflare", reason="nvflare is not installed: pip install '.[flare]'")
+
+__all__ = ["same_dither"]  # a fixture
+MODEL = {"a": np.zeros((2, 4)), "b": np.zeros(4)}
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # FLARE's own
+
+
+def sent_by(name: str, line: Any) -> Any:
+    from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+
+    params = {"a": line[:8].reshape(2, 4), "b": line[8:]}
+    return FLModel(params=params, params_type=ParamsType.FULL, meta={"client_name": name})
+
+
+@pytest.mark.usefixtures("same_dither")
+def test_the_aggregator_pays_as_the_simulator_does(tmp_path: Path) -> None:
+    """Copies, near-copies, garbage of every size, NaN, long and short reports, dropouts and joins; 30 rounds."""
+    from guerdon.flare import RewardedAggregator
+
+    options: dict[str, Any] = {"dither": Dither(0.3, COST), "alike": False}
+    sent, present = scene(0)
+    history = simulated(RULE, sent, present, **options)
+    rewards, names = np.zeros((ROUNDS, AGENTS)), [f"n{k}" for k in range(AGENTS)]
+    with Ledger(tmp_path / "guerdon.db") as ledger:
+        aggregator = RewardedAggregator(PaidRun(Server(RULE, REQUESTS, **options), ledger, "run", MODEL, rounds=ROUNDS))
+        aggregator.broadcast()
+        for number in range(ROUNDS):
+            aggregator.reset_stats()
+            for k in np.flatnonzero(present[number]):
+                aggregator.accept_model(sent_by(names[k], sent[number, k]))
+            aggregator.aggregate_model()
+            for slip in ledger.payslips("run", number + 1):
+                rewards[number, names.index(slip.agent)] = slip.reward / 1e6
+        assert ledger.verify().holds
+    assert rewards == pytest.approx(history.rewards["reward"][0], rel=1e-9, abs=1e-6)
+    length = sum(float(np.sum(part * part)) for part in aggregator.run.model.values())
+    assert length == pytest.approx(history.metrics["length"][0, -1], rel=1e-9)
+
+
+JOB = """
+import sys
+from nvflare.fuel.utils.constants import FrameworkType
+from nvflare.job_config.api import FedJob
+from nvflare.job_config.script_runner import ScriptRunner
+from guerdon.flare import PaidFedAvg
+
+folder, script = sys.argv[1:]
+job = FedJob(name="paid", min_clients=3)
+job.to_server(PaidFedAvg(f"{folder}/model.safetensors", "run", request=8, ledger=f"{folder}/guerdon.db",
+                         rule="balanced", step=0.05, num_clients=3, num_rounds=3))
+for site in ("site-1", "site-2", "site-3"):
+    job.to(ScriptRunner(script=script, script_args=folder, framework=FrameworkType.NUMPY), site)
+job.simulator_run(f"{folder}/workspace")
+"""
+
+
+def test_rounds_in_flares_simulator_are_paid(tmp_path: Path) -> None:
+    """By the names that FLARE knows the clients by, whatever they say of themselves."""
+    lines = {f"site-{k}": np.random.default_rng(k).normal(size=(3, 12)) + 1.0 for k in (1, 2, 3)}
+    np.savez(tmp_path / "lines.npz", allow_pickle=False, **lines)
+    save_file(MODEL, tmp_path / "model.safetensors")
+    script = str(Path(__file__).with_name("client.py"))
+    command = [sys.executable, "-c", JOB, str(tmp_path), script]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"HOME": str(tmp_path)}, capture_output=True, text=True, timeout=300,
+        check=False,
+    )  # fmt: skip
+    with Ledger(tmp_path / "guerdon.db", read_only=True) as ledger:
+        told = f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        assert ledger.roster("run") == ["site-1", "site-2", "site-3"], told
+        assert [(run.rounds, run.last_round) for run in ledger.runs()] == [(3, 3)], told
+        assert ledger.verify().holds
+        paid = {(s.agent, n): s.reward / 1e6 for n in (1, 2, 3) for s in ledger.payslips("run", n)}
+    server = Server(OutputAgreement(AffineCost(1, 1)), FixedRequest(8, 0.05))
+    model = np.zeros(12)
+    state = server.init(model, 3)
+    for number in range(3):
+        ask, state = server.ask(state, model)
+        reports = np.stack([lines[f"site-{k}"][number] for k in (1, 2, 3)])
+        settled, state = server.settle(state, ask, reports, np.ones(3, dtype=bool))
+        model = model - settled.step * settled.mean
+        own = [paid[f"site-{k}", number + 1] for k in (1, 2, 3)]
+        assert own == pytest.approx(settled.payments.reward, abs=1e-6)
+    trained = load_file(tmp_path / "model.trained.safetensors")
+    assert np.concatenate([trained["a"].reshape(-1), trained["b"]]) == pytest.approx(model)
+    assert (tmp_path / "site-2-3").read_text() == "8"
