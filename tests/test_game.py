@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guerdon import AffineCost, Cost, ExpressionCost, MinibatchGame, PowerCost
+from guerdon import (
+    AffineCost,
+    Cost,
+    ExpressionCost,
+    FlatPay,
+    InformationPay,
+    MinibatchGame,
+    PowerCost,
+    WitnessedPay,
+)
 from guerdon.game import Rule
 from tests.support.libraries import Library, jax_once
 
@@ -263,3 +272,15 @@ def test_profiles_are_checked(sizes: Any, error: type[Exception], message: str) 
 def test_the_agent_is_checked(agent: int) -> None:
     with pytest.raises(ValueError, match="`agent` must be a whole number from 0 to 9, got"):
         paper_game().best_response(agent, [8] * 10)
+
+
+def test_a_rule_with_a_curve_of_its_own_is_played_like_any_other() -> None:
+    cost = AffineCost(1, 1)
+    flat = MinibatchGame(10, 8, cost, 32, rule="flat", curve=FlatPay(cost).curve)
+    assert flat.expected_reward([0, 1, 8, 32, 8, 8, 8, 8, 8, 8]).tolist() == [0, *[9] * 9]
+    assert flat.best_response(0, [8] * 10) == 1
+    assert flat.symmetric_equilibria() == [1]
+    witnessed = MinibatchGame(10, 8, cost, 32, rule="witnessed", curve=WitnessedPay(cost, 64).curve)
+    assert witnessed.best_response(0, [2] * 10) == 8
+    assert witnessed.expected_reward([8] * 10).tolist() == pytest.approx([9] * 10)
+    assert InformationPay(cost).curve(8.0, 8.0) is None

@@ -17,7 +17,7 @@ A participant without enough others (one; two where the variance is estimated) i
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -47,17 +47,19 @@ class MinibatchGame:
     request: int
     cost: Cost
     max_batch: int
-    rule: Rule = "known"
+    rule: str = "known"
     crowd: Crowd = "present"
     dimension: float = math.inf
     tolerance: float = 1e-9
+    curve: Callable[[Any, Any], Any] | None = None  # a rule's own (`Mechanism.curve`); then `rule` is its name
 
     def __post_init__(self) -> None:
         for name in ("num_agents", "request", "max_batch"):
             check_positive_integer(name, getattr(self, name))
         if self.request > self.max_batch:
             raise ValueError(f"`request` must be at most `max_batch` ({self.max_batch}), got {self.request}")
-        check_choice("rule", self.rule, RULES)
+        if self.curve is None:
+            check_choice("rule", self.rule, RULES)
         check_choice("crowd", self.crowd, ("present", "enrolled"))
         if self.dimension != math.inf:
             check_number("dimension", self.dimension, minimum=1)
@@ -135,6 +137,8 @@ class MinibatchGame:
     def _reward(self, size: Array, others: Array, inverses: Array) -> Array:
         """Return the expected reward for batch size `size` against `others` participants with Σ 1/S_i = `inverses`."""
         xp = namespace(size)
+        if self.curve is not None:
+            return xp.where(size > 0, self.curve(xp.where(size > 0, size, 1.0), float(self.request)), 0.0)
         needed = 1 if self.rule == "known" else 2
         paid = (size > 0) & (others >= needed)
         others = xp.where(others >= needed, others, float(needed))

@@ -207,9 +207,9 @@ def test_what_is_wrong_is_said(served: Served, query: str, complaint: str) -> No
 
 
 def test_a_rule_without_a_closed_form_is_to_be_simulated(served: Served) -> None:
-    answer = ask(served, "/api/game?rule=flat")
+    answer = ask(served, "/api/game?rule=steady")
     assert answer.status == 422
-    assert answer.json()["detail"] == "the rule 'flat' has no closed form; press Simulate to see what it pays"
+    assert answer.json()["detail"] == "the rule 'steady' has no closed form; press Simulate to see what it pays"
 
 
 @pytest.mark.parametrize("rule", ["known", "estimated", "balanced", "information"])

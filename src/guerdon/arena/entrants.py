@@ -21,6 +21,7 @@ from guerdon.arena.repeated import RobustWeights, ZeroDeterminant
 from guerdon.arena.reputation import CosineReputation
 from guerdon.arena.settings import ArenaSetting
 from guerdon.arena.validation import GuidedShapley, LeaveOneOut, LossScore, QualityAuction, ShapleyShare
+from guerdon.costs import Cost, ExpressionCost, formula_of
 from guerdon.rules import (
     CalibratedAgreement,
     EstimatedVariance,
@@ -38,6 +39,7 @@ from guerdon.rules import (
 )
 
 Maker: TypeAlias = Callable[[ArenaSetting], Mechanism]
+MARGIN = 0.1  # that steady-plus adds to the cost
 CONTROL = "flat"  # which trains the model where all rules are paid beside each other: it trusts everybody
 
 
@@ -79,6 +81,11 @@ def entrants(names: Sequence[str] = ()) -> dict[str, Entrant]:
 
 def _by_name(text: str) -> Maker:
     return lambda setting: choose(text, setting.cost)
+
+
+def scaled(cost: Cost, factor: float) -> Cost:
+    """Return a cost times a factor."""
+    return ExpressionCost(f"{factor!r} * ({formula_of(cost)})")
 
 
 def knowledge(rule: Mechanism) -> list[str]:
@@ -148,6 +155,8 @@ def _list() -> None:
         ("information", "Pays for what a report adds to the public prediction.", lambda s: InformationPay(s.cost)),
         ("steady", "Pays by agreement, at most the cost, and releases it only as far as reports tell something.",
          lambda s: SteadyPay(s.cost, period=s.rounds)),
+        ("steady-plus", f"Steady pay for {MARGIN:.0%} more than the cost, so that working beats staying idle.",
+         lambda s: SteadyPay(scaled(s.cost, 1 + MARGIN), period=s.rounds)),
     ]  # fmt: skip
     for ours, listed in ((False, plain), (True, own)):
         for name, words, make in listed:

@@ -1,7 +1,7 @@
 """The arena's two figures: what pays under which rule, and what the money of each rule buys."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 SHOWN = [name for name in STRATEGIES if name != "honest"]
 SMALL = 7  # points
+LEADER = {"arrowstyle": "-", "color": GREY, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 2, "relpos": (0, 0.5)}
+WINDOW = (-0.5, 3.0)  # of the money that is drawn; what lies beyond stands at the edge, with its number
 
 
 def heat_map(setting: ArenaSetting, results: Mapping[str, RuleResult]) -> "Figure":
@@ -39,35 +41,24 @@ def heat_map(setting: ArenaSetting, results: Mapping[str, RuleResult]) -> "Figur
 def money_map(setting: ArenaSetting, results: Mapping[str, RuleResult]) -> "Figure":
     """Draw money paid against accuracy reached by agents that look after themselves, one point per rule."""
     title = f"What self-interested agents are paid, and how good the model gets ({setting.words})"
-    figure, (axes,) = panels([title], height=4.8)
-    fair = setting.fair * setting.agents
+    figure, (axes,) = panels([title], height=max(3.6, 1.0 + 0.19 * len(results)))
+    low, high = WINDOW
     axes.axvline(1, color=GREY, linewidth=0.8, linestyle=":")
-    placed = [(found.settled.paid / fair, found.settled.accuracy, found) for found in results.values()]
-    for money, accuracy, found in placed:
-        ours = found.entrant.ours
-        axes.plot(money, accuracy, "o" if ours else "s", color=GREEN if ours else BLUE, markersize=5)
-    axes.margins(0.15)
-    figure.canvas.draw()
-    _name_points(axes, placed)
+    order = sorted(results.values(), key=lambda found: (-found.settled.accuracy, found.settled.paid))
+    places = np.linspace(0.98, 0.0, len(order)) if len(order) > 1 else [0.5]
+    for found, place in zip(order, places, strict=True):
+        money, color = found.settled.paid / (setting.fair * setting.agents), GREEN if found.entrant.ours else BLUE
+        point = min(max(money, low), high), found.settled.accuracy
+        axes.plot(*point, "o" if found.entrant.ours else "s", color=color, markersize=5, clip_on=False)
+        beyond = "" if low <= money <= high else f" ({money:,.0f})"
+        axes.annotate(
+            f"{_label(found)}{beyond}", point, xytext=(1.06, place), textcoords="axes fraction", fontsize=SMALL,
+            va="center", color=color, annotation_clip=False,
+            arrowprops=LEADER,
+        )  # fmt: skip
+    axes.set(xlim=(low - 0.05, high + 0.05), ylim=(-0.03, 1.03))
     axes.set(xlabel="money paid a round, relative to the cost of honest work by all", ylabel="accuracy at the end")
     return figure
-
-
-def _name_points(axes: Any, placed: list[tuple[float, float, RuleResult]]) -> None:
-    """Write names beside points; those that would meet are listed below each other, joined to their points."""
-    shown = [(axes.transData.transform((x, y)), (x, y), found) for x, y, found in placed]
-    taken: list[tuple[float, float]] = []
-    room = 9 * axes.figure.dpi / 72
-    for (across, up), point, found in sorted(shown, key=lambda one: -one[0][1]):
-        height = up
-        while any(abs(across - x) < 9 * room and abs(height - y) < room for x, y in taken):
-            height -= room / 2
-        taken.append((across, height))
-        axes.annotate(
-            _label(found), point, xytext=(10, (height - up) * 72 / axes.figure.dpi), textcoords="offset points",
-            fontsize=SMALL, va="center", color=GREEN if found.entrant.ours else "black",
-            arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 2},
-        )  # fmt: skip
 
 
 def _label(found: RuleResult) -> str:

@@ -29,6 +29,7 @@ FRESH = 1_000_003  # added to the seed where what a search found is measured
 LEARNED = tuple(name for name in STRATEGIES if STRATEGIES[name].crew == 1)
 REVISE, EXPLORE, KEEP = 0.34, 0.15, 0.6  # share of agents that revise, and that try something; weight of the past
 
+LEAST_GAINED = 0.5  # points of accuracy, below which nothing was bought
 LEAST_PART, LEAST_SHARE = 0.05, 0.03  # of an answer, below which it is not told
 
 # What an answer is made of: share of the work, and what is sent and claimed, each between two numbers.
@@ -138,7 +139,6 @@ class Game:
         """
         rng, number = np.random.default_rng(self.seed), self.setting.agents
         worth, playing = dict(start), ["honest"] * number
-        seen: list[tuple[list[str], History]] = []
         for generation in range(generations):
             best = max(worth, key=lambda strategy: worth[strategy])
             playing = [best if rng.random() < REVISE else own for own in playing]
@@ -148,18 +148,17 @@ class Game:
             for strategy in set(tried):
                 earned = float(np.mean([profit[k] for k, own in enumerate(tried) if own == strategy]))
                 worth[strategy] = KEEP * worth[strategy] + (1 - KEEP) * earned
-            seen.append((list(playing), found))
-        return self._settled(name, seen[-max(2, generations // 3) :])
+        return self._settled(name, playing)
 
-    def _settled(self, name: str, seen: list[tuple[list[str], History]]) -> Settled:
-        """Return where the last generations stood; what some only tried is part of it."""
-        used = float(np.mean([found.batch_sizes.mean() for _, found in seen])) / self.setting.request
-        paid = float(np.mean([found.rewards[name].sum(axis=2).mean() for _, found in seen]))
-        curves = np.concatenate([self.accuracy(found) for _, found in seen])
+    def _settled(self, name: str, playing: list[str]) -> Settled:
+        """Return where agents stand that do what they have learned, and try nothing more."""
+        found = self.simulate([STRATEGIES[own].agent for own in playing], CHUNK, self.seed + FRESH)
+        used = float(found.batch_sizes.mean()) / self.setting.request
+        paid = float(found.rewards[name].sum(axis=2).mean())
+        curves = self.accuracy(found)
         gained = 100 * float(curves[:, -1].mean() - curves[:, 0].mean())
-        price = paid * self.setting.rounds / gained if gained > 0.5 else float("inf")
-        played = [own for playing, _ in seen for own in playing]
-        return Settled(max(set(played), key=played.count), used, paid, float(curves[:, -1].mean()), price)
+        price = paid * self.setting.rounds / gained if gained > LEAST_GAINED and paid > 0 else float("inf")
+        return Settled(max(set(playing), key=playing.count), used, paid, float(curves[:, -1].mean()), price)
 
 
 def as_agent(answer: Mapping[str, float]) -> Reporting:

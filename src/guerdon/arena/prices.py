@@ -62,6 +62,10 @@ class StackelbergPrice(Informed):
         slope, mean = self.cost.slope(request), self.cost(request) / request
         return slope + (mean - slope) * (mean > slope)
 
+    def curve(self, size: Any, request: Any) -> Any:
+        """Return q·s, for an agent that says the truth."""
+        return self.price(request) * size
+
     def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
         state, status, nu = begin(state, evidence, participating, request)
         return plain_payments(self.price(nu) * announced_by(self, status), status), state

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from guerdon.arena.game import RuleResult
 from guerdon.arena.settings import ArenaSetting
-from guerdon.experiments.claims import SIGNIFICANT
+from guerdon.experiments.claims import SIGNIFICANT, Mean
 
 CEILING = "genie"  # which no server can have: it wins nothing
+GOOD = 0.9  # of the best accuracy
 DETERRED = 0.02  # of the cost: a gain below it is none
 
 
@@ -34,31 +35,43 @@ class Verdict(NamedTuple):
         return f"{self.what}: {self.winner} ({self.value:.3g}); the best of ours is {self.ours} ({self.own:.3g})."
 
 
-# Of each: in words, and what is smaller the better.
+def _beyond(mean: Mean) -> float:
+    """Return how far a mean surely is from 0."""
+    return max(abs(mean.value) - SIGNIFICANT * mean.error, 0.0)
+
+
+# Of each: in words, and what is smaller the better, as far as it is not chance.
 MEASURES: dict[str, Callable[[RuleResult], float]] = {
-    "Least gained by the best answer found": lambda found: max(found.best.gain.value, 0.0),
-    "Honest pay closest to the cost": lambda found: abs(found.rent.value),
-    "Honest pay that differs least between members": lambda found: found.spread,
+    "Least gained by the best answer found": lambda found: _beyond(found.best.gain),
+    "Honest pay closest to the cost": lambda found: _beyond(found.rent),
+    "Honest pay that differs least between members and runs": lambda found: found.spread,
     "Most work by agents that learn": lambda found: -found.settled.effort,
     "Most accuracy with agents that learn": lambda found: -found.settled.accuracy,
-    "Least money for a point of accuracy": lambda found: found.settled.price,
+    "Least money for a point of accuracy, among rules that get within a tenth of the best": lambda found: (
+        found.settled.price
+    ),
 }
+MONEY = list(MEASURES)[-1]
 
 
 def verdicts(results: Mapping[str, RuleResult]) -> list[Verdict]:
-    """Return who wins at each measure; where rules are equal ours is named, and flat pay last."""
+    """Return who wins at each measure; where rules are equal one of ours is named."""
     usable = {name: found for name, found in results.items() if name != CEILING}
-    ours = [name for name, found in usable.items() if found.entrant.ours]
-    if not ours or not usable:
-        return []
-    made: list[Verdict] = []
-    for what, measure in MEASURES.items():
-        values = {name: measure(found) for name, found in usable.items()}
-        own = min(ours, key=values.__getitem__)
-        best = min(usable, key=lambda name: (values[name], name not in ours))
-        winner = own if values[best] == values[own] else best
-        made.append(Verdict(what, winner, abs(values[winner]), own, abs(values[own])))
-    return made
+    best = max((found.settled.accuracy for found in usable.values()), default=0.0)
+    good = {name: found for name, found in usable.items() if found.settled.accuracy >= GOOD * best}
+    made = (_verdict(what, measure, good if what == MONEY else usable) for what, measure in MEASURES.items())
+    return [verdict for verdict in made if verdict is not None]
+
+
+def _verdict(what: str, measure: Callable[[RuleResult], float], usable: Mapping[str, RuleResult]) -> Verdict | None:
+    """Return who wins; None where no rule of ours takes part, or nobody has a number."""
+    values = {name: measure(found) for name, found in usable.items()}
+    ours = [name for name in usable if usable[name].entrant.ours]
+    if not ours or not math.isfinite(min(values.values())):
+        return None
+    own = min(ours, key=values.__getitem__)
+    winner = min(usable, key=lambda name: (values[name], name != own))
+    return Verdict(what, winner, abs(values[winner]), own, abs(values[own]))
 
 
 def first_paragraph(setting: ArenaSetting, results: Mapping[str, RuleResult]) -> str:

@@ -51,10 +51,12 @@ class GameSettings(BaseModel):
 
     def game(self) -> MinibatchGame:
         """Return the game in closed form, or raise a ValueError that says which setting is wrong."""
-        self.mechanism()
-        if self.rule not in RULES:
+        mechanism, sizes = self.mechanism(), (self.agents, self.request, ExpressionCost(self.cost), self.max_batch)
+        if self.rule in RULES:
+            return MinibatchGame(*sizes, rule=self.rule)
+        if mechanism.curve(1.0, float(self.request)) is None:
             raise ValueError(f"the rule {self.rule!r} has no closed form; press Simulate to see what it pays")
-        return MinibatchGame(self.agents, self.request, ExpressionCost(self.cost), self.max_batch, rule=self.rule)
+        return MinibatchGame(*sizes, rule=self.rule, curve=mechanism.curve)
 
 
 class BatchSizePay(BaseModel):

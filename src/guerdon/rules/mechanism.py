@@ -188,6 +188,13 @@ class Mechanism(Protocol):
         del facts
         return self
 
+    def curve(self, size: Any, request: Any) -> Any:
+        """Return the expected reward of `size` samples where it does not depend on the others; None: it does.
+
+        The playground draws it (`guerdon.game.MinibatchGame`).
+        """
+        del size, request
+
     @classmethod
     def choices(cls) -> Mapping[str, Callable[..., "Mechanism"]]:
         """Return the names by which people choose the rule, and what makes it from a cost (and a number)."""

@@ -103,6 +103,10 @@ class WitnessedPay(Mechanism):
         shown = [xp.where(paid, x, xp.nan) for x in (evidence.length, expected, one)]
         return Payments(xp.where(paid, reward, 0.0), *shown, status=status), state
 
+    def curve(self, size: Any, request: Any) -> Any:
+        """Return h(ν) + h'(ν)·ν²·(1/ν − 1/s): what the paper's rule pays where the reference is exact."""
+        return self.cost(request) + self.cost.slope(request) * request**2 * (1 / request - 1 / size)
+
     def words(self) -> str:
         return f"witnessed pay, {self.samples} samples of the server's own"
 
