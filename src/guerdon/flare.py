@@ -107,21 +107,11 @@ class PaidFedAvg(FedAvg):
         num_rounds: int = 5,
     ) -> None:
         super().__init__(num_clients=num_clients, num_rounds=num_rounds, persistor_id="", save_filename="")
-        self.model_file, self.run_name, self.request, self.ledger, self.rule = (
-            model_file,
-            run_name,
-            request,
-            ledger,
-            rule,
-        )
-        self.cost, self.step, self.sends, self.dither, self.alike, self.budget = (
-            cost,
-            step,
-            sends,
-            dither,
-            alike,
-            budget,
-        )
+        # By the names of the arguments: FLARE reads them to write the job's configuration.
+        self.model_file, self.run_name, self.ledger, self.budget = model_file, run_name, ledger, budget
+        self.request, self.rule, self.cost, self.step = request, rule, cost, step
+        self.dither, self.alike = dither, alike
+        self.sends: Sends = sends
 
     def run(self) -> None:
         """Train, from the last round that is paid."""
