@@ -137,8 +137,8 @@ def simulate(
     of one seed have the same random numbers only if they are drawn in the same way.
 
     `on_round` is called for each round, once all are played, with its numbers (`History.numbers`).
-    `chunk` repetitions run at once; by default as many as fit in half a gigabyte. An interrupt (Ctrl-C) keeps the
-    chunks that are finished.
+    `chunk` repetitions run at once; by default as many as fit in half a gigabyte, or in an eighth of an
+    accelerator's memory. An interrupt (Ctrl-C) keeps the chunks that are finished.
     """
     rules: dict[str, Any] = dict(mechanism) if isinstance(mechanism, Mapping) else {"reward": mechanism}
     check_choice("keep", keep, ("all", "summary"))
@@ -156,7 +156,9 @@ def simulate(
     setting = Setting(tuple(rules.values()), positions, prediction, dither, alike, witness, sends)
     problem = without_dimension(problem, agents, setting.servers(requests), witness, dimension_free)
     seats = None if joins is None else check_joins(joins, len(agents))
-    fitting = max(1, MEMORY // _bytes_per_repetition(problem, len(agents), len(rules), rounds, alike=alike))
+    needed = _bytes_per_repetition(problem, len(agents), len(rules), rounds, alike=alike)
+    needed += 8 * len(agents) * rounds * (7 + 3 * len(rules)) if keep == "summary" else 0  # in double precision
+    fitting = max(1, _memory() // needed)
     size = min(fitting if chunk is None else chunk, repetitions)
     data = Data(problem, kinds, requests, seats, jnp.asarray(rounds - 1), stop)
     names, tables = tuple(rules), cost_tables(true_costs, problem.max_batch)
@@ -192,6 +194,12 @@ def _segments(setting: Setting, data: Data, rounds: int, carry: Carry, keys: Arr
         yield part
         if start + length < rounds and bool(jnp.all(carry.stopped)):
             return
+
+
+def _memory() -> int:
+    """Return how many bytes a chunk may take: more where an accelerator has much of its own."""
+    known: Any = jax.devices()[0].memory_stats()  # None on a processor
+    return max(MEMORY, (known or {}).get("bytes_limit", 0) // 8)
 
 
 def _bytes_per_repetition(problem: Problem, num_agents: int, num_rules: int, rounds: int, *, alike: bool) -> int:
