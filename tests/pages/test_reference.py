@@ -19,7 +19,7 @@ ELSEWHERE = {
 # What functions return: their examples show it.
 RETURNED = {
     "BestResponding", "Certificate", "FromLoss", "History", "Learning", "LinearRegression", "LogisticRegression",
-    "NoisyQuadratic", "PilotReport", "Reporting", "RuleReport",
+    "NoisyQuadratic", "PilotReport", "Reporting", "RuleReport", "Summary",
 }  # fmt: skip
 # Building blocks of the audit that the server and the ledger call; its page runs what people call.
 BLOCKS = {"guerdon.audit"}
