@@ -34,6 +34,7 @@ from tests.flower.test_one_server import (
 from tests.serve.conftest import save_draft
 
 __all__ = ["same_dither"]  # a fixture
+pytestmark = pytest.mark.slow  # compiles what Flower's half of this test compiles
 
 MODEL = {"a": np.zeros((2, 4)), "b": np.zeros(4)}
 NAMES = [f"n{k}" for k in range(AGENTS)]
@@ -73,7 +74,7 @@ def answer_all(service: Service, number: int, lines: Any, present: Any) -> None:
         assert isinstance(service.accept(name, number, save_draft(service, parts), b""), SpooledAnswer)
 
 
-@pytest.mark.parametrize("name", ["balanced", pytest.param("flat", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["balanced", "flat"])
 def test_every_rule_pays_the_same_in_the_simulator_and_when_served(name: str, tmp_path: Path, ledger: Ledger) -> None:
     rewards, _, _ = served(tmp_path, ledger, PLAIN[name], *scene(0))
     assert rewards == pytest.approx(simulated_plainly().rewards[name][0], rel=1e-9, abs=1e-6)
@@ -84,8 +85,8 @@ def test_every_rule_pays_the_same_in_the_simulator_and_when_served(name: str, tm
     "options",
     [
         {"dither": Dither(0.3, COST), "alike": False},
-        pytest.param({"alike": True}, marks=pytest.mark.slow),
-        pytest.param({"sends": "models", "dither": Dither(0.3, COST), "alike": False}, marks=pytest.mark.slow),
+        {"alike": True},
+        {"sends": "models", "dither": Dither(0.3, COST), "alike": False},
     ],
 )
 @pytest.mark.usefixtures("same_dither")
