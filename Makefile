@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test lint types types-torch imports unit test-left-out reproduce demo-flower docs coverage dist screenshots bench clean
+.PHONY: help install test lint types types-torch types-docs imports unit test-left-out reproduce demo-flower docs coverage dist screenshots bench clean
 
 # By file, on every core: the tests of a file share what they compile.
 PYTEST := $(BIN)/pytest -n logical --dist loadfile
@@ -36,6 +36,9 @@ types: $(STAMP)  ## basedpyright, strict; says so where code is left out because
 
 types-torch: $(STAMP)  ## basedpyright on the code that needs PyTorch
 	$(BIN)/basedpyright examples/paid-torch examples/served_torch.py examples/torch_loop.py
+
+types-docs: $(STAMP)  ## basedpyright on the code that builds the site (needs Sphinx: make docs)
+	$(BIN)/basedpyright docs/*.py
 
 imports: $(STAMP)  ## import-linter: who may import whom
 	$(BIN)/lint-imports

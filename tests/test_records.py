@@ -62,6 +62,7 @@ def mean_pay(rule: Any, away: Any, rounds: int, **options: Any) -> Any:
     return np.mean(paid[60:], axis=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [OutputAgreement(COST), InformationPay(COST)])
 def test_an_agent_far_out_is_paid_its_cost(rule: Any) -> None:
     """One agent's data differ by three times the noise. Without its record it pays for that."""

@@ -61,6 +61,7 @@ def test_guided_orders_begin_with_every_agent_equally_often():
     assert all(sorted(order) == [0, 1, 2, 3, 4] for order in orders.tolist())
 
 
+@pytest.mark.slow
 def test_orders_without_truncation_add_up_to_the_whole_and_approach_the_values():
     found = np.asarray(truncated_shapley(gain, guided_orders(5, 8, 0), -1.0, -1.0))
     assert found.sum() == pytest.approx(worth((0, 1, 2, 3, 4)), rel=1e-5)
@@ -77,6 +78,7 @@ def test_an_order_ends_where_little_is_left_to_gain_and_a_poor_round_is_left_out
     assert np.asarray(truncated_shapley(gain, order, -1.0, 2 * whole)).tolist() == [0] * 5
 
 
+@pytest.mark.slow
 def test_guided_shapley_pays_the_whole_budget():
     found = rewards(GuidedShapley(COST, STEP, orders=4, within=0.0, between=0.0), facts(SENT))
     values = by_permutations()

@@ -39,6 +39,7 @@ def test_a_sweep_tries_every_policy_up_to_every_target() -> None:
     assert best(spent, (STEP,), 0.2).step == 0.05  # what does not arrive is no rival
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nu", [2, 8])
 def test_totals_are_those_up_to_the_target(nu: int) -> None:
     """Under the balanced rule a round pays exactly n·h(ν)."""

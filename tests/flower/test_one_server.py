@@ -181,7 +181,7 @@ CASES: list[Any] = [
     pytest.param(RULE, {"alike": True}, marks=slow),
     pytest.param(RULE, {"alike": False}, marks=slow),
     pytest.param(RULE, {"dither": Dither(0.3, COST), "prediction": Extrapolation(), "alike": True}, marks=slow),
-    (RULE, {"dither": Dither(0.3, COST), "prediction": Extrapolation(), "alike": False}),
+    pytest.param(RULE, {"dither": Dither(0.3, COST), "prediction": Extrapolation(), "alike": False}, marks=slow),
     pytest.param(RULE, {"dither": Dither(0.3), "prediction": RunningMean(), "alike": False}, marks=slow),
     pytest.param(RULE, {"prediction": ZeroPrediction(), "alike": True}, marks=slow),
     pytest.param(TRUSTING, {"alike": True}, marks=slow),

@@ -127,6 +127,7 @@ def test_rules_of_ones_own_and_a_dither(tmp_path: Path) -> None:
     assert {name: earned.value for name, earned in flat.ghosts.items()} == {"prediction": 17, "nothing": 17}
 
 
+@pytest.mark.slow
 def test_a_client_that_trains_for_fewer_steps_is_found_to_be_paid_more(tmp_path: Path) -> None:
     """An ordinary client loop: one step for each minibatch, so that half the samples are half the steps."""
 

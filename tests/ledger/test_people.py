@@ -40,7 +40,7 @@ def test_a_statement_tells_everything_in_order(ledger: Ledger) -> None:
     kinds = [line.kind for line in statement.lines]
     assert kinds[:2] == ["deposit", "round"]
     assert {"hold", "release", "payout", "settle", "round"} <= set(kinds)
-    assert kinds.count("round") == 15
+    assert kinds.count("round") == 21
     (balance,) = (row for row in ledger.balances() if row.agent == "north")
     last = statement.lines[-1]
     assert (last.balance, last.deposit, last.escrow, last.carried) == balance[1:5]

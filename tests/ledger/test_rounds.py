@@ -268,8 +268,8 @@ def test_everything_together_verifies(ledger: Ledger) -> None:
     busy_ledger(ledger)
     found = ledger.verify()
     assert found.problem is None
-    assert found.payments == 4 * 10 + 5 * 5
-    assert [run.rounds for run in ledger.runs()] == [6, 4, 5]
+    assert found.payments == 4 * 10 + 5 * 5 + 4 * 4 + 2 * 5
+    assert [run.rounds for run in ledger.runs()] == [6, 4, 5, 6]
     assert ledger.rounds("heart")[2].statuses["invalid"] == 1
 
 

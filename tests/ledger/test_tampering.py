@@ -168,6 +168,7 @@ def varied(connection: Connection, kept: list[Any], each: int) -> list[Any]:
     return [row for sort in sorts.values() for row in rng.sample(sort, min(each, len(sort)))]
 
 
+@pytest.mark.slow
 @few_or_all
 def test_every_deleted_row_is_found(busy: str, each: int) -> None:
     tried = 0

@@ -15,7 +15,14 @@ READ = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "be
 TEXT = {name: (ROOT / name).read_text() for name in READ}
 # Other tests run these pages, with their commands.
 ELSEWHERE = {"docs/how-to/audit.md", "docs/how-to/command-line.md"}
-SLOW = {"docs/explanation/arena.md", "docs/how-to/pilot.md", "docs/reference/api/simulation.md"}
+SLOW = {
+    "docs/explanation/arena.md",
+    "docs/explanation/information.md",
+    "docs/how-to/different-members.md",
+    "docs/how-to/pilot.md",
+    "docs/how-to/simulation.md",
+    "docs/reference/api/simulation.md",
+}
 RUN = [page for page in PAGES if "\n>>> " in TEXT[page] and page not in ELSEWHERE]
 
 

@@ -37,6 +37,7 @@ def test_with_local_steps_balanced_agreement_pays_shirkers() -> None:
     assert report.recommended is None
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_pilot() -> None:
     again = run_pilot(GRADIENTS, HONEST, BALANCED, 8, 0.05, 90, 1)
     assert np.array_equal(again.pay["balanced"], gradients().pay["balanced"])

@@ -97,6 +97,7 @@ def test_a_pilot_with_absent_agents_is_read(tmp_path: Path) -> None:
     assert np.median(fit_pilot(pilot, bootstraps=8).numbers.signal) == pytest.approx(400, rel=0.3)
 
 
+@pytest.mark.slow
 def test_only_the_rounds_up_to_the_target_are_used(tmp_path: Path) -> None:
     nearer = pilot_of(train(), tmp_path, target=10.0)
     assert nearer.start.sum() == nearer.reached.sum() == REPETITIONS

@@ -62,6 +62,7 @@ def test_other_work_after_the_calibration_loses(levels: Any, share: float) -> No
     assert found.mean() + 3 * error < -0.15 * COST(NU)
 
 
+@pytest.mark.slow
 def test_less_work_from_the_first_day_loses_where_all_are_alike_and_not_where_they_differ() -> None:
     """The second is what no rule can tell: docs say so."""
     alike = profits(ALIKE, first(0.5), before=first(0.5))[:, 0]

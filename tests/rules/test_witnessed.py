@@ -35,12 +35,14 @@ def test_honest_pay_is_the_cost_and_half_the_work_loses() -> None:
     assert half == pytest.approx(-4.0, abs=3 * error + 0.2)  # h'ν²(1/ν − 2/ν) + 4
 
 
+@pytest.mark.slow
 def test_everybody_at_half_loses_here_and_gains_under_agreement() -> None:
     found = profits([Portion(0.5)] * 6)
     assert found["witnessed"].mean() < -3.5
     assert found["balanced"].mean() > 3.5
 
 
+@pytest.mark.slow
 def test_a_majority_cannot_outvote_the_truth() -> None:
     found = profits([*[Cooperative()] * 2, *[sign_flip()] * 4])
     assert abs(found["witnessed"][:, :2].mean()) < 1.0

@@ -46,6 +46,7 @@ def test_rewards_and_errors_have_the_same_law(power: int) -> None:
         assert score(getattr(whole, name) ** power, getattr(framed, name) ** power).max() < SURE
 
 
+@pytest.mark.slow
 def test_the_comparison_would_find_another_dimension() -> None:
     """With three dimensions more the noise is not the same."""
     whole, _ = both()
@@ -56,6 +57,7 @@ def test_the_comparison_would_find_another_dimension() -> None:
     assert score(whole.variance[:, 0], other.variance[:, 0]) > SURE
 
 
+@pytest.mark.slow
 def test_the_chunk_size_changes_nothing() -> None:
     """The same draws; XLA may round sums differently by the size of the chunk."""
     _, whole = both()

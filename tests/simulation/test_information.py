@@ -209,6 +209,7 @@ def test_a_dither_needs_requests_that_do_not_learn(policy: Any) -> None:
 # Colluders draw the same samples.
 
 
+@pytest.mark.slow
 def test_followers_draw_the_samples_of_their_leader() -> None:
     """Everybody follows agent 0: all reports are the same, and there is nothing to pay for."""
     problem = linear_regression(DIM, DISTANCE, LARGEST)

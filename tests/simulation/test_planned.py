@@ -71,6 +71,7 @@ def test_an_adaptive_run_does_not_depend_on_chunks() -> None:
     np.testing.assert_array_equal(whole.metrics["error"], parts.metrics["error"])
 
 
+@pytest.mark.slow
 def test_requests_differ_between_repetitions_and_steps_are_recorded() -> None:
     history = run(POLICIES["noise scale"])
     assert (history.request[:, 0] == 4).all()

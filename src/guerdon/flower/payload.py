@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from guerdon.paying.paid_server import Witness
-from guerdon.paying.reports import Arrays, Kind, Template
+from guerdon.paying.reports import Arrays, Kind, Template, Witness
 
 LONGEST_HEADER = 10_000
 

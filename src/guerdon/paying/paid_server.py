@@ -4,9 +4,9 @@ Only arrays of floating-point numbers count, in the order of their names: no app
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from guerdon.broadcasts import secret_normals
 from guerdon.evidence import AgentRows
 from guerdon.paying.book import PaidRound, Seats
 from guerdon.paying.messages import MODELS, Request
-from guerdon.paying.reports import TOO_LARGE, Arrays, Report, Template
+from guerdon.paying.reports import TOO_LARGE, Arrays, Report, Template, Witness
 from guerdon.rules import WitnessSample, noise_scale_bound, stack_minibatches, witness_sample
 from guerdon.server import Ask, Server
 from guerdon.states import flatten_state, restore_state
@@ -32,9 +32,6 @@ TOO_LARGE_TO_REMEMBER = (
     "The model has %d numbers: too many to remember how each node differs from the others. Nodes whose data differ are "
     "paid less than their cost for it. Give `alike=True` if they do not differ"
 )
-
-# Of a model that was sent: the gradients of minibatches of the server's own data, in arrays named like the model's.
-Witness: TypeAlias = Callable[[Arrays], Sequence[Arrays]]
 
 
 class PaidServer:

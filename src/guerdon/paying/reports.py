@@ -1,6 +1,6 @@
 """What an agent sent in a round: arrays named like the model's, checked before anything is computed with them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -14,6 +14,8 @@ from guerdon.paying.messages import Request
 TOO_LARGE = f"it holds a number that is not finite, or beyond {LARGEST:.0e}"
 
 Arrays = Mapping[str, np.ndarray]
+# Of a model that was sent: the gradients of minibatches of the server's own data, in arrays named like the model's.
+Witness = Callable[[Arrays], Sequence[Arrays]]
 
 
 class Kind(NamedTuple):

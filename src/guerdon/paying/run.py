@@ -19,8 +19,8 @@ from guerdon.ledger.checks import check_name
 from guerdon.ledger.tables import LIABILITIES
 from guerdon.paying.book import Book, OnRound, PaidRound, pay_terms
 from guerdon.paying.messages import Request
-from guerdon.paying.paid_server import PaidServer, Witness, check_server
-from guerdon.paying.reports import Arrays, Report, Template
+from guerdon.paying.paid_server import PaidServer, check_server
+from guerdon.paying.reports import Arrays, Report, Template, Witness
 from guerdon.rules import describe
 from guerdon.server import Server
 
