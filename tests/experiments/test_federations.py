@@ -35,6 +35,17 @@ def test_claims_hold_where_they_should(found: Outcome, holds: list[bool]) -> Non
     assert [claim.holds for claim in experiment._claims([found])] == holds
 
 
+@pytest.mark.slow
+def test_pilots_see_where_balanced_agreement_fails() -> None:
+    """Two of the six federations of `guerdon reproduce federations`."""
+    problems = experiment.federations(prepare(load_survey()))
+    for name in ("alike", FEDAVG):
+        claims = experiment.pilot_claims(name, experiment.try_rules(problems[name], seed=1))
+        assert [claim.holds for claim in claims] == [True] * (3 if name == FEDAVG else 2)
+    swapped = experiment.pilot_claims(FEDAVG, experiment.try_rules(problems["alike"], seed=1))
+    assert [claim.holds for claim in swapped] == [True, True, False]  # with one step it pays for work
+
+
 def test_accuracy_may_be_lower_by_a_third_of_a_point() -> None:
     found = outcome("by age", "honest", 0.0)
     for unpaid, holds in ((0.7029, True), (0.7031, False)):

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from guerdon._trees import register
-from guerdon.agents import Agent, Portion, Reporting, View
+from guerdon.agents import Agent, Cooperative, Portion, Reporting, View
 from guerdon.arrays import Array
 from guerdon.broadcasts import Dither
 from guerdon.experiments.claims import (
@@ -28,16 +28,19 @@ from guerdon.experiments.claims import (
 )
 from guerdon.experiments.paper import AGENTS, COST
 from guerdon.figures import BLUE, GREEN, GREY, NORMAL_95, RED, legend_below, panels
+from guerdon.pilot import PilotReport, assess
+from guerdon.pilot.assessment import SHIRKING
 from guerdon.predictions import Extrapolation
 from guerdon.problems import Problem, splits
 from guerdon.problems.federation import federation, local_training
 from guerdon.problems.heart import HeartData, load_survey, prepare
 from guerdon.requests import FixedRequest
-from guerdon.rules import CalibratedAgreement, FlatPay, InformationPay, Mechanism, OutputAgreement
-from guerdon.simulation import History, simulate
+from guerdon.rules import CalibratedAgreement, FlatPay, InformationPay, Mechanism, OutputAgreement, SteadyPay
+from guerdon.simulation import History, run_pilot, simulate
 
 REQUEST, CALIBRATION, ROUNDS = 16, 100, 300
 STEP = 0.2  # twice that per pair of dithered rounds
+PILOT = 200  # rounds
 FEDAVG, MINIBATCH = "FedAvg, local steps", 2
 VALIDATION = 2000  # rows that accuracy is measured on
 TENTH = 0.1 * COST(REQUEST)
@@ -161,13 +164,15 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     """Play every behaviour in every federation."""
     data = prepare(load_survey())
     problems, outcomes = federations(data), list[Outcome]()
-    step = count_steps(tell, len(problems) * len(BEHAVIOURS))
+    step = count_steps(tell, len(problems) * (len(BEHAVIOURS) + 1))
     for name, problem in problems.items():
         for behaviour in BEHAVIOURS:
             step(f"{name}, {behaviour}")
             outcomes.append(play(name, problem, behaviour, repetitions, seed))
     claims = _claims(outcomes)
     for name, problem in problems.items():
+        step(f"{name}, a pilot")
+        claims += pilot_claims(name, try_rules(problem, seed))
         if name != FEDAVG:
             honest = next(found for found in outcomes if found.federation == name)
             claims.append(_same_accuracy(honest, unpaid_accuracy(problem, STEP, repetitions, seed)))
@@ -188,6 +193,31 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
         ),
         survey=data.label,
     )
+
+
+def try_rules(problem: Problem, seed: int) -> PilotReport:
+    """Return what a pilot says of steady pay and of balanced agreement."""
+    rules: dict[str, Mechanism] = {"steady": SteadyPay(COST), "balanced": OutputAgreement(COST)}
+    honest = [Cooperative()] * AGENTS
+    return assess(run_pilot(problem, honest, rules, REQUEST, 2 * STEP, PILOT, seed, dither=Dither(3.0)))
+
+
+def pilot_claims(name: str, report: PilotReport) -> list[Claim]:
+    """Claim what is true of every federation: a pilot does not recommend a rule that fails there."""
+    steady, balanced = report.rules
+    ghost = max(balanced.ghosts.values(), key=lambda earned: earned.value)
+    words, use = f"{name}: a pilot", report.recommended or "none"
+    found = [
+        Claim("federations", f"{words} sees that no work pays under balanced agreement", "above 0", ghost.value,
+              ghost.error, balanced.ghosts_earn and use != "balanced"),
+        Claim("federations", f"{words} does not find that steady pay pays shirkers; it recommends: {use}",
+              "half work gains nothing", steady.gain.value, steady.gain.error, steady.verdict != SHIRKING),
+    ]  # fmt: skip
+    if name == FEDAVG:
+        gain, shirking = balanced.gain, balanced.verdict == SHIRKING
+        sees = f"{words} sees that balanced agreement pays shirkers"
+        found.append(Claim("federations", sees, "half work gains", gain.value, gain.error, shirking))
+    return found
 
 
 def _claims(outcomes: list[Outcome]) -> list[Claim]:
