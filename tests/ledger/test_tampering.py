@@ -196,7 +196,7 @@ def edits(connection: Connection, rng: random.Random, rows_each: int) -> Iterato
                     yield where, table.update().where(*this(table, row)).values({column.name: value})
 
 
-@pytest.mark.parametrize(("rows_each", "least"), [(1, 90), pytest.param(8, 600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("rows_each", "least"), [(1, 90), pytest.param(4, 300, marks=pytest.mark.slow)])
 def test_every_kind_of_edit_is_found(busy: str, rows_each: int, least: int) -> None:
     found = refused = 0
     with attacker(busy) as connection:

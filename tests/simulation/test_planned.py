@@ -30,7 +30,7 @@ POLICIES: dict[str, Requests] = {
 
 
 def run(policy: Requests, agents: Any = None, mechanism: Any = RULE, **options: Any) -> Any:
-    arguments: Any = {"rounds": ROUNDS, "repetitions": 20} | options
+    arguments: Any = {"rounds": ROUNDS, "repetitions": 20, "dimension_free": False} | options
     return simulate(PROBLEM, agents or [Declining(0.0)] * AGENTS, mechanism, policy, **arguments)
 
 
