@@ -56,7 +56,7 @@ def resume(
     told = [f"{key}={_quoted(value) if isinstance(value, str) else json.dumps(value)}" for key, value in known.items()]
     typer.echo(f"Run {name!r} continues with round {last + 1}." if last else f"Run {name!r} has no paid round yet.")
     if told:
-        typer.echo(f"It was started with {', '.join(told)}; --run-config changes that.")
+        typer.echo(f"It was started with {', '.join(sorted(told))}; --run-config changes that.")
     if dry_run:
         return
     told += [*(run_config or ()), f"guerdon-db={_quoted(where)}", f"guerdon-run={_quoted(name)}"]
