@@ -79,7 +79,7 @@ class LedgerSource:
         """Begin to read a run whose charts will be asked for in a moment."""
 
         def read() -> None:
-            with suppress(Exception):  # whoever asks for the charts is told
+            with suppress(Exception):  # the request for the charts reports it
                 self.run(number)
 
         threading.Thread(target=read, name=f"guerdon-run-{number}", daemon=True).start()

@@ -55,7 +55,7 @@ class Earnings(NamedTuple):
 def earnings(connection: Connection, run: str | None = None) -> list[Earnings]:
     """Return, for each agent that took part in any round (of one run, or of all), pay against cost, by name.
 
-    Whoever declined, or sent nothing that could be used, has no part in a round. A rule that asks agents for different
+    An agent that declined, or sent nothing usable, has no part in a round. A rule that asks agents for different
     numbers of samples asks each for as many as all on the mean, so the round's own request stands for its cost.
     """
     paid, played, agent = tables.payments.c, tables.rounds.c, tables.agents.c
