@@ -8,6 +8,7 @@
 Whatever is asked is asked again while the service is away: it takes every report once.
 """
 
+import http.client
 import json
 import time
 import urllib.error
@@ -138,7 +139,7 @@ class ServiceClient:
                 text = error.read().decode("utf-8", "replace")
                 if error.code not in (408, 429, 502, 503, 504) or time.monotonic() > end:
                     raise ServiceError(error.code, _detail(text)) from None
-            except (OSError, EOFError) as error:
+            except (OSError, http.client.HTTPException) as error:  # away, or gone in the middle of an answer
                 if time.monotonic() > end:
                     raise ServiceError(0, f"{self._url} does not answer: {error}") from error
             time.sleep(wait)

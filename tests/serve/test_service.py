@@ -1,6 +1,8 @@
 """Agents of any framework: they ask, send signed reports, and read what they were paid; nothing twice."""
 
 import json
+import socket
+import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -210,6 +212,25 @@ def test_tokens_must_be_different_and_hard_to_guess(tmp_path: Path, ledger: Ledg
         make_service(tmp_path, ledger, tokens={"a": "x" * 20, "b": "x" * 20})
     with pytest.raises(ValueError, match="at least 16"):
         make_service(tmp_path, ledger, tokens={"a": "short"})
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
+    """A service that is killed may leave nothing, half a line or half an answer."""
+    whole = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n" + b'{"lines":[]}'
+
+    def serve(opened: socket.socket) -> None:
+        for left in (0, 4, len(whole) - 12, len(whole) - 5, len(whole)):
+            talk = opened.accept()[0]
+            with talk:
+                talk.recv(4096)
+                talk.sendall(whole[:left])
+
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        thread = threading.Thread(target=serve, args=(opened,), daemon=True)
+        thread.start()
+        client = ServiceClient(f"http://127.0.0.1:{opened.getsockname()[1]}", run="run", token="t", patience=30)  # noqa: S106
+        assert client.statement() == {"lines": []}
+        thread.join()
 
 
 def test_numbers_of_each_round_are_told(tmp_path: Path, ledger: Ledger) -> None:
