@@ -3,6 +3,7 @@
 import re
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -14,6 +15,7 @@ _project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 project, author, release = "Guerdon", _project["authors"][0]["name"], _project["version"]
 project_copyright = f"2026, {author}"
+autodoc_mock_imports = [] if find_spec("nvflare") else ["nvflare"]
 extensions = ["myst_nb", "sphinx.ext.autodoc", "site_mathml", "site_reference"]
 exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
 nitpicky = True

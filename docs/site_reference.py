@@ -23,17 +23,37 @@ if TYPE_CHECKING:
 PUBLIC = (
     "guerdon", "guerdon.server", "guerdon.rules", "guerdon.broadcasts", "guerdon.predictions", "guerdon.agents",
     "guerdon.problems", "guerdon.simulation", "guerdon.certificate", "guerdon.pilot", "guerdon.audit",
-    "guerdon.ledger", "guerdon.flower",
+    "guerdon.contributions", "guerdon.ledger", "guerdon.flower", "guerdon.paying", "guerdon.client", "guerdon.flare",
+    "guerdon.arena",
 )  # fmt: skip
+# Not for programmers who use Guerdon, or used by other names.
+INSIDE = {
+    "costs": "guerdon", "evidence": "guerdon", "game": "guerdon", "noise_scale": "guerdon", "requests": "guerdon",
+    "bets": "guerdon.audit", "records": "guerdon.server", "states": "guerdon.rules", "arrays": "guerdon.rules",
+    "cli": "guerdon COMMAND", "dashboard": "guerdon dashboard", "experiments": "guerdon reproduce",
+    "expressions": "guerdon.ExpressionCost", "figures": "guerdon reproduce", "planning": "guerdon plan",
+    "serve": "guerdon serve",
+}  # fmt: skip
 
 
 def public_names(module: str) -> dict[str, Any]:
     """Return what a module offers: what it names, or else what it defines; without what an earlier one offers."""
-    found = import_module(module)
+    found = _import(module)
     own = [name for name, value in vars(found).items() if getattr(value, "__module__", None) == module]
     names = getattr(found, "__all__", sorted(name for name in own if not name.startswith("_")))
-    earlier = [getattr(import_module(other), "__all__", ()) for other in PUBLIC[: PUBLIC.index(module)]]
+    earlier = [getattr(_import(other), "__all__", ()) for other in PUBLIC[: PUBLIC.index(module)]]
     return {name: getattr(found, name) for name in names if not any(name in others for others in earlier)}
+
+
+def _import(module: str) -> Any:
+    """Return a module; FLARE's half also where FLARE is not installed, as autodoc does (`autodoc_mock_imports`)."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError:
+        from sphinx.ext.autodoc.mock import mock
+
+        with mock(["nvflare"]):
+            return import_module(module)
 
 
 def names(module: str) -> str:

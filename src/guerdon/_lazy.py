@@ -5,8 +5,11 @@ from importlib import import_module
 from typing import Any
 
 
-def loader(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's `__getattr__` that finds each name in a module: its own, or one with dots."""
+def loader(package: str, where: Mapping[str, str], extra: str | None = None) -> Callable[[str], Any]:
+    """Return a package's `__getattr__` that finds each name in a module: its own, or one with dots.
+
+    `extra` is what to install where something is missing (default: the one named like the package).
+    """
 
     def load(name: str) -> Any:
         if name not in where:
@@ -15,7 +18,7 @@ def loader(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
         try:
             return getattr(import_module(module if "." in module else f"{package}.{module}"), name)
         except ModuleNotFoundError as error:
-            raise missing(package, error.name or "", package.rpartition(".")[2]) from error
+            raise missing(package, error.name or "", extra or package.rpartition(".")[2]) from error
 
     return load
 

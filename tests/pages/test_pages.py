@@ -11,7 +11,8 @@ from guerdon.rules import registry
 ROOT = Path(__file__).parent.parent.parent
 DOCS = sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts)
 PAGES = [str(page.relative_to(ROOT)) for page in DOCS]
-READ = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "benchmarks/README.md", *PAGES]
+OTHERS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "benchmarks/README.md"]
+READ = [*OTHERS, *PAGES]
 TEXT = {name: (ROOT / name).read_text() for name in READ}
 # Other tests run these pages, with their commands.
 ELSEWHERE = {"docs/how-to/audit.md", "docs/how-to/command-line.md"}

@@ -3,26 +3,45 @@
 import doctest
 import enum
 import inspect
+import pkgutil
 import re
+from importlib.util import find_spec
 from typing import Any
 
-from docs.site_reference import PUBLIC, public_names
+from docs.site_reference import INSIDE, PUBLIC, public_names
 
+import guerdon
 from tests.pages.test_pages import PAGES, ROOT, TEXT
 
 # Tests call these; an example would need what is not here.
 ELSEWHERE = {
+    "guerdon.flare": {"PaidFedAvg", "RewardedAggregator"},  # tests/flare runs them in FLARE
     "guerdon.flower": {"decline", "last_pay", "samples_to_use"},  # a message of a running federation
     "guerdon.pilot": {"Trial"},  # `run_pilot` and Flower's `Pilot` hold it
     "guerdon.rules": {"TrueVariance"},  # a simulation puts it in the place of σ²
 }
 # What functions return: their examples show it.
 RETURNED = {
-    "BestResponding", "Certificate", "FromLoss", "History", "Learning", "LinearRegression", "LogisticRegression",
-    "NoisyQuadratic", "PilotReport", "Reporting", "RuleReport", "Summary",
+    "ArenaSetting", "BestResponding", "Certificate", "FromLoss", "History", "Learning", "LinearRegression",
+    "LogisticRegression", "NoisyQuadratic", "PilotReport", "Reporting", "RuleReport", "Summary",
 }  # fmt: skip
 # Building blocks of the audit that the server and the ledger call; its page runs what people call.
 BLOCKS = {"guerdon.audit"}
+INSTALLED = [module for module in PUBLIC if module != "guerdon.flare" or find_spec("nvflare")]
+
+
+def test_every_module_is_in_the_reference_or_is_no_users_business() -> None:
+    modules = {f"guerdon.{module.name}" for module in pkgutil.iter_modules(guerdon.__path__) if module.name[0] != "_"}
+    inside = {f"guerdon.{name}" for name in INSIDE}
+    assert modules == {module for module in PUBLIC if module != "guerdon"} | inside
+    assert not inside & set(PUBLIC)
+
+
+def test_examples_import_what_the_reference_has() -> None:
+    found = {word for page in PAGES for word in re.findall(r"(?:from|import) (guerdon(?:\.\w+)?)", TEXT[page])}
+    assert len(found) > 10
+    helpers = {"guerdon.arrays", "guerdon.cli"}  # one name each: for rules on any array library, and a file's format
+    assert found - set(PUBLIC) == helpers
 
 
 def examples() -> set[str]:
@@ -43,7 +62,7 @@ def is_shown_by_what_returns_it(value: Any) -> bool:
 
 def test_every_public_name_is_in_an_example() -> None:
     words, missing = examples(), set[str]()
-    for module in [module for module in PUBLIC if module not in BLOCKS]:
+    for module in [module for module in INSTALLED if module not in BLOCKS]:
         names = public_names(module).items()
         wanted = {name for name, value in names if not is_shown_by_what_returns_it(value)}
         missing |= {f"{module}.{name}" for name in wanted - words - ELSEWHERE.get(module, set())}
@@ -51,7 +70,7 @@ def test_every_public_name_is_in_an_example() -> None:
 
 
 def test_every_public_name_says_what_it_is() -> None:
-    names = [(f"{module}.{name}", value) for module in PUBLIC for name, value in public_names(module).items()]
+    names = [(f"{module}.{name}", value) for module in INSTALLED for name, value in public_names(module).items()]
     documented = [(name, value) for name, value in names if inspect.isclass(value) or inspect.isroutine(value)]
     assert [name for name, value in documented if not (inspect.getdoc(value) or "").strip()] == []
     assert len(documented) > 120

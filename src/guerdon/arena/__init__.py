@@ -3,3 +3,23 @@
 Rules that need more than evidence (announcements, a validation set, whole reports) say so in their `needs`, and are
 told by `Mechanism.informed`. They are known here and not to `guerdon pay`: no ledger could recompute them.
 """
+
+from guerdon.arena.entrants import Entrant, enter, entrants
+from guerdon.arena.game import Game
+from guerdon.arena.settings import ArenaSetting, setting_of
+from guerdon.arena.shares import Informed, announced_by, begin, plain_payments
+from guerdon.arena.strategies import STRATEGIES
+
+__all__ = [
+    "STRATEGIES",
+    "ArenaSetting",
+    "Entrant",
+    "Game",
+    "Informed",
+    "announced_by",
+    "begin",
+    "enter",
+    "entrants",
+    "plain_payments",
+    "setting_of",
+]
