@@ -9,7 +9,7 @@ v of nobody is 0. These rules say who helped, not who worked. They need JAX.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -86,20 +86,11 @@ class RoundCount(NamedTuple):
     rounds: Array
 
 
-@dataclass(frozen=True)
-class ShapleyShare(Informed):
-    """Share the budget by Shapley values on the validation set: exact up to 12 agents, beyond from guided orders.
+class SharesByShapley(Informed, Protocol):
+    """Shares the budget by Shapley values on the validation set; negative ones count as 0."""
 
-    Source: Shapley, A Value for n-Person Games, 1953; Song et al., Profit Allocation for Federated Learning, 2019.
-    Negative values count as 0, so that the shares are shares.
-    """
-
-    cost: Cost
-    step: float = 0.1
-    orders: int = 2  # for each agent as the first, beyond 12 agents
-    facts: Facts | None = None
-
-    rule_name, compares_agents, remembers, needs = "shapley", False, True, VALIDATED
+    step: float
+    orders: int
 
     def __post_init__(self) -> None:
         check_number("step", self.step, minimum=0, inclusive=False)
@@ -119,6 +110,24 @@ class ShapleyShare(Informed):
 
     def values(self, counted: Array, seed: Array) -> Array:
         """Return the Shapley values of a round."""
+        ...
+
+
+@dataclass(frozen=True)
+class ShapleyShare(SharesByShapley):
+    """Share the budget by Shapley values on the validation set: exact up to 12 agents, beyond from guided orders.
+
+    Source: Shapley, A Value for n-Person Games, 1953; Song et al., Profit Allocation for Federated Learning, 2019.
+    """
+
+    cost: Cost
+    step: float = 0.1
+    orders: int = 2  # for each agent as the first, beyond 12 agents
+    facts: Facts | None = None
+
+    rule_name, compares_agents, remembers, needs = "shapley", False, True, VALIDATED
+
+    def values(self, counted: Array, seed: Array) -> Array:
         num_agents, gain = counted.shape[0], gain_of(self, counted)
         if num_agents <= FEW:
             return exact_shapley(gain, num_agents)
@@ -127,7 +136,7 @@ class ShapleyShare(Informed):
 
 
 @dataclass(frozen=True)
-class GuidedShapley(Informed):
+class GuidedShapley(SharesByShapley):
     """Share the budget by Shapley values as GTG-Shapley estimates them: guided orders, truncated twice.
 
     Every agent is first in `orders` orders. `within` and `between` are relative to the loss before the step: an order
@@ -146,24 +155,11 @@ class GuidedShapley(Informed):
 
     rule_name, compares_agents, remembers, needs = "gtg-shapley", False, True, VALIDATED
 
-    def __post_init__(self) -> None:
-        check_number("step", self.step, minimum=0, inclusive=False)
-        check_positive_integer("orders", self.orders)
-
-    def init(self, num_agents: int) -> RoundCount:
-        check_positive_integer("num_agents", num_agents)
-        return RoundCount(np.zeros(num_agents))
-
-    def pay(
-        self, state: RoundCount, evidence: Evidence, participating: Array, request: Any
-    ) -> tuple[Payments, RoundCount]:
-        state, status, nu = begin(state, evidence, participating, request)
-        facts, number = facts_of(self), evidence.counted.shape[0]
-        orders = guided_orders(number, self.orders, jnp.asarray(state.rounds[0], jnp.int32))
+    def values(self, counted: Array, seed: Array) -> Array:
+        facts = facts_of(self)
+        orders = guided_orders(counted.shape[0], self.orders, jnp.asarray(seed, jnp.int32))
         whole = facts.loss(facts.model)
-        values = truncated_shapley(gain_of(self, evidence.counted), orders, self.within * whole, self.between * whole)
-        reward = budget_of(self, status, nu) * shares_of(values, status)
-        return plain_payments(reward, status), RoundCount(state.rounds + 1)
+        return truncated_shapley(gain_of(self, counted), orders, self.within * whole, self.between * whole)
 
 
 @dataclass(frozen=True)
