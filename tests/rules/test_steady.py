@@ -54,6 +54,16 @@ def test_honest_agents_are_paid_their_cost_steadily() -> None:
     assert (HONEST[:, :20].sum(axis=1) > 0).mean() > 0.95
 
 
+def test_what_is_paid_in_a_round_is_steady_too() -> None:
+    """A round pays twice the cost at most, the last one of a period what is left: no more than a few rounds' cost.
+
+    With a bound that does not rise, and without a limit, the standard deviation is 2.2 costs here.
+    """
+    assert HONEST[:, :-1].max() < 2.001 * COST(NU)
+    assert HONEST.std() < COST(NU)
+    assert np.median(HONEST[:, -1]) < 5 * COST(NU)
+
+
 def test_nothing_is_ever_taken_back() -> None:
     loud = play(lambda rng, _m, own, number: 1e3 * rng.normal(size=DIM) if number > 25 else own, runs=3)
     assert (loud >= 0).all()
@@ -128,7 +138,10 @@ def test_knowing_more_than_honest_work_is_paid_no_more_than_its_cost() -> None:
 def test_a_name_that_leaves_after_a_few_rounds_takes_less_than_its_work_cost() -> None:
     for rounds in (1, 5, 9):
         assert HONEST[:, :rounds].sum() == 0
-    assert HONEST[:, :20].sum(axis=1).max() <= 20 * COST(NU)
+    for rounds in (15, 20, 30):
+        taken = HONEST[:, :rounds].sum(axis=1) / (rounds * COST(NU))
+        assert taken.mean() < 0.95
+        assert taken.max() < 1.1  # what a cut takes by chance is added to all
 
 
 def test_a_throwaway_name_that_sends_garbage_does_not_raise_what_others_are_paid() -> None:
@@ -180,7 +193,7 @@ def test_a_new_period_begins_from_nothing() -> None:
 
 def test_what_is_held_is_what_an_early_end_would_release() -> None:
     rng, state = np.random.default_rng(3), RULE.init(AGENTS)
-    for _ in range(PERIOD - 1):
+    for _ in range(PERIOD // 2):
         sent = np.stack([sample(rng, np.eye(DIM)[0], NU) for _ in range(AGENTS)])
         evidence = gather(sent, EVERYBODY, np.zeros(DIM), EVERYBODY)
         _, state = RULE.pay(state, evidence, EVERYBODY, NU)

@@ -15,13 +15,17 @@ rounds count equally. Honest work has ρ = 1, whatever its size;
 the prediction, and anything else that is public, has about 0; work in every other round, 0.5. Then
 
     released  = min(Σ R, Σ h) · min(ρ, 1)^2.5               with ρ = ρ̂ at the end of each period of rounds,
-                                                            and its lower bound ρ̂ − 3 standard errors before that
+                                                            and ρ̂ − 3·(1 − t/0.9T) standard errors in round t of T;
+                                                            nothing while ρ̂ is less than 3 standard errors
+
+In a round no more than twice the cost is released, and the rest in the next ones; what is left at the end of a period
+is paid there. So pay in a round is between 0 and 2h with a mean of about h, and its standard deviation is at most h.
 
 No payment is negative and none is taken back, so a name that can be thrown away is worth nothing: what is not yet
 released is the stake. Less work loses by the price, forged reports by the test, and both together by the exponent: work
 with S samples, shrunk until it looks like ν, has ρ = √(S/ν) and releases h·(S/ν)^1.25. A report that knows more than
 honest work is paid no more than honest work. Cutting at 1 takes a little from honest agents, by chance; what that is on
-average is added at the end of a period. So honest pay is about the cost: within 3 % on the survey.
+average is added as the period goes on. So honest pay is about the cost: within 3 % on the survey.
 
 What is public but not in the prediction is not told from work. Where the loss is curved alike in all directions, an
 agent that extrapolates from the broadcasts alone gets the cost, unless the server does so too (`Extrapolation`).
@@ -41,7 +45,7 @@ from guerdon.rules.information import InformationPay, InformationState, informat
 from guerdon.rules.mechanism import Mechanism, Payments, Status, as_request, check_round, check_whole
 from guerdon.states import NoState
 
-SURE = 3.0  # standard errors that ρ̂ is taken to be too high by, before the end of a period
+SURE = 3.0  # standard errors that ρ̂ is taken to be too high by at first, and that it must be above zero by
 STEEP = 2.5  # exponent
 FURTHEST = 3.0  # times the median squared distance of the others to the mean: no report counts as further out
 FEWEST = 10  # rounds, before which nothing is released
@@ -54,6 +58,8 @@ PREDICTABLE = (
 )
 MEMORY = 0.7  # weight of a round in the usual signal, relative to the next
 LEAST_TOLD = 0.8  # of a round, that the others are taken to have told in the mean
+SETTLED = 0.9  # of a period, by which all is released that its end would release; the rest is for what is left over
+MOST = 2.0  # costs that a round releases, before the end of a period
 LEAST_SIGNAL = 3.0  # times its standard error in the round: less is taken for that
 
 
@@ -124,8 +130,10 @@ class SteadyPay(Mechanism):
         worked = price.status == Status.PAID.value
         state = self._remember(state, scores, tested, worked, xp.where(worked, price.reward, 0.0), nu)
         ends = worked & (state.rounds >= self.period)
-        amount = xp.where(ends | self.closes, self.final(state), self.sure(state))
-        reward = xp.where(worked & (amount > state.released), amount - state.released, 0.0)
+        whole = ends | self.closes
+        amount = xp.where(whole, self.final(state), self.sure(state))
+        most = xp.where(whole, xp.inf, MOST * self.cost(nu))
+        reward = xp.clip(xp.where(worked, amount - state.released, 0.0), 0.0, most)
         state = state._replace(released=state.released + reward)
         settled = ends | (worked & (amount > 0) & self.closes)  # what is not yet beyond doubt stays held
         return price._replace(reward=reward), _renewed(state, settled)
@@ -168,22 +176,26 @@ class SteadyPay(Mechanism):
         return xp.where(some, own / usual, 0.0), xp.where(some & here, error / usual, xp.inf)
 
     def sure(self, state: SteadyState) -> Array:
-        """Return what can be released by now, of the current period: the part that is beyond doubt."""
-        xp = namespace(state.told)
-        share, error = self.told(state)
-        bound = xp.where(state.rounds < FEWEST, 0.0, share - SURE * xp.where(error < xp.inf, error, 1.0))
-        return _capped(state) * _part(bound)
+        """Return what can be released by now, of the current period; nothing where no part is beyond doubt."""
+        return self._amount(state, namespace(state.told).clip(state.rounds / (SETTLED * self.period), 0.0, 1.0))
 
     def final(self, state: SteadyState) -> Array:
-        """Return what is released in all if the period ends now; nothing where no part is beyond doubt."""
+        """Return what is released in all if the period ends now."""
+        return self._amount(state, namespace(state.told).ones_like(state.told))
+
+    def _amount(self, state: SteadyState, over: Array) -> Array:
+        """Return what is released in all by the time that so much of the period is `over`."""
         xp = namespace(state.told)
         share, error = self.told(state)
+        error = xp.where(error < xp.inf, error, 1.0)
         due = xp.where(state.due > 0, state.due, 1.0)
         more = state.earned - state.due
         square = state.spread - more**2 / at_least_one(state.rounds)
-        lost = CUT * (_by_chance(more / due, xp.sqrt(xp.where(square > 0, square, 0.0)) / due))
+        lost = CUT * _by_chance(more / due, xp.sqrt(xp.where(square > 0, square, 0.0)) / due)
         lost = lost + CUT * STEEP * _by_chance(share - 1, error)
-        return xp.where(self.sure(state) > 0, _capped(state) * _part(share) * (1 + lost), 0.0)
+        clear = (state.rounds >= FEWEST) & (share > SURE * error)
+        amount = _capped(state) * _part(share - SURE * (1 - over) * error) * (1 + over * lost)
+        return xp.where(clear, amount, 0.0)
 
     def held(self, state: SteadyState) -> Array:
         """Return what each agent would get, beyond what it got, if its period ended now."""
