@@ -2,8 +2,10 @@
 
 Each works as anybody would: it asks what to do, computes a gradient, sends it signed, and reads its statement. The last
 one uses a quarter of the samples it is asked for. Agreement needs three: two could only be compared with each other.
+Three are too few for a rule that trusts nobody, so these are trusted to send gradients (docs/how-to/choose-rule.md).
 """
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -49,9 +51,8 @@ def main(folder: Path) -> None:
             (folder / name).write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
             ledger.enrol({name: key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)})
     save_file({"weight": torch.zeros(10, 20)}, folder / "model.safetensors")
-    command = (
-        f"serve model.safetensors --run demo --request 16 --step 0.02 --rounds {ROUNDS} --rule information".split()
-    )
+    command = f"serve model.safetensors --run demo --request 16 --step 0.02 --rounds {ROUNDS} --rule balanced".split()
+    command += ["--log", "rounds.jsonl"]
     service = subprocess.Popen([str(Path(sys.executable).with_name("guerdon")), *command], cwd=folder)
     try:
         own = [sys.executable, "-m", "examples.served_torch"]
@@ -62,6 +63,8 @@ def main(folder: Path) -> None:
         failed = sum(process.wait() != 0 for process in agents)
         if failed:
             sys.exit(f"{failed} agents failed")
+        last = json.loads((folder / "rounds.jsonl").read_text().splitlines()[-1])
+        print(f"Round {last['guerdon/round']:.0f} paid {last['guerdon/paid']:.2f} for work that cost 39")
     finally:
         service.terminate()
         service.wait()

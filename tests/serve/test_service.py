@@ -15,6 +15,7 @@ from safetensors.numpy import save
 from guerdon.client import ServiceClient, ServiceError, ServiceTask
 from guerdon.ledger import Ledger
 from guerdon.ledger.errors import RefusedError
+from guerdon.serve.running import write_lines
 from tests.serve.conftest import (
     MODEL,
     TOKENS,
@@ -246,3 +247,21 @@ def test_numbers_of_each_round_are_told(tmp_path: Path, ledger: Ledger) -> None:
     assert {name: told[0][f"guerdon/{name}"] for name in ("round", "request", "participants", "copies", "differs")} == {
         "round": 1, "request": 8, "participants": 2, "copies": 2, "differs": 0,
     }  # fmt: skip
+
+
+def test_pay_does_not_wait_for_a_log_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ValueError, match="`--log` must be a file that can be written"):
+        write_lines(tmp_path)
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    write, told = write_lines(folder / "rounds.jsonl"), {"guerdon/round": 1.0, "guerdon/paid": 34.0}
+    write(told)
+    write(told | {"guerdon/round": 2.0})
+    assert [json.loads(line)["guerdon/round"] for line in (folder / "rounds.jsonl").read_text().splitlines()] == [
+        1.0,
+        2.0,
+    ]
+    (folder / "rounds.jsonl").unlink()
+    folder.rmdir()
+    write(told)
+    assert "The numbers of round 1 are not in" in caplog.text

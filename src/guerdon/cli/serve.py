@@ -45,6 +45,9 @@ def serve(
     spool: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where the open round is kept (default: RUN.spool).")
     ] = None,
+    log: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Append the numbers of each round to a file, as lines of JSON.")
+    ] = None,
     db: DbOption = DEFAULT,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free port.")] = PORT,
@@ -58,7 +61,7 @@ def serve(
     from guerdon.ledger import Ledger
     from guerdon.paying.run import PaidRun
     from guerdon.requests import FixedRequest
-    from guerdon.serve.running import read_model, read_tokens, run_service
+    from guerdon.serve.running import read_model, read_tokens, run_service, write_lines
     from guerdon.server import Server
 
     if (tls_cert is None) != (tls_key is None):
@@ -80,7 +83,7 @@ def serve(
     with Ledger(db) as ledger:
         paid = PaidRun(
             server, ledger, run, arrays, rounds=rounds, liability=liability, vesting=vesting, deposit=deposit,
-            escrow=escrow, budget=budget,
+            escrow=escrow, budget=budget, on_round=None if log is None else write_lines(log),
         )  # fmt: skip
         tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
         run_service(paid, spool or Path(f"{run}.spool"), deadline, known, host, port, tls, tell)

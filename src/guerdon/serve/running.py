@@ -1,6 +1,7 @@
 """Serving a run until it is interrupted."""
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from guerdon.paying.run import PaidRun
 from guerdon.serve.access import Members
 from guerdon.serve.app import create_service_app
 from guerdon.serve.service import Service
+
+log = logging.getLogger("guerdon.serve")
 
 
 def read_model(path: Path) -> dict[str, np.ndarray]:
@@ -35,6 +38,30 @@ def read_tokens(path: Path) -> dict[str, str]:
     if not isinstance(found, dict) or not all(isinstance(token, str) for token in found.values()):  # pyright: ignore[reportUnknownVariableType]
         raise ValueError(f'`--tokens` must be a JSON object {{"agent": "token", …}}, got {path}')
     return found  # pyright: ignore[reportUnknownVariableType]
+
+
+def write_lines(path: Path) -> Callable[[dict[str, float]], None]:
+    """Return what appends the numbers of each round to a file, a line of JSON each; pay does not wait for a full disk.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "rounds.jsonl"
+    >>> write_lines(file)({"guerdon/round": 1.0, "guerdon/paid": 34.0})
+    >>> file.read_text()
+    '{"guerdon/round": 1.0, "guerdon/paid": 34.0}\\n'
+    """
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise ValueError(f"`--log` must be a file that can be written, got {path}: {error}") from error
+
+    def write(told: dict[str, float]) -> None:
+        try:
+            with path.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(told) + "\n")
+        except OSError as error:
+            log.warning("The numbers of round %d are not in %s: %s", told["guerdon/round"], path, error)
+
+    return write
 
 
 def run_service(
