@@ -33,7 +33,7 @@ def dashboard(
     browser: Annotated[bool, typer.Option(help="Open it in the browser.")] = True,
 ) -> None:
     """Show runs, agents, payouts and a playground in the browser; reads the ledger, and never writes to it."""
-    need("guerdon dashboard", "dashboard", "fastapi", "uvicorn", "jinja2", "plotly", "sqlalchemy")
+    need("guerdon dashboard", "dashboard", "fastapi", "uvicorn", "jinja2", "sqlalchemy")
     from guerdon.dashboard.serve import find_token, serve
 
     token, made_up = find_token(host, token_file)

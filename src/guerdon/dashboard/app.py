@@ -1,11 +1,9 @@
 """The dashboard as one application: pages, API, guard and the threads that watch the ledger."""
 
+import gzip
 import mimetypes
-import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import cache
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -26,8 +24,7 @@ from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger.errors import RefusedError, UnavailableError
 
 HERE = Path(str(files("guerdon.dashboard")))
-PLOTLY_VERSION = version("plotly")
-PLOTLY = Path(str(files("plotly"))) / "package_data" / "plotly.min.js"
+PLOTLY = next((HERE / "vendor").glob("plotly-basic-*.min.js.gz"))
 FOREVER = "public, max-age=31536000, immutable"
 FRESH = "no-cache"
 
@@ -59,8 +56,7 @@ def create_app(
     state = app.state
     state.source, state.monitor, state.report, state.pilot = source, monitor, report, pilot
     state.access, state.simulations = access or Access(), SimulationQueue(lambda: monitor.closing)
-    state.version, state.plotly = guerdon.__version__, f"/static/plotly-{PLOTLY_VERSION}.min.js"
-    state.plotly_styles = _styles_of_plotly()
+    state.version, state.plotly = guerdon.__version__, f"/static/{PLOTLY.stem}"
     state.templates = _templates()
     app.include_router(api.router)
     app.include_router(metrics.router)
@@ -69,21 +65,6 @@ def create_app(
     _answer_errors(app)
     app.add_middleware(Guard, access=state.access, asked=monitor.asked)
     return app
-
-
-@cache
-def _plotly() -> bytes:
-    """Return Plotly's script: it is quicker to send five megabytes at once than in pieces from the disk."""
-    return PLOTLY.read_bytes()
-
-
-def _styles_of_plotly() -> list[str]:
-    """Return the ids under which Plotly's bundle would put style elements into a page.
-
-    It holds parts of other libraries (maps) that add theirs unless an element of that id is there; the policy does not
-    allow any, and no page needs them.
-    """
-    return re.findall(r'getElementById\("([0-9a-f]{64})"\)', _plotly().decode())
 
 
 def _templates() -> jinja2.Environment:
@@ -96,13 +77,21 @@ def _templates() -> jinja2.Environment:
 
 
 def _static(request: Request, name: str) -> Response:
-    """Return a script or a style; Plotly's comes from its own package."""
-    if f"/static/{name}" == request.app.state.plotly:
-        return Response(_plotly(), media_type="text/javascript", headers={"cache-control": FOREVER})
+    """Return a script or a style."""
+    if name == PLOTLY.stem:
+        return _plotly("gzip" in request.headers.get("accept-encoding", ""))
     folder = HERE / "static"
     if name not in {file.name for file in folder.iterdir()}:
         raise UnknownError(f"there is no file {name[:80]!r}")
     return FileResponse(folder / name, media_type=mimetypes.guess_type(name)[0], headers={"cache-control": FRESH})
+
+
+def _plotly(compressed: bool) -> Response:
+    """Return Plotly's script as it is kept, or for a program that does not read that, as it was published."""
+    kept, headers = PLOTLY.read_bytes(), {"cache-control": FOREVER, "vary": "accept-encoding"}
+    if compressed:
+        return Response(kept, media_type="text/javascript", headers=headers | {"content-encoding": "gzip"})
+    return Response(gzip.decompress(kept), media_type="text/javascript", headers=headers)
 
 
 def _answer_errors(app: FastAPI) -> None:

@@ -58,7 +58,7 @@ def show(request: Request, template: str, status_code: int = 200, **content: Any
         "path": request.url.path, "status": status, "unit": status.unit or "", "admitted": admitted,
         "has_report": admitted and state.report.is_file(), "has_pilot": admitted and state.pilot is not None,
         "guarded": state.access.token is not None and admitted,
-        "plotly": state.plotly, "plotly_styles": state.plotly_styles, "version": state.version,
+        "plotly": state.plotly, "version": state.version,
     }  # fmt: skip
     html: str = state.templates.get_template(template).render(common | content)
     return HTMLResponse(html, status_code)

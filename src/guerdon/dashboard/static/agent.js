@@ -1,5 +1,5 @@
 // One agent's pay against the cost of its work, added up; and printing.
-import { colour, complain, draw, number, plain, read, ready, roundAxis, style } from "/static/charts.js";
+import { colour, complain, draw, number, plain, read, roundAxis, settled, style } from "/static/charts.js";
 
 const box = document.getElementById("agent");
 document.getElementById("print").addEventListener("click", () => print());
@@ -8,9 +8,10 @@ async function update() {
   const unit = box.dataset.unit;
   try {
     const data = await read(`/api/agents/${box.dataset.agent}/runs/${document.getElementById("run").value}`);
-    await ready;
     show(data, unit);
+    await settled();
     complain(null);
+    box.dataset.drawn = String(data.round.at(-1) ?? 0);
   } catch (error) {
     complain(error);
   }
@@ -34,7 +35,6 @@ function show(data, unit) {
     summary: `${number(data.paid.at(-1))} ${unit} paid up to round ${data.round.at(-1)}, for work that costs ${number(data.work.at(-1))}`,
     table: () => ({ head: ["round", `paid (${unit})`, `cost (${unit})`, "band from", "to"], rows: data.round.map((round, i) => [round, number(data.paid[i], 4), number(data.work[i], 4), number(data.low[i], 2), number(data.high[i], 2)]) }),
   });
-  box.dataset.drawn = String(data.round.at(-1) ?? 0);
 }
 
 if (box) {

@@ -1,9 +1,21 @@
 // Charts in one visual language, each with a text alternative and its numbers behind a disclosure.
 const colours = { blue: "#0072B2", orange: "#E69F00", green: "#009E73", red: "#D55E00", sky: "#56B4E9", purple: "#CC79A7", yellow: "#F0E442" };
 const drawn = new Map();
+const waiting = new Set(); // charts that are not painted yet
+let painting = null;
 
-// Plotly is large: while it loads, the numbers are fetched already.
-export const ready = window.Plotly ? Promise.resolve() : new Promise((done) => document.getElementById("plotly").addEventListener("load", done));
+// Plotly is large: it starts when the page has been painted, while the numbers of the charts are being fetched.
+const library = painted().then(() => new Promise((done, fail) => {
+  const script = document.createElement("script");
+  script.src = document.querySelector("meta[name=plotly]").content;
+  script.onload = done;
+  script.onerror = () => fail(new Error("the script that draws them did not load; reload the page"));
+  document.head.append(script);
+}));
+
+function painted() {
+  return new Promise((done) => (document.hidden ? done() : requestAnimationFrame(() => setTimeout(done))));
+}
 
 export function colour(name) {
   const dark = style("--scheme") === "dark";
@@ -75,8 +87,29 @@ export function draw(id, figure, { summary, table, remark } = {}) {
   note.textContent = remark ?? "";
   if (!some) return;
   if (summary) plot.setAttribute("aria-label", summary);
-  paint(plot, figure());
+  request(id);
   if (table) tabulate(box.querySelector(".numbers"), table);
+}
+
+// Resolves when every chart that was asked for is painted.
+export const settled = () => painting;
+
+function request(id) {
+  waiting.add(id);
+  painting ??= paintAll().finally(() => (painting = null));
+}
+
+// From the top of the page down, one at a time: each is seen as soon as it is ready.
+async function paintAll() {
+  await library;
+  while (waiting.size > 0) {
+    const { id } = [...document.querySelectorAll(".chart")].find((box) => waiting.has(box.id));
+    waiting.delete(id);
+    const figure = drawn.get(id);
+    if (figure) paint(document.querySelector(`#${id} .plot`), figure());
+    performance.mark(`chart ${id}`);
+    await new Promise((done) => setTimeout(done));
+  }
 }
 
 function paint(plot, { traces, layout }) {
@@ -117,5 +150,5 @@ function tabulate(details, make) {
 }
 
 document.addEventListener("guerdon:theme", () => {
-  for (const [id, figure] of drawn) if (figure) paint(document.querySelector(`#${id} .plot`), figure());
+  for (const id of drawn.keys()) request(id);
 });

@@ -1,5 +1,5 @@
 // The playground: sliders in, the server's game out; the address keeps the settings.
-import { colour, draw, number, read, ready, style, title } from "/static/charts.js";
+import { colour, draw, number, read, settled, style, title } from "/static/charts.js";
 
 const $ = (id) => document.getElementById(id);
 const frame = document.querySelector(".playground");
@@ -63,9 +63,9 @@ async function update() {
   asking = new AbortController();
   try {
     game = await read(`/api/game?${new URLSearchParams(settings())}`, asking.signal);
-    await ready;
     $("complaint").hidden = true;
     show();
+    await settled();
   } catch (error) {
     if (error.name === "AbortError") return;
     game = null;

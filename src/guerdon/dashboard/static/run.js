@@ -1,5 +1,5 @@
 // The charts of a run; drawn again whenever the ledger has changed.
-import { colour, complain, digits, draw, number, plain, read, ready, roundAxis, shorten, style, title } from "/static/charts.js";
+import { colour, complain, digits, draw, number, plain, read, roundAxis, settled, shorten, style, title } from "/static/charts.js";
 
 const box = document.getElementById("run");
 const address = `/api/runs/${box.dataset.run}`;
@@ -14,18 +14,20 @@ const statusColours = () => ({
 
 async function update() {
   const mine = ++sequence;
-  const matrix = until === null ? "/participation" : `/participation?last=${until}`;
+  const ask = (part) => read(address + part);
+  const show = async (drawing, ...asked) => {
+    const answers = await Promise.all(asked);
+    if (mine === sequence) drawing(...answers);
+  };
   try {
-    const [rounds, agents, distances, participation] = await Promise.all(["/rounds", "/agents", "/distances", matrix].map((part) => read(address + part)));
-    await ready;
+    const [rounds, agents] = [ask("/rounds"), ask("/agents")];
+    const matrix = ask(until === null ? "/participation" : `/participation?last=${until}`);
+    await Promise.all([show(drawRounds, rounds), show(drawPay, agents), show(drawDistances, ask("/distances"), agents), show(drawMatrix, matrix)]);
+    await settled();
     if (mine !== sequence) return;
-    drawRounds(rounds);
-    drawPay(agents.agents);
-    drawDistances(distances, agents.agents);
-    drawMatrix(participation);
     complain(null);
     audit();
-    box.dataset.drawn = String(rounds.round.at(-1) ?? 0);
+    box.dataset.drawn = String((await rounds).round.at(-1) ?? 0);
   } catch (error) {
     complain(error);
   }
@@ -137,7 +139,7 @@ const called = (agent, most) => `${shorten(agent.name, most)} #${agent.id ?? age
 const labels = (agents) => agents.map((agent, i) => ({ at: i, text: plain(called(agent, innerWidth < 600 ? 12 : 26)) }));
 const names = (ticks) => ({ tickvals: ticks.map((tick) => tick.at), ticktext: ticks.map((tick) => tick.text), zeroline: false, showgrid: false, range: [-0.7, ticks.length - 0.3] });
 
-function drawPay(agents) {
+function drawPay({ agents }) {
   const worked = agents.filter((agent) => agent.rounds > 0);
   const shown = extremes(worked, (agent) => agent.difference);
   const ticks = labels(shown);
@@ -166,7 +168,7 @@ function drawPay(agents) {
 
 const band = (found, axes) => found === null ? [] : [{ type: "rect", layer: "below", x0: found.low, x1: found.high, fillcolor: style("--band"), line: { color: style("--good"), width: 1 }, ...axes }];
 
-function drawDistances({ band: found, histogram }, agents) {
+function drawDistances({ band: found, histogram }, { agents }) {
   const x = { title: { text: title("distance ÷ distance expected of honest work") }, zeroline: false };
   const middle = histogram?.edges.slice(1).map((edge, i) => (edge + histogram.edges[i]) / 2);
   const shapes = band(found, { yref: "paper", y0: 0, y1: 1 });
@@ -197,6 +199,19 @@ function drawDistances({ band: found, histogram }, agents) {
   });
 }
 
+// Neighbouring rounds in which an agent had the same status; before it joined there is none.
+function stretches({ statuses, rounds }) {
+  return statuses.flatMap((line, row) => {
+    const found = [];
+    line.forEach((code, column) => {
+      const last = found.at(-1);
+      if (code >= 0 && last?.code === code && last.last === rounds[column] - 1) last.last = rounds[column];
+      else found.push({ row, code, first: rounds[column], last: rounds[column] });
+    });
+    return found;
+  });
+}
+
 function drawMatrix(data) {
   const some = data.rounds.length > 0;
   const seen = [...new Set(data.statuses.flat())].filter((code) => code >= 0).toSorted((a, b) => a - b);
@@ -209,16 +224,23 @@ function drawMatrix(data) {
   const hidden = data.hidden > 0 ? ` Shown are the ${data.agents.length} agents that missed most rounds; ${data.hidden} more missed fewer or as many.` : "";
   draw("matrix", some ? () => {
     const palette = statusColours();
-    const steps = data.labels.length + 1;
-    const scale = [style("--card"), ...data.labels.map((name) => palette[name])].flatMap((tone, i) => [[i / steps, tone], [(i + 1) / steps, tone]]);
-    const hover = data.statuses.map((line, row) => line.map((code, column) => `${plain(called(data.agents[row]))}, round ${data.rounds[column]}: ${label(code)}${at(row, column) ? `; ${plain(shorten(at(row, column), 80))}` : ""}`));
-    const keys = seen.map((code) => ({ x: [null], y: [null], type: "scatter", mode: "markers", name: data.labels[code], marker: { symbol: "square", size: 11, color: palette[data.labels[code]] }, showlegend: true }));
+    const bars = seen.map((code) => {
+      const mine = stretches(data).filter((stretch) => stretch.code === code);
+      return {
+        name: data.labels[code], type: "bar", orientation: "h", y: mine.map(({ row }) => row), base: mine.map(({ first }) => first - 0.5), x: mine.map(({ first, last }) => last - first + 1),
+        marker: { color: palette[data.labels[code]], line: { width: 0.5, color: style("--card") } }, showlegend: true, hoverinfo: "text", textposition: "none",
+        text: mine.map(({ row, first, last }) => `${plain(called(data.agents[row]))}, ${first === last ? "round" : `rounds ${number(first)} to`} ${number(last)}: ${data.labels[code]}`),
+      };
+    });
+    const noted = data.statuses.flatMap((line, row) => line.map((_, column) => ({ row, column })).filter(({ column }) => at(row, column)));
+    const dots = {
+      type: "scatter", mode: "markers", x: noted.map(({ column }) => data.rounds[column]), y: noted.map(({ row }) => row), marker: { size: 5, color: style("--ink") }, showlegend: false, hoverinfo: "text",
+      text: noted.map(({ row, column }) => `${plain(called(data.agents[row]))}, round ${number(data.rounds[column])}: ${label(data.statuses[row][column])}; ${plain(shorten(at(row, column), 80))}`),
+    };
+    const ends = [data.rounds[0] - 0.5, data.rounds.at(-1) + 0.5];
     return {
-      traces: [{
-        type: "heatmap", x: data.rounds, y: data.agents.map((_, i) => i), z: data.statuses, zmin: -1.5, zmax: data.labels.length - 0.5, colorscale: scale, showscale: false, xgap: data.rounds.length > 60 ? 0.5 : 2, ygap: 2,
-        text: data.statuses.map((line, row) => line.map((_, column) => (at(row, column) ? "•" : ""))), texttemplate: "%{text}", textfont: { color: style("--ink") }, hovertext: hover, hovertemplate: "%{hovertext}<extra></extra>",
-      }, ...keys],
-      layout: { height: Math.max(170, 96 + 22 * data.agents.length), showlegend: true, xaxis: { ...roundAxis(data.rounds), showgrid: false, zeroline: false }, yaxis: { ...names(labels(data.agents)), autorange: false, range: [data.agents.length - 0.5, -0.5] } },
+      traces: [...bars, dots],
+      layout: { height: Math.max(170, 96 + 22 * data.agents.length), showlegend: true, barmode: "overlay", bargap: 0.12, hovermode: "closest", xaxis: { ...roundAxis(data.rounds), range: ends, showgrid: false, zeroline: false }, yaxis: { ...names(labels(data.agents)), autorange: false, range: [data.agents.length - 0.5, -0.5] } },
     };
   } : null, {
     remark: some ? `Rounds ${number(data.first)} to ${number(data.last)} of ${number(data.newest)}: ${counts}.${hidden}` : "",
