@@ -1,14 +1,16 @@
 """What the dashboard remembers of a ledger: it alarms when an older or another one takes its place."""
 
+import math
 import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 
 from guerdon import gather
-from guerdon.dashboard.monitor import LedgerMonitor
+from guerdon.dashboard.monitor import QUIET, LedgerMonitor
 from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger import Ledger
 from tests.dashboard.conftest import ask, serving
@@ -94,3 +96,18 @@ def test_pages_and_programs_are_told(tmp_path: Path) -> None:
         page = ask(served, "/agents").text
         assert "the ledger was set back" in page
         assert "Do not pay anything out before this is explained" in page
+
+
+def test_verification_waits_until_what_was_asked_is_answered(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "guerdon.db") as ledger:
+        ledger.enrol({"north": None})
+    monitor = LedgerMonitor(LedgerSource(str(tmp_path / "guerdon.db")))
+    monitor._asked = -math.inf  # long ago
+    waiting = Thread(target=monitor._give_way)
+    with monitor.answering():
+        waiting.start()
+        waiting.join(2 * QUIET)  # longer than it waits after a request
+        assert waiting.is_alive()
+    monitor._asked = -math.inf
+    waiting.join(10)
+    assert not waiting.is_alive()

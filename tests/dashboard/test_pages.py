@@ -1,13 +1,18 @@
 """Every page in a real browser, on no ledger, an empty one, a small one and one with 200,000 payments."""
 
+import gzip
+import http.client
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from guerdon import gather
 from guerdon.dashboard.pages import FILTERS
+from guerdon.ledger import Ledger
 from tests.dashboard.conftest import Served, Visitor, ask, serving
 from tests.pilot.records import made_up
 from tests.support.dashboard_scenes import NAMES
@@ -111,6 +116,57 @@ def test_the_numbers_behind_a_chart(shown: tuple[str, Served], visitor: Visitor)
     page.locator("#matrix tbody tr").first.wait_for()
     assert "no reply within 60 s" in page.locator("#matrix tbody").inner_text()
     visitor.leave(served.address)
+
+
+BARS = """document.querySelector('#matrix .plot').data.filter((trace) => trace.type === 'bar')
+    .flatMap(({ name, y, x, base }) => y.map((row, i) => ({ name, row, first: base[i] + 0.5, length: x[i] })))"""
+
+
+def test_the_bars_are_who_took_part(small: Path, serve: Callable[..., Served], visitor: Visitor) -> None:
+    """Against the API's own table, with an agent that joined late: every bar says what each of its rounds was."""
+    with Ledger(small) as ledger:
+        gradients, present = np.random.default_rng(5).normal(size=(11, 60)), np.ones(11, dtype=bool)
+        ledger.record_round("heart 2026", 63, 8, gather(gradients, present), present, agents=[*NAMES, "Bern"])
+    served = serve(small)
+    visitor.visit(f"{served.address}/runs/1")
+    visitor.drawn("matrix")
+    shown = ask(served, "/api/runs/1/participation").json()
+    told = {
+        (row, number): shown["labels"][code]
+        for row, line in enumerate(shown["statuses"])
+        for number, code in zip(shown["rounds"], line, strict=True)
+        if code >= 0
+    }
+    bars = visitor.page.evaluate(BARS)
+    drawn = {(bar["row"], bar["first"] + i): bar["name"] for bar in bars for i in range(bar["length"])}
+    assert drawn == told
+    assert sum(bar["length"] for bar in bars) == len(told) == 10 * 63 + 1
+    assert len(bars) < len(told) / 3, "neighbours are one bar"
+    visitor.leave(served.address)
+
+
+def test_plotly_is_sent_as_it_is_kept(small_served: Served) -> None:
+    place = small_served.app.state.plotly
+    plain = ask(small_served, place)
+    assert f"plotly.js (basic - minified) v{re.findall(r'[0-9.]+[0-9]', place)[0]}" in plain.text[:100]
+    connection = http.client.HTTPConnection(small_served.address.removeprefix("http://"), timeout=30)
+    connection.request("GET", place, headers={"accept-encoding": "gzip, br"})
+    answer = connection.getresponse()
+    assert gzip.decompress(answer.read()).decode() == plain.text
+    connection.close()
+    assert (answer.headers["content-encoding"], plain.headers.get("content-encoding")) == ("gzip", None)
+    for headers in (answer.headers, plain.headers):
+        assert "immutable" in headers["cache-control"]
+        assert headers["vary"] == "accept-encoding"
+
+
+def test_without_plotly_the_page_says_so(small_served: Served, visitor: Visitor) -> None:
+    visitor.page.route("**/plotly-*", lambda route: route.abort())
+    page = visitor.visit(f"{small_served.address}/runs/1")
+    page.locator("#stale", has_text="the script that draws them did not load; reload the page").wait_for()
+    assert "6,454" in page.locator(".tiles").inner_text()
+    page.locator("#request summary").click()
+    page.locator("#request tbody tr").nth(61).wait_for()  # the numbers need no drawing
 
 
 def test_a_run_without_metrics_distances_or_rounds(shown: tuple[str, Served], visitor: Visitor) -> None:

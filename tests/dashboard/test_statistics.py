@@ -1,7 +1,9 @@
 """What the charts say is true: coverage of intervals and bands, averages, and reading a run bit by bit."""
 
 import math
+import sqlite3
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,7 @@ def played(
         np.full(rounds, float(AffineCost(1, 1)(request))), [{} for _ in whole], np.repeat(whole, crowd),
         np.tile(np.arange(crowd), rounds), np.zeros(rounds * crowd, dtype=np.int64),
         np.rint(joined[0] * 1e6).astype(int),
-        joined[1], joined[2], b"",
+        joined[1] / joined[2], b"",
     )  # fmt: skip
 
 
@@ -204,13 +206,41 @@ def test_a_run_read_bit_by_bit_is_the_run_read_at_once(tmp_path: Path) -> None:
     source.close()
 
 
+def test_a_run_is_what_its_rows_say(tmp_path: Path) -> None:
+    """Against every row of the ledger, read one by one: D/E to the last digit, and none where there is none."""
+    path = tmp_path / "run.db"
+    with Ledger(path) as ledger:
+        training = Training(ledger, "run", NAMES)
+        training.play(10)
+        present, gradients = np.ones(10, dtype=bool), training.rng.normal(size=(10, 60))
+        ledger.record_round("run", 11, 8, gather(gradients, present), present)
+        gradients[3] = 1e9
+        ledger.record_round("run", 12, 8, gather(gradients, present), present)
+        ledger.record_round("run", 13, 8, gather(gradients * 0, present), present)
+    source = LedgerSource(str(path))
+    data = source.run(1)
+    columns = "number, position, status, amount + cut, distance, expected_distance"
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute(
+            f"SELECT {columns} FROM payments JOIN rounds USING (record) ORDER BY record, position"
+        ).fetchall()
+    assert len(rows) == len(data.paid) == 130
+    for index, (number, position, status, paid, distance, expected) in enumerate(rows):
+        assert (data.number[data.round[index]], data.position[index]) == (number, position)
+        assert (Status(int(data.status[index])).label, data.paid[index]) == (status, paid)
+        ratio = distance / expected if expected else math.nan
+        assert data.ratio[index] == ratio or (math.isnan(ratio) and math.isnan(data.ratio[index]))
+    assert (np.isnan(data.ratio).any(), np.nanmax(data.ratio) > 5) == (True, True)
+    source.close()
+
+
 def test_a_run_is_read_while_its_page_is_on_its_way(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     with Ledger(path) as ledger:
         Training(ledger, "run", NAMES).play(2)
     with serving(path) as served:
         source = served.app.state.source
-        for page in ("/runs/1", "/agents/1"):
+        for page in ("/runs/1", "/agents/1", "/runs"):
             source.forget()
             assert ask(served, page).status == 200
             for _ in range(500):

@@ -63,7 +63,7 @@ def create_app(
     app.include_router(pages.router)
     app.add_api_route("/static/{name}", _static, include_in_schema=False)
     _answer_errors(app)
-    app.add_middleware(Guard, access=state.access, asked=monitor.asked)
+    app.add_middleware(Guard, access=state.access, answering=monitor.answering)
     return app
 
 

@@ -8,7 +8,8 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -86,6 +87,7 @@ class LedgerMonitor:
     def __init__(self, source: LedgerSource) -> None:
         self._source = source
         self._asked = time.monotonic()  # the first page comes before the first verification
+        self._unanswered = 0
         self._seen: AnyRow | None = None  # the highest head so far
         self._check = LedgerCheck()
         self.status = LedgerStatus()
@@ -105,9 +107,15 @@ class LedgerMonitor:
             thread.start()
             self._threads.append(thread)
 
-    def asked(self) -> None:
-        """Note that a page is requested: verification waits for it."""
-        self._asked = time.monotonic()
+    @contextmanager
+    def answering(self) -> Generator[None]:
+        """Let verification wait until a request is answered; only the server's own thread may enter."""
+        self._unanswered += 1
+        try:
+            yield
+        finally:
+            self._unanswered -= 1
+            self._asked = time.monotonic()
 
     def close(self) -> None:
         self._closing.set()
@@ -147,9 +155,9 @@ class LedgerMonitor:
         self._update(LedgerCheck(state, 1.0, found.records, found.payments, datetime.now(UTC), found.problem))
 
     def _give_way(self) -> None:
-        """Wait until no page was requested for a moment."""
+        """Wait until every request is answered, and no other has come for a moment."""
         end = time.monotonic() + LONGEST_WAIT
-        while time.monotonic() < min(end, self._asked + QUIET) and not self.closing:
+        while (now := time.monotonic()) < end and (self._unanswered or now < self._asked + QUIET) and not self.closing:
             self._closing.wait(0.05)
         if self.closing:
             raise _StoppedError

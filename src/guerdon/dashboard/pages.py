@@ -98,16 +98,19 @@ def runs(request: Request) -> HTMLResponse:
             found = queries.list_runs(connection, pager.start, pager.size)
     except UnavailableError as error:
         return show(request, "runs.html", missing=str(error), runs=[], pager=pager)
+    for newest in found.runs[:1]:  # the one that will most likely be opened
+        source_of(request).expect(newest.id)
     return show_list(request, "runs.html", pager, found)
 
 
 @router.get("/runs/{number}")
 def run(request: Request, number: str) -> HTMLResponse:
     """Show a run."""
-    with source_of(request).reading() as connection:
-        found = queries.need_run(connection, number_in(number, "run"))
+    wanted, source = number_in(number, "run"), source_of(request)
+    source.expect(wanted)
+    with source.reading() as connection:
+        found = queries.need_run(connection, wanted)
         unit = queries.read_head(connection).unit
-    source_of(request).expect(found.id)
     return show(request, "run.html", run=found, unit=unit)
 
 

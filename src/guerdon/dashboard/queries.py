@@ -29,8 +29,7 @@ records, rounds, runs = tables.records, tables.rounds, tables.runs
 MOST_NOTES = 1000
 
 # A payment as it is read. What was paid, whether it is the first of a round, and its status are one number.
-REAL = ("distance", "expected")
-PAYMENT = np.dtype([("packed", np.int64), *((name, np.float64) for name in REAL)])
+PAYMENT = np.dtype([("packed", np.int64), ("ratio", np.float64)])
 STATUSES = 8  # more than there are
 UNKNOWN = STATUSES - 1
 
@@ -129,8 +128,7 @@ class RunData(NamedTuple):
     position: Any  # index into the agents
     status: Any
     paid: Any  # the reward and what was cut of a loss, in micro-units
-    distance: Any
-    expected: Any
+    ratio: Any  # the distance relative to the expected one, D/E; NaN where the rule looked at none
     seal: bytes  # hash of the last record that was read
 
 
@@ -278,7 +276,7 @@ def _empty_run(connection: Connection, row: AnyRow) -> RunData:
     whole, real = np.zeros(0, dtype=np.int64), np.zeros(0)
     return RunData(
         row.id, row.name, read_head(connection).unit, rule, _members(connection, row.id),
-        whole, whole, whole, real, [], whole, whole, whole, whole, real, real, begun,
+        whole, whole, whole, real, [], whole, whole, whole, whole, real, begun,
     )  # fmt: skip
 
 
@@ -301,7 +299,7 @@ def _payments_query(number: int, after: int) -> Any:
     paid = payments.c
     code = case({label: status for label, status in STATUS_CODES.items()}, value=paid.status, else_=UNKNOWN)  # noqa: C416
     first = case((paid.position == 0, STATUSES), else_=0)
-    query = select(2 * STATUSES * PAID + first + code, paid.distance, paid.expected_distance)
+    query = select(2 * STATUSES * PAID + first + code, paid.distance / func.nullif(paid.expected_distance, 0.0))
     mine = query.join(rounds, rounds.c.record == paid.record).where(rounds.c.run == number, rounds.c.record > after)
     return mine.order_by(rounds.c.number, paid.position)  # as the index of rounds has them: nothing to sort
 
@@ -311,7 +309,7 @@ def _extend(known: RunData, played: Sequence[AnyRow], paid: Any) -> RunData:
     if np.any(status == UNKNOWN) or len(starts) != len(played):
         raise ValueError("a payment has a status that is none, or a round has no payments")
     sizes = np.diff(starts, append=len(status))
-    added: dict[str, Any] = {name: paid[name] for name in REAL} | {"status": status}
+    added: dict[str, Any] = {"ratio": paid["ratio"], "status": status}
     added["paid"] = paid["packed"] // (2 * STATUSES)
     added["position"] = np.arange(len(status)) - np.repeat(starts, sizes)  # a round has every agent, in order
     for name in ("record", "number", "request"):

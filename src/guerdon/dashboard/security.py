@@ -7,6 +7,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -167,27 +168,33 @@ def _own_cookies(headers: Mapping[str, str]) -> Iterator[str]:
 
 
 class Guard:
-    """ASGI middleware: refuses requests without access, and adds the headers to every answer."""
+    """ASGI middleware: refuses requests without access, and adds the headers to every answer.
 
-    def __init__(self, app: Any, access: Access, asked: Callable[[], None]) -> None:
-        self.app, self.access, self.asked = app, access, asked
+    `answering` is entered with each request, and left when its answer begins.
+    """
+
+    def __init__(self, app: Any, access: Access, answering: Callable[[], AbstractContextManager[None]]) -> None:
+        self.app, self.access, self.answering = app, access, answering
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
 
-        self.asked()
+        pending = ExitStack()
 
         async def guarded(message: Any) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
+                pending.close()
             await send(message)
 
-        answer = self._refusal(scope) or self.app
-        await answer(scope, receive, guarded)
+        with pending:
+            pending.enter_context(self.answering())
+            answer = self._refusal(scope) or self.app
+            await answer(scope, receive, guarded)
 
     def _refusal(self, scope: Any) -> Response | None:
         headers, path = Headers(scope=scope), str(scope["path"])

@@ -137,8 +137,8 @@ def distance_ratios(data: RunData) -> Any:
     Under information pay D and E are no distances: they say how much a report failed to tell. Both may be negative.
     """
     if data.rule.formula != "E − D":
-        return np.full(len(data.distance), np.nan)
-    return data.distance / data.expected
+        return np.full(len(data.ratio), np.nan)
+    return data.ratio
 
 
 def honest_band(data: RunData) -> DistanceBand | None:

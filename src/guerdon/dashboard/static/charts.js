@@ -2,7 +2,8 @@
 const colours = { blue: "#0072B2", orange: "#E69F00", green: "#009E73", red: "#D55E00", sky: "#56B4E9", purple: "#CC79A7", yellow: "#F0E442" };
 const drawn = new Map();
 const waiting = new Set(); // charts that are not painted yet
-let painting = null;
+let busy = false;
+let painting = Promise.resolve();
 
 // Plotly is large: it starts when the page has been painted, while the numbers of the charts are being fetched.
 const library = painted().then(() => new Promise((done, fail) => {
@@ -91,12 +92,15 @@ export function draw(id, figure, { summary, table, remark } = {}) {
   if (table) tabulate(box.querySelector(".numbers"), table);
 }
 
-// Resolves when every chart that was asked for is painted.
+// Resolves when every chart that was asked for is painted; rejects where that cannot be.
 export const settled = () => painting;
 
 function request(id) {
   waiting.add(id);
-  painting ??= paintAll().finally(() => (painting = null));
+  if (busy) return;
+  busy = true;
+  painting = paintAll().finally(() => (busy = false));
+  painting.catch(() => {}); // those that wait for it are told
 }
 
 // From the top of the page down, one at a time: each is seen as soon as it is ready.
