@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from benchmarks.measure import best_time
+from benchmarks.measure import Promise, best_time
 from benchmarks.workload import RULE
 from guerdon.agents import Cooperative
 from guerdon.figures import BLUE, GREY, legend_below, panels, save_figure
@@ -31,7 +31,7 @@ def seconds_per_round(agents: int, dim: int, size: int) -> float:
     return time / (ROUNDS * repetitions)
 
 
-def run(out: Path = Path("results")) -> tuple[Table, list[str]]:
+def run(out: Path = Path("results")) -> tuple[Table, list[Promise]]:
     """Return the table of measurements (and draw it); only the shape of the curves is promised."""
     table = Table(title="time per round of one repetition, one setting varied", title_justify="left")
     for heading in ("varied", "agents", "dim", "batch size", "time", "growth of the time ÷ growth of the setting"):

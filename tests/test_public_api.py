@@ -50,12 +50,19 @@ def test_public_names_are_pinned() -> None:
 
 
 def test_import_loads_nothing_heavy() -> None:
-    script = "import sys, guerdon; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    script = "import sys; from guerdon import *; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = set(result.stdout.split())
     assert "numpy" in loaded
     heavy = {"jax", "torch", "flwr", "sqlalchemy", "matplotlib", "polars", "typer", "rich", "safetensors", "fastapi"}
     assert not loaded & heavy
+
+
+def test_names_load_when_asked_for_and_are_listed() -> None:
+    script = "import sys, guerdon; print(*sys.modules); assert set(guerdon.__all__) < set(dir(guerdon)); guerdon.Sever"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert {name for name in result.stdout.split() if name.startswith("guerdon")} == {"guerdon", "guerdon._lazy"}
+    assert "module 'guerdon' has no attribute 'Sever'" in result.stderr
 
 
 @pytest.mark.parametrize(

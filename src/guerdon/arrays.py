@@ -12,6 +12,8 @@ import numpy as np
 Array: TypeAlias = Any
 Namespace: TypeAlias = Any
 
+HOST_TYPES = "torch.float16", "torch.float32", "torch.float64"  # real numbers of PyTorch's that NumPy has too
+
 
 def namespace(*values: object) -> Namespace:
     """Return the array library that the given arrays belong to; NumPy where there is no array among them.
@@ -55,6 +57,13 @@ def to_numpy(array: Array) -> Any:
         array = array.float() if str(array.dtype) == "torch.bfloat16" else array
     plain = np.asarray(array)
     return plain.astype(np.float32) if plain.dtype.name == "bfloat16" else plain
+
+
+def as_host_array(array: object) -> Any:
+    """Return the NumPy array that shares its memory with a PyTorch tensor; None where there is none."""
+    if not compat.is_torch_array(array) or array.device.type != "cpu":
+        return None
+    return array.numpy(force=True) if str(array.dtype) in HOST_TYPES else None
 
 
 def widest_float(xp: Namespace) -> Any:

@@ -44,6 +44,28 @@ def test_agrees_with_the_definition(library: Library, seed: int, agents: int, di
             np.testing.assert_allclose(np.asarray(a), b, rtol=library.tolerance, atol=library.tolerance * size)
 
 
+@without_jax
+@pytest.mark.parametrize("common", [0.0, 0.3, 1.0, 3.0])  # below, near and above what is left uncentred
+@pytest.mark.parametrize("agents", [2, 7])
+def test_agrees_with_the_definition_around_nothing(library: Library, common: float, agents: int) -> None:
+    gradients = (common + np.random.default_rng(30).normal(size=(agents, 5000))).astype(np.float32)
+    expected = oracle.evidence(gradients.astype(np.float64), np.ones(agents, bool), np.zeros(5000))
+    single = Library(library.name, "float32")
+    for sent in (single.array(gradients), [single.array(gradients[:, :4000]), single.array(gradients[:, 4000:])]):
+        result = gather(sent, single.mask(np.ones(agents)))
+        assert type(result.deviation) is type(single.array(gradients))
+        for a, b in zip(result[:3], expected, strict=True):
+            np.testing.assert_allclose(np.asarray(a), b, rtol=2e-6, atol=2e-6 * np.abs(b).max())
+
+
+def test_a_report_that_hardly_differs_from_the_mean_is_centred() -> None:
+    """Its deviation is all that is left of two large numbers, and the others' are not."""
+    gradients = np.random.default_rng(31).normal(size=(3, 2000)).astype(np.float32)
+    gradients[2] = (gradients[0] + gradients[1]) / 2 * (1 + 1e-4)
+    expected = oracle.evidence(gradients.astype(np.float64), np.ones(3, bool), np.zeros(2000))
+    np.testing.assert_allclose(gather(gradients, np.ones(3, bool)).deviation, expected[0], rtol=2e-4)
+
+
 def everything(given: Any, here: Any, guess: Any, reference: Any) -> list[Any]:
     """Return all that can be said of a round."""
     both = *gather(given, here, guess), *gather(given, here, guess, reference)

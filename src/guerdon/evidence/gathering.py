@@ -10,20 +10,35 @@ any size streams through, layer by layer and a block of columns at a time, at a 
 
 Rounding: within a block of columns the arithmetic is that of the gradients' own type (at least float32), on
 differences from one participant and then from their mean, so that nothing cancels however large the common part of
-the gradients; blocks and layers are added in float64 where the library has it. Length and alignment are put together
+the gradients; blocks and layers are added in float64 where the library has it. Where the common part is small, and
+there is nothing to compare with, NumPy's gradients are not centred at all: that is half the work, and costs at most a
+factor of `MOST_LOST` of precision. PyTorch's tensors on the host are read as the NumPy arrays they share memory with,
+which is faster than its own threads. Length and alignment are put together
 from sums around the mean: their rounding is relative to ‖m̄ − p‖², also for an agent who sends p itself.
 
 An agent whose report holds a NaN, an infinity, or a component further than `LARGEST` from the prediction is not
 counted: the numbers of the others are exactly those of a round in which it did not take part.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from guerdon.arrays import Array, is_traced, namespace, row_dots, widest_float
+from guerdon.arrays import (
+    Array,
+    as_host_array,
+    is_array,
+    is_numpy,
+    is_traced,
+    namespace,
+    row_dots,
+    to_numpy,
+    widest_float,
+)
 from guerdon.evidence.blocks import LARGEST, AgentRows, Block, Layers, find_usable, holds_tracer, read_blocks
+
+MOST_LOST = 4  # by how much a deviation may be smaller than what it is the difference of
 
 
 class Evidence(NamedTuple):
@@ -74,13 +89,20 @@ def gather(
 
     if isinstance(gradients, AgentRows):
         return _seated(gradients, participating, prediction, reference, offsets)
+    shared = _on_host(gradients)
+    if shared is not None:
+        told = (to_numpy(x) if is_array(x) else _on_host(x) for x in (participating, prediction, reference, offsets))
+        xp = namespace(gradients if is_array(gradients) else gradients[0])
+        return Evidence(*map(xp.asarray, gather(shared, *told)))
 
     def blocks() -> Iterator[Block]:
         return read_blocks(gradients, participating, prediction, reference, offsets)
 
+    alone = prediction is None and reference is None and offsets is None
+
     with np.errstate(over="ignore", invalid="ignore"):  # an unusable number is dealt with, not warned about
         if not holds_tracer(gradients, participating, prediction, reference):
-            evidence = _evidence(blocks(), usable=None)
+            evidence = _evidence(blocks(), usable=None, alone=alone)
             if _surely_usable(evidence):
                 return evidence
         return _evidence(blocks(), find_usable(blocks()))
@@ -102,8 +124,20 @@ def _seated(
     return Evidence(*(rows.seated(part) for part in found))
 
 
-def _evidence(blocks: Iterable[Block], usable: Array | None) -> Evidence:
-    """Return the evidence of the participants whose gradients are usable (None: believed of all)."""
+def _on_host(layers: Any) -> Any:
+    """Return PyTorch's tensors as the NumPy arrays that they share memory with; None if not all of them can be."""
+    if not isinstance(layers, (list, tuple)):
+        return as_host_array(layers)
+    found = [as_host_array(layer) for layer in cast("Sequence[Any]", layers)]
+    return found if found and all(layer is not None for layer in found) else None
+
+
+def _evidence(blocks: Iterable[Block], usable: Array | None, *, alone: bool = False) -> Evidence:
+    """Return the evidence of the participants whose gradients are usable (None: believed of all).
+
+    `alone`: there is no prediction, reference or offset. Once a common part is too large to be left in, it is taken off
+    all further blocks.
+    """
     total: Any = None
     counted: Any = None
     reference: Any = None
@@ -111,7 +145,8 @@ def _evidence(blocks: Iterable[Block], usable: Array | None) -> Evidence:
         counted = block.participating if usable is None else block.participating & usable
         reference = None if block.reference is None else counted & block.reference
         columns = block.columns if block.offsets is None else block.columns - block.offsets
-        sums = _sums(columns, block.guess, counted, reference)
+        quick = _sums_as_they_are(columns, counted) if alone and is_numpy(columns) else None
+        alone, sums = quick is not None, quick or _sums(columns, block.guess, counted, reference)
         total = sums if total is None else _Sums(*(a + b for a, b in zip(total, sums, strict=True)))
     return _around_prediction(total, counted, reference)
 
@@ -145,6 +180,20 @@ def _sums(columns: Array, guess: Array, counted: Array, reference: Array | None)
     ours_lean = lean if reference is None else row_dots(xp, centred, xp.astype(ours, work))
     per_agent = (xp.astype(x, wide) for x in (deviation, lean, ours_lean))
     return _Sums(*per_agent, offset=xp.sum(offset * offset), reference_offset=xp.sum(offset * ours))
+
+
+def _sums_as_they_are(columns: Array, counted: Array) -> _Sums | None:
+    """Return the sums over one block around no prediction, without centring; None where that could cost precision."""
+    if not counted.all():
+        return None
+    columns = columns.astype(np.result_type(columns.dtype, np.float32), copy=False)
+    mean = np.sum(columns, axis=0) / len(columns)
+    own, common = (np.vecdot(columns, other).astype(np.float64) for other in (columns, mean))
+    square = np.sum(np.square(mean, dtype=np.float64))
+    deviation = own - 2 * common + square
+    if not np.all(own + square <= MOST_LOST * deviation):  # also where a number is not finite
+        return None
+    return _Sums(deviation, common - square, common - square, square, square)
 
 
 def _mean_of(centred: Array, reference: Array) -> Array:
