@@ -81,7 +81,7 @@ def values_from_validation(gain: Callable[[Sequence[int]], float], num_agents: i
 def coalitions(num_agents: int) -> tuple[Any, Any]:
     """Return every coalition (coalitions, agents), and what each counts for each agent's Shapley value.
 
-    φ_k = Σ over C without k of |C|!(n − |C| − 1)!/n! · ( v(C with k) − v(C) )
+        φ_k = Σ over C without k of |C|!(n − |C| − 1)!/n! · ( v(C with k) − v(C) )
 
     >>> members, factors = coalitions(2)
     >>> np.array([0.0, 3.0, 1.0, 6.0]) @ factors  # worth: of nobody, of the first, of the second, of both

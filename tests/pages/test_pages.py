@@ -11,8 +11,7 @@ from guerdon.rules import registry
 ROOT = Path(__file__).parent.parent.parent
 DOCS = sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts)
 PAGES = [str(page.relative_to(ROOT)) for page in DOCS]
-OTHERS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "benchmarks/README.md"]
-READ = [*OTHERS, *PAGES]
+READ = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "benchmarks/README.md", *PAGES]
 TEXT = {name: (ROOT / name).read_text() for name in READ}
 # Other tests run these pages, with their commands.
 ELSEWHERE = {"docs/how-to/audit.md", "docs/how-to/command-line.md"}
@@ -54,6 +53,23 @@ def test_agents_are_it(page: str) -> None:
 def test_a_page_says_first_who_it_is_for(page: str) -> None:
     begins = re.sub(r"\A---.*?^---$", "", TEXT[page], flags=re.DOTALL | re.MULTILINE).lstrip().split("\n\n")[1]
     assert re.match(r"\*?For |\*\*The incentive layer", begins), begins
+
+
+# Numbers that somebody measured, and what measures them again (or where the page says that nothing does).
+MEASURED = re.compile(
+    r"\d\s+repetitions|standard errors? (?:at most|of|under)|\(standard errors? \d|runs each|pilots of each|Tried: "
+)
+COMMAND = re.compile(
+    r"guerdon\s+(?:reproduce|arena)|python -m benchmarks|make bench|flwr run|tests/\w+|#where-numbers-come-from"
+)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "/reference/" not in page])
+def test_numbers_have_the_command_that_measured_them(page: str) -> None:
+    text = re.sub(r"^ *```\W*(?:code-cell )?\W*python.*?^ *```$", "", TEXT[page], flags=re.DOTALL | re.MULTILINE)
+    sections = re.split(r"^(?=#+ )", text, flags=re.MULTILINE)
+    bare = [section for section in sections if MEASURED.search(section) and not COMMAND.search(section)]
+    assert [section.partition("\n")[0] for section in bare] == []
 
 
 def test_examples_are_found() -> None:
