@@ -1,4 +1,4 @@
-"""`on_round`: every round as flat numbers, on Flower and in the simulator, and in a real MLflow."""
+"""`on_round`: every round as flat numbers, on Flower and in the simulator, and in tools that log experiments."""
 
 from pathlib import Path
 from typing import Any
@@ -70,3 +70,37 @@ def test_mlflow_keeps_each_round(
     assert [(point.step, point.value) for point in kept] == [
         (i, row["guerdon/reward/n1"]) for i, row in enumerate(told, 1)
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # TensorBoard's own
+def test_tensorboard_shows_each_round(rewarded: Make, ledger: Ledger, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    writers: Any = pytest.importorskip("torch.utils.tensorboard")
+    events: Any = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    told: list[dict[str, float]] = []
+    with writers.SummaryWriter(str(tmp_path)) as writer:
+
+        def log(row: dict[str, float]) -> None:
+            told.append(row)
+            [writer.add_scalar(name, value, int(row["guerdon/round"])) for name, value in row.items()]
+
+        paid_rounds(rewarded, ledger, 3, log)
+    kept = events.EventAccumulator(str(tmp_path)).Reload().Scalars("guerdon/reward/n1")
+    assert [event.step for event in kept] == [1, 2, 3]
+    assert [event.value for event in kept] == pytest.approx([row["guerdon/reward/n1"] for row in told], rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # W&B's own
+def test_weights_and_biases_keeps_each_round_offline(
+    rewarded: Make, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb: Any = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    told: list[dict[str, float]] = []
+    with wandb.init(project="heart-2026", dir=str(tmp_path)) as run:
+        paid_rounds(rewarded, ledger, 3, lambda row: (told.append(row), run.log(row)))
+        assert {name: run.summary[name] for name in told[-1]} == pytest.approx(told[-1])
+    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
