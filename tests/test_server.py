@@ -297,7 +297,9 @@ def test_reports_of_another_form_are_refused(name: str, reports: Any, sent: Any,
 def test_layers_are_counted() -> None:
     server, model = SERVERS["balanced"], layers(np.zeros(DIM))
     ask, state = server.ask(server.init(model, AGENTS), model)
-    with pytest.raises(ValueError, match="one entry for each of the model's 2 layers, got 1"):
+    with pytest.raises(
+        ValueError, match="one entry for each of the model's 2 layers, each with a row for every agent, got 1"
+    ):
         server.settle(state, ask, as_layers(GOOD, None)[:1], EVERYBODY)
     with pytest.raises(ValueError, match=r"with the 4 numbers of the model in layer 1, got shape \(6, 3\)"):
         server.settle(state, ask, [as_layers(GOOD, None)[0], GOOD[:, :3]], EVERYBODY)

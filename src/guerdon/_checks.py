@@ -62,7 +62,8 @@ def check_reports(model: Any, reports: Any, sent: Array, enrolled: Array) -> Non
         return
     if len(given) != len(layers):
         raise ValueError(
-            f"`reports` must have one entry for each of the model's {len(layers)} layers, got {len(given)}"
+            f"`reports` must have one entry for each of the model's {len(layers)} layers, each with a row for every "
+            f"agent, got {len(given)} entries"
         )
     for index, layer in enumerate(layers if isinstance(given, (list, AgentRows)) else ()):
         _check_layer(index, layer, given[index], len(given.seats) if isinstance(given, AgentRows) else sent.shape[0])
