@@ -24,7 +24,7 @@ PUBLIC = (
     "guerdon", "guerdon.server", "guerdon.rules", "guerdon.broadcasts", "guerdon.predictions", "guerdon.agents",
     "guerdon.problems", "guerdon.simulation", "guerdon.certificate", "guerdon.pilot", "guerdon.audit",
     "guerdon.contributions", "guerdon.ledger", "guerdon.flower", "guerdon.paying", "guerdon.client", "guerdon.flare",
-    "guerdon.arena",
+    "guerdon.arena", "guerdon.verification",
 )  # fmt: skip
 # Not for programmers who use Guerdon, or used by other names.
 INSIDE = {

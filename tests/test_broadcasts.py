@@ -17,9 +17,9 @@ CURVATURE = np.diag(np.linspace(0.5, 3.0, DIM))
 
 
 def pair(dither: Dither, state: DitherState, model: Any, rng: Any, variance: float) -> Any:
-    """Play two rounds on the quadratic θ'Hθ/2; return what they showed, the state, and what was broadcast."""
+    """Play a block on the quadratic θ'Hθ/2; return what its rounds showed, the state, and what was broadcast."""
     shown, seen = [], None
-    for _ in range(2):
+    for _ in range(dither.block):
         placed, state = dither.place(state, model, rng.normal(size=DIM))
         samples = NU * AGENTS
         aggregate = CURVATURE @ placed + np.sqrt(variance / DIM / samples) * rng.normal(size=DIM)
@@ -38,7 +38,8 @@ def test_pairs_lie_around_the_model_at_the_length_asked_for(library: Library) ->
         seen = []
         for t in range(4):
             normals = library.array(rng.normal(size=DIM))
-            placed, state = dither.place(state._replace(second=np.asarray(t % 2)), model, normals)
+            placed, state = dither.place(state, model, normals)
+            state = state._replace(answered=np.asarray((t + 1) % 2), offsets=((t + 1) % 2) * state.offset)
             seen.append(np.asarray(placed) - np.asarray(model))
         loose = 1e-5 if library.dtype == "float32" else 1e-12
         np.testing.assert_allclose([np.linalg.norm(u) for u in seen], 0.7, rtol=10 * loose)
@@ -69,22 +70,40 @@ def test_a_tuple_of_layers_will_do() -> None:
     np.testing.assert_allclose(np.concatenate(placed), 1 + 1 / np.sqrt(5))
 
 
-def test_the_offset_cancels_to_first_order() -> None:
-    """On a quadratic the pair's mean gradient is that at the model, exactly, and half the difference is H·u."""
-    rng, dither = np.random.default_rng(2), Dither(1.5)
+@pytest.mark.parametrize("block", [2, 3, 4, 7])
+def test_the_offsets_cancel_to_first_order(block: int) -> None:
+    """On a quadratic a block's mean gradient is that at the model, exactly, and what the last one adds to it is H·u."""
+    rng, dither = np.random.default_rng(2), Dither(1.5, block=block)
     model = rng.normal(size=DIM)
     seen, state, shown = pair(dither, dither.init(model), model, rng, variance=1e-30)
     np.testing.assert_allclose(seen.mean, CURVATURE @ model, atol=1e-12)
-    np.testing.assert_allclose(seen.response, CURVATURE @ (shown[0] - model), atol=1e-12)
+    np.testing.assert_allclose(seen.response, CURVATURE @ (shown[-1] - model), atol=1e-12)
     np.testing.assert_array_equal(seen.model, model)
-    np.testing.assert_allclose(seen.offset, shown[0] - model)
-    del state
+    np.testing.assert_allclose(seen.offset, shown[-1] - model)
+    np.testing.assert_allclose(np.linalg.norm(np.array(shown) - model, axis=1), 1.5)
+    assert int(state.answered) == 0
+    assert not np.any(state.offsets)
 
 
-def test_the_noise_scale_is_seen_without_bias() -> None:
-    """Half a difference is mostly noise where ‖u‖ is small: it must be taken off."""
+def test_in_a_longer_block_no_offset_is_another_ones_opposite() -> None:
+    """So what an agent found in one round does not tell the answer of another, up to its sign."""
+    rng, dither, model = np.random.default_rng(9), Dither(1.0, block=4), np.zeros(400)
+    state, shown = dither.init(model), list[Any]()
+    noise = MeanNoise(np.asarray(1.0), np.asarray(1.0))
+    for _ in range(8):
+        placed, state = dither.place(state, model, rng.normal(size=400))
+        _, state = dither.observe(state, model, placed, model, noise)
+        shown.append(placed)
+    apart = np.array(shown) @ np.array(shown).T
+    np.testing.assert_allclose(apart[:4, :4][~np.eye(4, dtype=bool)], -1 / 3, atol=0.2)
+    assert np.abs(apart[:4, 4:]).max() < 0.2  # the next block is new
+
+
+@pytest.mark.parametrize("block", [2, 4])
+def test_the_noise_scale_is_seen_without_bias(block: int) -> None:
+    """What a round adds to its block is mostly noise where ‖u‖ is small: it must be taken off."""
     rng, variance, length = np.random.default_rng(3), 2000.0, 0.5
-    model, dither = np.zeros(DIM), Dither(length)
+    model, dither = np.zeros(DIM), Dither(length, block=block)
     answers: list[float] = []
     for _ in range(4000):
         _, state, shown = pair(dither, dither.init(model), model, rng, variance)
@@ -181,6 +200,7 @@ def test_the_prediction_learns_only_what_the_step_shows() -> None:
         ({"length": 1.0, "largest": None}, TypeError, "`largest` must be a finite number above 0, got None"),
         ({"length": 1.0, "largest": float("inf")}, ValueError, "`largest` must be a finite number above 0, got inf"),
         ({"length": 1.0, "finest": -1.0}, ValueError, "`finest` must be a finite number of at least 0, got -1.0"),
+        ({"length": 1.0, "block": 1}, ValueError, "`block` must be at least 2, so that offsets can cancel, got 1"),
         ({"length": 1.0, "finest": True}, TypeError, "`finest` must be a finite number of at least 0, got True"),
     ],
 )

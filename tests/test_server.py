@@ -209,7 +209,7 @@ def test_a_round_without_reports_teaches_nothing() -> None:
     done, after = server.settle(asked, ask, np.full((AGENTS, DIM), np.nan), nobody)
     assert not done.mean.any()
     assert float(done.step) == 0
-    assert after.dither.second == asked.dither.second  # the half is asked for again
+    assert after.dither.answered == asked.dither.answered  # the half is asked for again
     for part in ("prediction", "rule"):
         a, b = (flatten_state(getattr(x, part)) for x in (after, asked))
         assert all(np.array_equal(a[key], b[key]) for key in a)

@@ -10,6 +10,10 @@ Agents that send models train from θ ± u. Their moves are compared as gradient
 over a pair the answers to u cancel to first order. Nobody but the server may then see θ before the pair has ended, or
 the answer to θ + u gives the one to θ − u away.
 
+A pair has one weakness: an agent may work in its first round only, and send the opposite of what it found in the second
+(a *mirror*). In a longer `block` no broadcast is another one's opposite; the offsets of all its rounds cancel, and the
+model steps once in a block, so that `step` has to be as many times larger. With blocks of four a mirror loses.
+
 How long u must be: information pay turns public knowledge into a loss once the noise scale B = σ²/‖m − p‖² is below
 `noise_scale_bound`. Against agents that know more than what is public, and for pay that is not mostly noise, it must be
 about the request ν. So that is aimed at, whatever the bound is: u does not get shorter when ν grows. Half the
@@ -28,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon.arrays import Array, check_number, layers_dot, namespace, over_layers, zeros_like
+from guerdon.arrays import Array, check_number, check_positive_integer, layers_dot, namespace, over_layers, zeros_like
 from guerdon.costs import Cost
 from guerdon.predictions import StepObservation
 from guerdon.rules import noise_scale_bound
@@ -47,15 +51,16 @@ class MeanNoise(NamedTuple):
 
 
 class DitherState(NamedTuple):
-    """Where a pair of rounds stands, and what is believed of the noise scale."""
+    """Where a block of rounds stands, and what is believed of the noise scale."""
 
-    offset: Any  # u
-    first: Any  # the mean gradient at θ + u
-    surprise: Any  # and what it differed by from the prediction
+    offset: Any  # u of this round
+    offsets: Any  # sum of those that are answered
+    means: Any  # and of the mean gradients there
+    surprises: Any  # and of what those differed by from the prediction
     length: Array  # ‖u‖
     signal: Array  # decayed sum of ‖H·u‖²/(σ²·‖u‖²), as far as H·u was not predicted
     weight: Array  # and of pairs
-    second: Array  # 1 where θ + u is answered already, and θ − u is next
+    answered: Array  # rounds of the block, so far
 
     @property
     def noise_scale(self) -> Array:
@@ -70,6 +75,8 @@ class DitherState(NamedTuple):
 class Dither:
     """Broadcasts θ + u and θ − u in turn, ‖u‖ as long as `cost` needs it to be, from `length` on and at most `largest`.
 
+    With a `block` of more than two it broadcasts so many θ + u in turn, whose u cancel, and steps once in a block.
+
     It aims at a noise scale of about the request, and below the bound of the cost, but not below `finest`: say what is
     attainable where that is not, so that ‖u‖ does not grow to `largest` for nothing. Without a cost ‖u‖ stays `length`.
     """
@@ -78,51 +85,77 @@ class Dither:
     cost: Cost | None = None
     largest: float = 2.0
     finest: float = 0.0
+    block: int = 2
 
     def __post_init__(self) -> None:
         for name, value in (("length", self.length), ("largest", self.largest)):
             check_number(name, value, minimum=0, inclusive=False)
         check_number("finest", self.finest, minimum=0)
+        check_positive_integer("block", self.block)
+        if self.block < 2:
+            raise ValueError(f"`block` must be at least 2, so that offsets can cancel, got {self.block}")
 
     def init(self, model: Any) -> DitherState:
         """Return the state before the first round."""
         nothing = zeros_like(model)
         zero = 0.0 * layers_dot(model, model)
-        return DitherState(nothing, nothing, nothing, self.length + zero, zero, zero, np.zeros((), dtype=np.int32))
+        none = np.zeros((), dtype=np.int32)
+        return DitherState(nothing, nothing, nothing, nothing, self.length + zero, zero, zero, none)
+
+    def ends(self, state: DitherState) -> Array:
+        """Tell whether this round is the last of its block."""
+        return namespace(state.length).asarray(state.answered == self.block - 1)
 
     def place(self, state: DitherState, model: Any, normals: Any) -> tuple[Any, DitherState]:
-        """Return the model to broadcast; `normals` are fresh, in the model's shape, and used once per pair."""
+        """Return the model to broadcast; `normals` are fresh, in the model's shape.
+
+        Of the k offsets that are left each is −1/k of the sum so far, and something new at right angles to that sum. So
+        all are of one length, and the last one brings the sum to zero.
+        """
         xp = namespace(state.length)
-        first = xp.asarray(state.second == 0)
-        scale = state.length / xp.sqrt(layers_dot(normals, normals))
-        offset = over_layers(lambda old, z: namespace(z).where(first, scale * z, old), state.offset, normals)
-        sign = xp.where(first, 1.0, -1.0)
-        return over_layers(lambda m, u: m + sign * u, model, offset), state._replace(offset=offset)
+        left = self.block - xp.astype(xp.asarray(state.answered), state.length.dtype)
+        square = layers_dot(state.offsets, state.offsets)
+        along = xp.where(square > 0, layers_dot(normals, state.offsets) / xp.where(square > 0, square, 1.0), 0.0)
+        new = over_layers(lambda z, s: z - along * s, normals, state.offsets)
+        rest = xp.where(left > 1, state.length**2 - square / left**2, 0.0)
+        size = layers_dot(new, new)
+        scale = xp.sqrt(xp.where((rest > 0) & (size > 0), rest / xp.where(size > 0, size, 1.0), 0.0))
+        offset = over_layers(lambda z, s: scale * z - s / left, new, state.offsets)
+        return over_layers(lambda m, u: m + u, model, offset), state._replace(offset=offset)
 
     def observe(
         self, state: DitherState, model: Any, mean: Any, prediction: Any, noise: MeanNoise
     ) -> tuple[StepObservation, DitherState]:
-        """Return what the pair has shown, of use only if this was its second round, and the next state.
+        """Return what the block has shown, of use only if this was its last round, and the next state.
 
         `mean` is the mean gradient of the round, `prediction` what it was predicted to be.
         """
-        response = over_layers(lambda a, b: (a - b) / 2, state.first, mean)
-        both = over_layers(lambda a, b: (a + b) / 2, state.first, mean)
-        xp = namespace(state.length)
-        usable = xp.asarray(state.second == 1) & (noise.variance > 0) & (noise.samples > 0)
-        unit, samples = xp.where(usable, noise.variance, 1.0), xp.where(usable, noise.samples, 1.0)
-        # Without bias: the noise of half a difference of two means is half that of one.
+        ends = self.ends(state)
         surprise = over_layers(lambda a, b: a - b, mean, prediction)
-        unforeseen = over_layers(lambda a, b: (a - b) / 2, state.surprise, surprise)
-        answer = (layers_dot(unforeseen, unforeseen) / unit - 0.5 / samples) / state.length**2
+        sums = [
+            over_layers(lambda old, new: old + new, old, new)
+            for old, new in ((state.offsets, state.offset), (state.means, mean), (state.surprises, surprise))
+        ]
+        middle, usual = (over_layers(lambda part: part / self.block, part) for part in sums[1:])
+        xp = namespace(state.length)
+        usable = ends & (noise.variance > 0) & (noise.samples > 0)
+        unit, samples = xp.where(usable, noise.variance, 1.0), xp.where(usable, noise.samples, 1.0)
+        unforeseen = over_layers(lambda a, b: a - b, surprise, usual)
+        # Without bias: the noise of a mean less that of a block of them is 1 − 1/block of it.
+        answer = (layers_dot(unforeseen, unforeseen) / unit - (1 - 1 / self.block) / samples) / state.length**2
+        offsets, means, surprises = (
+            over_layers(lambda part: namespace(part).where(ends, 0 * part, part), part) for part in sums
+        )
         after = state._replace(
-            first=mean,
-            surprise=surprise,
+            offsets=offsets,
+            means=means,
+            surprises=surprises,
             signal=xp.where(usable, MEMORY * state.signal + answer, state.signal),
             weight=xp.where(usable, MEMORY * state.weight + 1, state.weight),
-            second=1 - state.second,
+            answered=xp.where(ends, 0 * state.answered, state.answered + 1),
         )
-        return StepObservation(model, both, state.offset, response), after
+        response = over_layers(lambda a, b: a - b, mean, middle)
+        return StepObservation(model, middle, state.offset, response), after
 
     def adapt(self, state: DitherState, request: Any) -> DitherState:
         """Return the state with ‖u‖ as long as it seems to need to be for the next pair: B falls as 1/‖u‖²."""

@@ -384,7 +384,7 @@ class Server:
         used = xp.sum(xp.astype(done.comparison.used, done.error.signal.dtype))
         noise = MeanNoise(done.error.variance, used * as_request(done.evidence, ask.request))
         seen, after = dither.observe(state.dither, ask.origin, done.mean, ask.prediction, noise)
-        ends = heard & xp.asarray(state.dither.second == 1)
+        ends = heard & dither.ends(state.dither)
         adapted = choose_state(ends, lambda: dither.adapt(after, ask.request), after)
         settled = done._replace(noise_scale=after.noise_scale, offset=state.dither.length)
         if self.sends == "gradients":

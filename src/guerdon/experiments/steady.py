@@ -38,9 +38,10 @@ from guerdon.rules import InformationPay, OutputAgreement, SteadyPay
 from guerdon.simulation import History, simulate
 
 NAME = "steady"
-REQUESTS, ROUNDS, STEP, LENGTH = (16, 8), 200, 0.4, 3.0
+REQUESTS, ROUNDS, STEP, LENGTH = (16, 8), 200, 0.8, 3.0
 VALIDATION = 2000  # rows that accuracy is measured on
 OLD_ROWS = 320  # that a surrogate was made from
+BLOCK = 4  # broadcasts that cancel
 HITS = (1, 5, 20)  # rounds after which a name leaves
 SEED = 77  # of the noise that a crew shares
 
@@ -52,9 +53,9 @@ class Deviating(Agent):
 
     Else it sends prediction·p + echo·(the last mean), `forecast` times how far the model moved, and noise of `noise`
     times the honest variance. `secret` is the share of that variance which it shares with its crew, on top of what it
-    sends. With `every` above 1 it works in one round of so many. With `mirror` it works in the first half of a dithered
-    pair, and in the second sends the opposite of what it found. A `surrogate` never works: it sends what `rows` say of
-    the gradient, stretched towards honest length.
+    sends. With `every` above 1 it works in one round of so many. In the last `mirror` rounds of a dithered block it
+    does not work, and sends `reflect` times the opposite of what it found in the block. A `surrogate` never works: it
+    sends what `rows` say of the gradient, stretched towards honest length.
     """
 
     rows: Any
@@ -72,6 +73,7 @@ class Deviating(Agent):
     forecast: float = 0.0
     every: int = 1
     mirror: float = 0.0
+    reflect: float = 1.0
 
     @property
     def fabricates(self) -> bool:
@@ -96,17 +98,18 @@ class Deviating(Agent):
         common = jax.random.normal(jax.random.fold_in(jax.random.key(SEED), view.round), gradient.shape, gradient.dtype)
         public = self.prediction * view.prediction + self.echo * view.aggregate
         public += self.forecast * (view.model - view.origin)
-        made = jnp.where(self._mirrors(view), view.prediction - view.memory, public)
+        made = jnp.where(self._mirrors(view), view.prediction - self.reflect * view.memory, public)
         made += jnp.sqrt(self.noise) * scale * own
         sent = jnp.where(worked, view.prediction + self.shrink * (gradient - view.prediction), made)
         sent = sent + jnp.sqrt(self.secret) * scale * common
         return jnp.where(jnp.asarray(self.surrogate) > 0, self._remembered(view), sent)
 
     def keep(self, view: View, gradient: Array) -> Array:
-        return gradient - view.prediction
+        found = jnp.where(self._mirrors(view), 0.0, gradient - view.prediction)
+        return found + jnp.where(view.round % BLOCK == 0, 0.0, view.memory)
 
     def _mirrors(self, view: View) -> Array:
-        return (jnp.asarray(self.mirror) > 0) & (view.round % 2 == 1)
+        return (jnp.asarray(self.mirror) > 0) & (view.round % BLOCK >= BLOCK - self.mirror)
 
     def _remembered(self, view: View) -> Array:
         told = jax.nn.sigmoid(self.rows @ view.model) - self.labels
@@ -143,7 +146,9 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "surrogate": Behaviour({"surrogate": 1.0}, kind="surrogate"),
     "surrogate, stretched": Behaviour({"surrogate": 1.0, "stretch": 1.0}, kind="surrogate"),
     "extrapolation": Behaviour({"q": 0.0, "forecast": 0.2}, kind="surrogate"),
-    "mirror": Behaviour({"mirror": 1.0}, kind="surrogate"),
+    "mirror": Behaviour({"mirror": 1.0, "reflect": 0.58}, kind="crew"),
+    "mirror, as it is": Behaviour({"mirror": 1.0}),
+    "mirror in half the rounds": Behaviour({"mirror": 2.0, "reflect": 0.71}),
     "bulk": Behaviour({"every": 3, "share": 2.5, "shrink": 3.0}, kind="surrogate"),
     "two share 5 % noise": Behaviour({"secret": 0.05}, 2, "crew"),
     "three share 5 % noise": Behaviour({"secret": 0.05}, 3, "crew"),
@@ -189,7 +194,7 @@ def problem_of(data: HeartData, largest: int) -> Problem:
 def simulated(problem: Problem, agents: list[Any], request: int, repetitions: int, seed: int) -> History:
     """Train with these agents."""
     rules: dict[str, Any] = {"steady": SteadyPay(COST, period=ROUNDS), "balanced": OutputAgreement(COST)}
-    requests, dither = FixedRequest(request, STEP), Dither(LENGTH)
+    requests, dither = FixedRequest(request, STEP), Dither(LENGTH, block=BLOCK)
     return simulate(
         problem, agents, rules, requests, ROUNDS, repetitions, seed, prediction=RunningMean(), dither=dither,
     )  # fmt: skip
@@ -270,7 +275,7 @@ def _noise(data: HeartData, honest: Outcome, repetitions: int, seed: int) -> str
     history = simulate(
         problem, [Deviating(jnp.zeros((1, data.train_features.shape[1])), jnp.zeros(1))] * AGENTS, rules,
         FixedRequest(request, STEP), ROUNDS, max(2, repetitions // 4), seed, prediction=RunningMean(),
-        dither=Dither(LENGTH),
+        dither=Dither(LENGTH, block=BLOCK),
     )  # fmt: skip
     information = history.rewards["information"][:, 50:].std()
     return (

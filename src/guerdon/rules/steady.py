@@ -216,6 +216,9 @@ class SteadyPay(Mechanism):
         """Return the rule that settles what it holds of every agent that takes part, whatever round it is."""
         return replace(self, closes=self.closes | last)
 
+    def forfeited(self, state: SteadyState, failed: Array) -> SteadyState:
+        return _renewed(state, failed)
+
     def words(self) -> str:
         return f"steady pay, settled every {self.period} rounds"
 
