@@ -103,6 +103,7 @@ class PaidFedAvg(FedAvg):
         dither: float | None = None,
         alike: bool = False,
         budget: float | None = None,
+        cost_factors: dict[str, float] | None = None,
         num_clients: int = 3,
         num_rounds: int = 5,
     ) -> None:
@@ -110,7 +111,7 @@ class PaidFedAvg(FedAvg):
         # By the names of the arguments: FLARE reads them to write the job's configuration.
         self.model_file, self.run_name, self.ledger, self.budget = model_file, run_name, ledger, budget
         self.request, self.rule, self.cost, self.step = request, rule, cost, step
-        self.dither, self.alike = dither, alike
+        self.dither, self.alike, self.cost_factors = dither, alike, cost_factors
         self.sends: Sends = sends
 
     def run(self) -> None:
@@ -121,7 +122,10 @@ class PaidFedAvg(FedAvg):
         with Ledger(self.ledger) as ledger:
             server = Server(rule, policy, None, space, self.sends, self.alike)
             arrays = load_file(self.model_file)
-            paid = PaidRun(server, ledger, self.run_name, arrays, rounds=self.num_rounds, budget=self.budget, log=log)
+            paid = PaidRun(
+                server, ledger, self.run_name, arrays, rounds=self.num_rounds, budget=self.budget,
+                cost_factors=self.cost_factors, log=log,
+            )  # fmt: skip
             if paid.is_over:
                 return
             self.aggregator = RewardedAggregator(paid)

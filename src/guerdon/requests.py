@@ -77,7 +77,7 @@ class Requests(Protocol):
         """Return the step to take after the round, and the next state."""
         ...
 
-    def for_agents(self, state: Any, num_agents: int) -> Any:
+    def for_agents(self, state: Any, num_agents: float) -> Any:
         """Return the state where another number of agents will be asked."""
         del num_agents
         return state
@@ -241,7 +241,7 @@ class NoiseScaleRequest(Requests):
         trail = choose_state(heard, lambda: extend_trail(state.trail, outcome.mean), state.trail)
         return beliefs.step, AdaptiveState(beliefs, request, enrolled, spent + paid, trail)
 
-    def for_agents(self, state: AdaptiveState, num_agents: int) -> AdaptiveState:
+    def for_agents(self, state: AdaptiveState, num_agents: float) -> AdaptiveState:
         """Return the state with a budget that is shared by so many agents."""
         return state._replace(enrolled=np.asarray(float(num_agents)))
 
@@ -291,7 +291,7 @@ class BudgetRequest(Requests):
         """Return the step that lowers the loss most, and the beliefs after the round."""
         return self.rule.observe(state, outcome)
 
-    def for_agents(self, state: AdaptiveState, num_agents: int) -> AdaptiveState:
+    def for_agents(self, state: AdaptiveState, num_agents: float) -> AdaptiveState:
         """Return the state with a budget that is shared by so many agents."""
         return self.rule.for_agents(state, num_agents)
 

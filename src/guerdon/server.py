@@ -67,7 +67,7 @@ from guerdon.records import LARGEST_MODEL, OwnRecords, adopt, widen
 from guerdon.requests import Outcome, Requests
 from guerdon.rules import Mechanism, Payments, as_request
 from guerdon.rules.information import prediction_error
-from guerdon.rules.mechanism import padded
+from guerdon.rules.mechanism import padded, times
 from guerdon.rules.witnessed import WitnessSample, evidence_around_witness
 from guerdon.states import NoState, choose_state, map_state
 
@@ -185,8 +185,8 @@ class Server:
         learns = self.prediction is not None or self.mechanism.wants_prediction or self.recorder is not None
         return learns or self.dither is not None or self.requests.learns
 
-    def for_agents(self, state: ServerState, num_agents: int) -> ServerState:
-        """Return the state where so many agents will be asked: they share a budget."""
+    def for_agents(self, state: ServerState, num_agents: float) -> ServerState:
+        """Return the state where so many agents (or cost factors, added up) will be asked: they share a budget."""
         return state._replace(requests=self.requests.for_agents(state.requests, num_agents))
 
     def request(self, state: ServerState) -> Array:
@@ -261,15 +261,17 @@ class Server:
         *,
         witness: WitnessSample | None = None,
         mean: bool = True,
+        factors: Any = 1.0,
     ) -> tuple[Settlement, ServerState]:
         """Return what the round came to, and the next state. Reports of agents who did not send are not looked at.
 
         `witness` is what the server's own data say at `ask.model`, for a rule that wants it (`WitnessedPay`).
         `mean=False` leaves the mean out (zeros) where nothing learns from it: for a model that is made elsewhere.
+        `factors`, one for each agent, say whose work costs a multiple of the rule's cost: so much more it is paid.
         """
         check_reports(ask.origin, reports, sent, state.enrolled)
         payments, found, average, state = self._pay(state, ask, reports, sent, witness, mean=mean or self.needs_mean)
-        xp = namespace(payments.reward)
+        xp, payments = namespace(payments.reward), times(payments, factors)
         outcome = Outcome(ask.request, found.plain, average, xp.sum(payments.reward))
         step, requests = self.requests.observe(state.requests, outcome)
         nothing = 0 * found.error.signal

@@ -77,7 +77,7 @@ def test_a_pilot_is_simulated_from_an_experiment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["none.json"], "No such file"),
+        (["none.json"], "none.json cannot be opened: no such file or directory"),
         (["--alpha", "2", "pilot.json"], "`alpha` must be"),
         (["--cost", "s ** 0.5", "pilot.json"], "`cost` must be convex"),
         (["adaptive.toml"], "`server.request` must be one number for a pilot"),

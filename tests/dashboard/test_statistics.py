@@ -44,7 +44,7 @@ def played(
     agents = [RunMember(index + 1, f"agent {index}") for index in range(crowd)]
     whole = np.arange(rounds)
     return RunData(
-        1, "run", "EUR", mechanism, agents, whole, whole + 1, np.full(rounds, request),
+        1, "run", "EUR", mechanism, agents, np.ones(crowd), whole, whole + 1, np.full(rounds, request),
         np.full(rounds, float(AffineCost(1, 1)(request))), [{} for _ in whole], np.repeat(whole, crowd),
         np.tile(np.arange(crowd), rounds), np.zeros(rounds * crowd, dtype=np.int64),
         np.rint(joined[0] * 1e6).astype(int),

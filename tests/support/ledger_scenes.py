@@ -87,9 +87,11 @@ def busy_ledger(ledger: Ledger) -> None:
     record(ledger, "memory", play(5, REMEMBERING, agents=5, seed=2))
     ledger.payout()
     ledger.move("deposit", "new", 5_000_000)
-    ledger.start_run("vesting", NAMES, HARSH, liability="deposit", vesting=2, deposit=4_000_000)
+    told = {"north": 1.5, "new": 0.8}
+    terms: dict[str, Any] = {"vesting": 2, "deposit": 4_000_000, "cost_factors": {"north": 1.5}}
+    ledger.start_run("vesting", NAMES, HARSH, liability="deposit", **terms)
     record(ledger, "vesting", play(4, HARSH, seed=3), held=[0.5] * 4)
-    record(ledger, "vesting", play(6, HARSH, agents=5, seed=4)[4:], agents=[*NAMES, "new"])
+    record(ledger, "vesting", play(6, HARSH, agents=5, seed=4)[4:], agents=[*NAMES, "new"], cost_factors=told)
     ledger.close_run("vesting")
 
 

@@ -78,8 +78,19 @@ def main() -> None:
     try:
         app()
     except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as error:
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(words_of(error))}", highlight=False)
         sys.exit(2)
+
+
+def words_of(error: Exception) -> str:
+    """Return what is wrong for people: of a file which one, and why, without the operating system's number.
+
+    >>> words_of(FileNotFoundError(2, "No such file or directory", "pilot.json"))
+    'pilot.json cannot be opened: no such file or directory'
+    """
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename} cannot be opened: {error.strerror.lower()}"
+    return str(error)
 
 
 def _show_version(wanted: bool) -> None:

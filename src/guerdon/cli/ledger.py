@@ -95,7 +95,7 @@ def runs(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
         print_json({"unit": unit, "runs": [json_row(row._asdict(), money=("paid",)) for row in rows]})
         return
     cells = [
-        [row.name, str(row.agents), str(row.rounds), money(row.paid), row.cost, row.liability,
+        [row.name, str(row.agents), str(row.rounds), money(row.paid), row.costs, row.liability,
          f"{row.last_activity:%Y-%m-%d}"]
         for row in rows
     ]  # fmt: skip

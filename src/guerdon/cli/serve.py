@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from guerdon.cli.options import DEFAULT, CostOption, DbOption, RuleOption, need
+from guerdon.cli.options import DEFAULT, CostOption, DbOption, RuleOption, need, read_factors
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.rules import choose_payable
 
@@ -31,6 +31,10 @@ def serve(
     dither: Annotated[float | None, typer.Option(help="Ask this far from the model, to either side in turn.")] = None,
     alike: Annotated[bool, typer.Option(help="All agents draw fresh samples of the same kind.")] = False,
     budget: Annotated[float | None, typer.Option(help="End the run before it could cost more.")] = None,
+    cost_factor: Annotated[
+        list[str] | None,
+        typer.Option(metavar="AGENT=FACTOR", help="Work costs this agent so many times the cost; repeatable."),
+    ] = None,
     escrow: Annotated[bool, typer.Option(help="Hold back the fixed part of the cost until the audit.")] = False,
     liability: Annotated[str, typer.Option(help="What becomes of a negative reward: carry, deposit, floor.")] = "carry",
     vesting: Annotated[
@@ -70,6 +74,7 @@ def serve(
     check_cost(price, min(max(4 * request, 1), LARGEST_CHECKED))
     space = None if dither is None else Dither(dither, price)
     server = Server(choose_payable(rule, price), FixedRequest(request, step), None, space, sends, alike)
+    factors = read_factors(cost_factor)
     arrays, known = read_model(model), {} if tokens is None else read_tokens(tokens)
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
@@ -83,7 +88,7 @@ def serve(
     with Ledger(db) as ledger:
         paid = PaidRun(
             server, ledger, run, arrays, rounds=rounds, liability=liability, vesting=vesting, deposit=deposit,
-            escrow=escrow, budget=budget, on_round=None if log is None else write_lines(log),
+            escrow=escrow, budget=budget, cost_factors=factors, on_round=None if log is None else write_lines(log),
         )  # fmt: skip
         tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
         run_service(paid, spool or Path(f"{run}.spool"), deadline, known, host, port, tls, tell)

@@ -41,18 +41,22 @@ def formula(payment: AnyRow) -> Formula | None:
         return None
     cost, nu = ExpressionCost(payment.cost), payment.request
     total = format_amount(payment.amount)
+    factor = payment.factor / MICRO
+    times, own = ("", "") if factor == 1 else ("c · ", f"{_number(factor)} · ")
     if payment.variance is None:  # of what all were asked for, unless the note says otherwise
-        same = abs(payment.amount - cost(nu) * MICRO) < 1
-        return Formula("R = h(ν)", f"h({nu}) = {total}" if same else total)
+        same = abs(payment.amount - factor * cost(nu) * MICRO) < 1
+        return Formula(f"R = {times}h(ν)", f"{own}h({nu}) = {total}" if same else total)
     rule = restored(payment.rule, payment.cost)
     bracket = rule.bracket(payment.distance, payment.expected_distance)
     paid, slope, variance, first, second = map(_number, (cost(nu), cost.slope(nu), payment.variance, *bracket))
     second = second if bracket[1] >= 0 else f"({second})"
     if rule.holds:
-        total = _number(price(rule, nu, payment.distance, payment.expected_distance, payment.variance))
-    filled = f"{paid} + {slope} · {nu}² ÷ {variance} · ({first} − {second}) = {total}"
-    name = "earned" if rule.holds else "R"
-    return Formula(f"{name} = h(ν) + h′(ν) · ν² ÷ V · ({rule.formula})", filled)
+        total = _number(factor * price(rule, nu, payment.distance, payment.expected_distance, payment.variance))
+    filled, name = f"{paid} + {slope} · {nu}² ÷ {variance} · ({first} − {second})", "earned" if rule.holds else "R"
+    common = f"h(ν) + h′(ν) · ν² ÷ V · ({rule.formula})"
+    if times:
+        common, filled = f"{times}({common})", f"{own}({filled})"
+    return Formula(f"{name} = {common}", f"{filled} = {total}")
 
 
 def _number(value: float) -> str:

@@ -58,6 +58,7 @@ class RunOverview:
     quiet_in: float | None  # seconds from now until an active run is quiet, if nothing happens
     vesting: int  # rounds of an agent's own, after which its pay vests; 0: at once
     deposit: Amount  # that an agent must have to join later
+    cost_factors: dict[str, float]  # what the cost is multiplied by for agents, where that is not 1
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,12 @@ class RunData(NamedTuple):
     unit: str
     rule: Mechanism
     agents: list[RunMember]
+    factors: Any  # what the cost is multiplied by for each of them
     # Per round:
     record: Any
     number: Any
     request: Any
-    work: Any  # h(ν), the cost of the requested work
+    work: Any  # h(ν), the common cost of the requested work
     metrics: list[dict[str, float | None]]
     # Per payment:
     round: Any  # index into the rounds
@@ -130,6 +132,10 @@ class RunData(NamedTuple):
     paid: Any  # the reward and what was cut of a loss, in micro-units
     ratio: Any  # the distance relative to the expected one, D/E; NaN where the rule looked at none
     seal: bytes  # hash of the last record that was read
+
+    def costs(self, where: Any) -> Any:
+        """Return what the requested work cost the agents of some payments."""
+        return self.work[self.round[where]] * self.factors[self.position[where]]
 
 
 def read_head(connection: Connection) -> AnyRow:
@@ -160,7 +166,7 @@ def _run_overview(connection: Connection, run: AnyRow) -> RunOverview:
         run.id, run.name, state, rule.words(), run.cost,
         done.agents, done.rounds, done.paid, done.started_at, done.last_activity, run.liability,
         None if last is None else last.request, "information" if rule.wants_prediction else "distance",
-        quiet_in, *terms_of(connection, run.id),
+        quiet_in, *terms_of(connection, run.id), done.cost_factors,
     )  # fmt: skip
 
 
@@ -256,7 +262,8 @@ def read_run(connection: Connection, number: int, known: RunData | None = None) 
     played = new.all()
     if not played:
         return known
-    known = known._replace(agents=_members(connection, number))
+    people, factors = _members(connection, number)
+    known = known._replace(agents=people, factors=factors)
     return _extend(known, played, _read_payments(connection, number, after))
 
 
@@ -275,14 +282,15 @@ def _empty_run(connection: Connection, row: AnyRow) -> RunData:
     begun = connection.execute(select(records.c.hash).where(records.c.seq == row.record)).scalar_one()
     whole, real = np.zeros(0, dtype=np.int64), np.zeros(0)
     return RunData(
-        row.id, row.name, read_head(connection).unit, rule, _members(connection, row.id),
+        row.id, row.name, read_head(connection).unit, rule, *_members(connection, row.id),
         whole, whole, whole, real, [], whole, whole, whole, whole, real, begun,
     )  # fmt: skip
 
 
-def _members(connection: Connection, number: int) -> list[RunMember]:
+def _members(connection: Connection, number: int) -> tuple[list[RunMember], Any]:
+    """Return the agents of a run, and their cost factors."""
     people = roster(connection, number)
-    return [RunMember(*member) for member in zip(people.agents, people.names, strict=True)]
+    return [RunMember(*member) for member in zip(people.agents, people.names, strict=True)], people.factors
 
 
 def _read_payments(connection: Connection, number: int, after: int) -> Any:

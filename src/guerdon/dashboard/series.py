@@ -87,7 +87,8 @@ def per_round(data: RunData) -> dict[str, Any]:
     count, worked = len(data.record), took_part(data)
     present = np.bincount(data.round[worked], minlength=count).astype(float)
     paid = np.bincount(data.round, weights=data.paid / MICRO, minlength=count)
-    return {"paid": paid, "work": present * data.work, "took_part": present}
+    work = np.bincount(data.round[worked], weights=data.costs(worked), minlength=count)
+    return {"paid": paid, "work": work, "took_part": present}
 
 
 def _metric(data: RunData, name: str, starts: Any, size: int) -> list[float | None]:
@@ -135,8 +136,8 @@ def agent_series(data: RunData, agent: int, most: int = MOST_POINTS) -> AgentSer
     ends = np.arange(len(mine))[size - 1 :: size]
     if len(mine) and (not len(ends) or ends[-1] != len(mine) - 1):
         ends = np.append(ends, len(mine) - 1)
-    paid, work = np.cumsum(data.paid[mine] / MICRO), np.cumsum(data.work[data.round[mine]])
-    half = NORMAL_95 * pay_spread(data) * np.sqrt(ends + 1.0)
+    paid, work = np.cumsum(data.paid[mine] / MICRO), np.cumsum(data.costs(mine))
+    half = NORMAL_95 * data.factors[place] * pay_spread(data) * np.sqrt(ends + 1.0)
 
     def known(values: Any) -> list[float | None]:
         return [None if math.isnan(value) else value for value in values.tolist()]

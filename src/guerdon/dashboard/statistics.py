@@ -108,7 +108,7 @@ def pay_against_cost(data: RunData) -> list[AgentPay]:
 
 def _agent_pay(data: RunData, agent: RunMember, where: Any, worked: Any, ratios: Any, level: float) -> AgentPay:
     """Return the pay of an agent; its payments are at `where`, those for a usable gradient at `worked`."""
-    pay, work = data.paid[worked] / MICRO, data.work[data.round[worked]]
+    pay, work = data.paid[worked] / MICRO, data.costs(worked)
     gains = pay - work
     paid, asked, difference = (float(values.mean()) if len(values) else 0.0 for values in (pay, work, gains))
     low, high, verdict = interval(gains, level)
@@ -188,9 +188,12 @@ def histogram(data: RunData, band: DistanceBand | None) -> DistanceHistogram | N
 
 
 def pay_spread(data: RunData) -> float:
-    """Return the standard deviation of pay − h(ν) of a round, from the quartiles over all agents, in units."""
+    """Return the standard deviation of pay − h(ν) of a round, from the quartiles over all agents, in units.
+
+    It is that of an agent whose cost is the common one; with a cost factor it is so many times that.
+    """
     worked = took_part(data)
-    gains = data.paid[worked] / MICRO - data.work[data.round[worked]]
+    gains = (data.paid[worked] / MICRO - data.costs(worked)) / data.factors[data.position[worked]]
     if len(gains) < FEWEST_DISTANCES:
         return math.nan
     lower, upper = np.quantile(gains, [0.25, 0.75])

@@ -108,6 +108,11 @@ class MembersGrid(Grid):
                 self._strangers.add(node.node_id)
         return [node for node in nodes if node.node_id in chosen]
 
+    def accounts(self, messages: Iterable[Message]) -> list[str]:
+        """Return the accounts that messages are for; empty for a node that is no member's."""
+        found = (self.members.get(message.metadata.dst_node_id) for message in messages)
+        return ["" if member is None else member.account for member in found]
+
     def _why_not(self, node: Any, member: Member | None) -> str:
         """Return why a node may not be paid, and what to do about it."""
         short = "" if member is None else self._short_of(member.account)

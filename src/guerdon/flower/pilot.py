@@ -151,6 +151,6 @@ class _PilotBook(RunBook):
     def keys(self) -> dict[str, bytes]:
         return {}
 
-    def covered(self, nodes: int, request: int) -> float:
-        del nodes, request
+    def covered(self, factors: Any, request: int) -> float:
+        del factors, request
         return math.inf

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -119,8 +119,9 @@ class AskedRounds(Strategy):
         messages = list(self.strategy.configure_train(server_round, arrays, config, members))
         if not messages:
             return []
-        request = self._server.request(sent, len(messages))
-        covered = self._book.covered(len(messages), request) if request > 0 else 0
+        factors = self._book.factors(members.accounts(messages))
+        request = self._server.request(sent, factors)
+        covered = self._book.covered(factors, request) if request > 0 else 0
         if covered < 1:
             log.info("Nothing more is asked for: run %r ends before round %d", self.run, number)
             self._ended = True
@@ -337,6 +338,7 @@ class Rewarded(AskedRounds):
     that nodes take one step on all requested samples: only then may they send models under `OutputAgreement`.
 
     `budget` ends the run before a round that could cost more than is left of it: every node asked, times its cost.
+    `cost_factors` says, by account, whose work costs a multiple of the rule's cost, and is paid so much more.
 
     `witness` is for `WitnessedPay`: a function of the model that was sent, which returns the gradients of several
     minibatches of the server's own data, as many samples in all as the rule says.
@@ -364,6 +366,7 @@ class Rewarded(AskedRounds):
         one_step: bool = False,
         witness: RecordWitness | None = None,
         budget: float | None = None,
+        cost_factors: Mapping[str, float] | None = None,
         on_round: OnRound | None = None,
     ) -> None:
         sends = MODELS if find_steps(strategy) is None else GRADIENTS
@@ -376,7 +379,7 @@ class Rewarded(AskedRounds):
             raise ValueError("`witness` must be given with `WitnessedPay`, and with no other rule")
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self._owns_ledger = self.ledger is not ledger
-        self._paid = Book(self.ledger, run, mechanism, stakes, escrow, budget, log)
+        self._paid = Book(self.ledger, run, mechanism, stakes, escrow, budget, cost_factors, log)
         super().__init__(strategy, PaidServer(server, witness and on_arrays(witness), log=log), self._paid, run)
         self.allow_anonymous, self.require_signatures = allow_anonymous, require_signatures
         self.on_round = on_round or self.on_round
@@ -386,6 +389,9 @@ class Rewarded(AskedRounds):
         server = self.server
         log.info("\t├──> Paid rounds of run %r, recorded in %s", self.run, self.ledger.where)
         log.info("\t│\t├── Rule: %r", server.mechanism)
+        if self._paid.cost_factors:
+            told = ", ".join(f"{name} × {factor:g}" for name, factor in self._paid.cost_factors.items())
+            log.info("\t│\t├── Cost: %s", told)
         log.info("\t│\t├── Requests: %r%s", server.requests, "" if self._steps else STEP_UNUSED)
         if server.mechanism.wants_prediction or server.dither is not None:
             log.info("\t│\t├── Prediction: %s, dither: %s", server.predictor, server.dither)

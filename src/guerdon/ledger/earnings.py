@@ -9,7 +9,7 @@ from sqlalchemy import Connection, cast, func, select
 from guerdon._quantiles import student_quantile
 from guerdon.ledger import tables
 from guerdon.ledger.money import MICRO
-from guerdon.ledger.queries import PAID, need_run
+from guerdon.ledger.queries import FACTOR, OF_PAYMENT, PAID, need_run
 from guerdon.ledger.recorded_rules import restored
 from guerdon.rules import Status
 
@@ -23,7 +23,7 @@ class Earnings(NamedTuple):
     number: int
     rounds: int
     paid: float  # less losses; what of them was waived is none
-    cost: float  # of the samples that were asked for
+    cost: float  # of the samples that were asked for, to this agent
     squares: float  # of each round's profit, about 0
 
     @property
@@ -60,13 +60,15 @@ def earnings(connection: Connection, run: str | None = None) -> list[Earnings]:
     """
     paid, played, agent = tables.payments.c, tables.rounds.c, tables.agents.c
     got = cast(PAID, tables.Real) / float(MICRO)
-    columns = (agent.name, agent.id, played.rule, played.cost, played.request)
+    columns = (agent.name, agent.id, played.rule, played.cost, played.request, FACTOR)
     query = select(*columns, func.count(), func.sum(got), func.sum(got * got)).where(paid.status.not_in(ABSENT))
-    query = query.select_from(tables.payments.join(tables.rounds).join(tables.agents, paid.agent == agent.id))
+    joined = tables.payments.join(tables.rounds).join(tables.agents, paid.agent == agent.id)
+    query = query.select_from(joined.outerjoin(tables.cost_factors, OF_PAYMENT))
     query = query if run is None else query.where(played.run == need_run(connection, run).id)
     found: dict[str, Earnings] = {}
-    for name, number, rule, cost, request, rounds, *sums in connection.execute(query.group_by(*columns)):
-        price, total, squares = float(np.asarray(restored(rule, cost).cost(request))), float(sums[0]), float(sums[1])
+    for name, number, rule, cost, request, factor, rounds, *sums in connection.execute(query.group_by(*columns)):
+        price = float(np.asarray(restored(rule, cost).cost(request))) * (factor / MICRO)
+        total, squares = float(sums[0]), float(sums[1])
         about = squares - 2 * price * total + rounds * price**2
         known = found.get(name, Earnings(name, number, 0, 0.0, 0.0, 0.0))
         sums = (known.rounds + rounds, known.paid + total, known.cost + rounds * price, known.squares + about)

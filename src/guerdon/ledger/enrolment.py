@@ -6,22 +6,14 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from guerdon.ledger import journal, queries, tables
-from guerdon.ledger.checks import AGENT, check_roster, clean, normal_name, skeleton
+from guerdon.ledger.checks import check_roster, skeleton
+from guerdon.ledger.cost_factors import factor_rows
 from guerdon.ledger.errors import RefusedError
-
-
-def as_enrolled(connection: Connection, names: Sequence[str]) -> list[str]:
-    """Return names as the ledger has them: as given where one is enrolled so, else in the one way to write it."""
-    known = queries.known_agents(connection, [clean(str(name)) for name in names])
-    found = [name if name in known else normal_name(AGENT, name) for name in names]
-    if len(set(found)) < len(found):
-        check_roster(found)
-    return found
 
 
 def enrol(connection: Connection, agents: Mapping[str, bytes | None]) -> int | None:
     """Open accounts for agents that have none, and add new keys; return the record, or None if nothing was new."""
-    agents = dict(zip(as_enrolled(connection, list(agents)), agents.values(), strict=True))
+    agents = dict(zip(queries.as_enrolled(connection, list(agents)), agents.values(), strict=True))
     known = queries.known_agents(connection, list(agents))
     _check_alike(connection, [name for name in agents if name not in known])
     first, account = next_number(connection, tables.agents.c.id), next_number(connection, tables.accounts.c.id)
@@ -47,12 +39,16 @@ def _check_alike(connection: Connection, new: Sequence[str]) -> None:
             raise RefusedError(f"{name!a} looks like {other!a}: nobody could tell who is paid; choose another name")
 
 
-def join(connection: Connection, run: int, roster: Sequence[str], already: int) -> queries.Roster:
-    """Add new agents to a run, and return its roster."""
+def join(
+    connection: Connection, run: int, roster: Sequence[str], already: int, factors: Mapping[str, float] | None
+) -> queries.Roster:
+    """Add new agents to a run with their cost factors, and return its roster."""
     check_roster(roster)
     newcomers = roster[already:]
     enrol(connection, dict.fromkeys(newcomers))
-    journal.append(connection, "join", {"members": members(connection, run, newcomers, start=already)})
+    rows = {"members": members(connection, run, newcomers, start=already)}
+    rows["cost_factors"] = factor_rows(connection, run, roster, already, factors)
+    journal.append(connection, "join", rows)
     return queries.roster(connection, run)  # not cached: it is not committed yet
 
 

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, func, select
 from guerdon.arrays import check_choice
 from guerdon.ledger import tables
 from guerdon.ledger.money import MICRO, plain_amount
+from guerdon.ledger.queries import FACTOR, OF_PAYMENT
 from guerdon.ledger.render import write_table
 from guerdon.ledger.tables import AnyRow
 
@@ -83,9 +84,11 @@ def payment_rows(connection: Connection) -> Iterator[tuple[Any, ...]]:
     """Yield every payment with its round and its evidence."""
     paid, played, run, agent, record = tables.payments, tables.rounds, tables.runs, tables.agents, tables.records
     own = {"run": run.c.name, "round": played.c.number, "time": record.c.created_at, "agent": agent.c.name}
-    own |= {"reward": paid.c.amount} | {name: played.c[name] for name in ("request", "rule", "cost")}
+    own |= {"reward": paid.c.amount, "cost_factor": FACTOR}
+    own |= {name: played.c[name] for name in ("request", "rule", "cost")}
     query = select(*(own[name] if name in own else paid.c[name] for name in COLUMNS["payments"]))
-    joined = query.select_from(paid.join(agent).join(played).join(run).join(record, record.c.seq == paid.c.record))
+    source = paid.join(agent).join(played).join(run).join(record, record.c.seq == paid.c.record)
+    joined = query.select_from(source.outerjoin(tables.cost_factors, OF_PAYMENT))
     ordered = joined.order_by(paid.c.record, paid.c.position)
     for row in connection.execute(ordered, execution_options={"yield_per": BLOCK}):
         yield tuple(_plain(name, value) for name, value in zip(COLUMNS["payments"], row, strict=True))
@@ -97,12 +100,13 @@ def _plain(name: str, value: Any) -> Any:
 
 
 BLOCK = 2_000  # rows read or written at a time
-MONEY = ("amount", "reward", "cut", "held")
+MONEY = ("amount", "reward", "cut", "held", "cost_factor")  # kept in millionths
 COLUMNS = {
     "journal": ("record", "time", "kind", "run", "round", "memo", "account", "agent", "amount", "hash"),
     "payments": (
         "run", "round", "time", "request", "agent", "status", "reward", "cut", "held", "distance", "expected_distance",
-        "variance", "deviation", "length", "alignment", "gradient", "signature", "note", "rule", "cost", "hash",
+        "variance", "deviation", "length", "alignment", "gradient", "signature", "note", "rule", "cost",
+        "cost_factor", "hash",
     ),
 }  # fmt: skip
 ROWS = {"journal": journal_rows, "payments": payment_rows}

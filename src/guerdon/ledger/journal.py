@@ -16,8 +16,8 @@ Columns = Mapping[str, Sequence[Any]]
 
 # Tables whose rows are hashed as JSON with the record they name, in an order that respects their references.
 DETAILS = (
-    "versions", "agents", "keys", "accounts", "runs", "terms", "members", "rounds", "escrow", "closings", "payouts",
-    "settlements", "payees", "batches", "payout_lines", "outcomes", "idempotency", "signatures",
+    "versions", "agents", "keys", "accounts", "runs", "terms", "members", "cost_factors", "rounds", "escrow",
+    "closings", "payouts", "settlements", "payees", "batches", "payout_lines", "outcomes", "idempotency", "signatures",
 )  # fmt: skip
 ENTRY = ("record", "line", "source", "target", "amount")
 NO_ENTRIES = np.empty((0, 3), dtype=np.int64)

@@ -16,10 +16,11 @@ from guerdon.ledger import checkpoints, journal, payouts, queries, tables
 from guerdon.ledger.auditing import audit_run
 from guerdon.ledger.bank import check_account, export_payout
 from guerdon.ledger.checks import check_name, check_roster, clean, normal_name
+from guerdon.ledger.cost_factors import check_same_factors, cost_factors, factor_rows
 from guerdon.ledger.database import NO_LEDGER, Database
 from guerdon.ledger.definitions import interfering, schema_digest
 from guerdon.ledger.earnings import earnings
-from guerdon.ledger.enrolment import as_enrolled, enrol, members, next_number
+from guerdon.ledger.enrolment import enrol, members, next_number
 from guerdon.ledger.errors import RefusedError, UnavailableError, translate_errors
 from guerdon.ledger.escrow import EscrowMove, move, settle_escrow
 from guerdon.ledger.export import export
@@ -134,6 +135,7 @@ class Ledger:
         liability: str = "carry",
         vesting: int | None = None,
         deposit: int | None = None,
+        cost_factors: Mapping[str, float] | None = None,
         memo: str = "",
     ) -> Recorded:
         """Begin a run that pays `agents` by `mechanism`; the same run again (all its agents, or the first) is found.
@@ -142,16 +144,20 @@ class Ledger:
         balance and deposit, "floor" cuts it at zero. `vesting`: pay vests after so many rounds of an agent's own, and
         until then a loss can claim it. `deposit`: micro-units that an agent must have deposited to join later. A run
         that is not told either pays at once and asks for no deposit; one that is found keeps its own.
+
+        `cost_factors`: what work costs some agents, as a multiple of the rule's cost: so much more they are paid. All
+        others have 1. A factor stays as it is for the whole run.
         """
         check_name("a run's name", name)
         check_choice("liability", liability, tables.LIABILITIES)
         check_roster(agents)
         rule, cost = described(mechanism)
         with self._database.writing() as connection:
-            agents, found = as_enrolled(connection, agents), queries.find_run(connection, name)
+            agents, found = queries.as_enrolled(connection, agents), queries.find_run(connection, name)
             if found is not None:
                 queries.check_same_run(connection, found, (rule, cost, liability, agents))
                 check_same_terms(connection, found, vesting, deposit)
+                check_same_factors(connection, found, agents, cost_factors)
                 return Recorded(found.record, new=False)
             asked = check_terms(liability, vesting, deposit)
             enrol(connection, dict.fromkeys(agents))
@@ -159,6 +165,7 @@ class Ledger:
             row = {"id": number, "name": name, "rule": rule, "cost": cost, "liability": liability}
             rows = {"runs": [row], "members": members(connection, number, agents, start=0)}
             rows["terms"] = [{"run": number, **asked._asdict()}] if any(asked) else []
+            rows["cost_factors"] = factor_rows(connection, number, agents, 0, cost_factors)
             return Recorded(journal.append(connection, "run", rows, memo=clean(memo)), new=True)
 
     def record_round(
@@ -171,6 +178,7 @@ class Ledger:
         *,
         mechanism: Mechanism | None = None,
         agents: Sequence[str] | None = None,
+        cost_factors: Mapping[str, float] | None = None,
         gradients: Sequence[bytes | None] | None = None,
         signatures: Sequence[bytes | None] | None = None,
         notes: Sequence[str] | None = None,
@@ -184,9 +192,10 @@ class Ledger:
         order. The rewards follow from them and from the rounds before. Rounds follow each other without gaps.
 
         `mechanism`: where it is not the run's (a known variance that changes). `agents`: its agents, then new ones who
-        join. `gradients`: hashes of what was sent; `signatures` of them; `notes`: a remark on each agent; `held`: up
-        to how much of each reward goes to escrow; `metrics`: numbers to remember (a loss, an accuracy); `checkpoint`:
-        groups of arrays to resume from, {"model": {...}, "mechanism": state}.
+        join, and `cost_factors` those of all (see `start_run`). `gradients`: hashes of what was sent; `signatures` of
+        them; `notes`: a remark on each agent; `held`: up to how much of each reward goes to escrow; `metrics`: numbers
+        to remember (a loss, an accuracy); `checkpoint`: groups of arrays to resume from, {"model": {...}, "mechanism":
+        state}.
         """
         data = None if checkpoint is None else checkpoints.pack(checkpoint)
         extras = {"gradients": gradients, "signatures": signatures, "notes": notes, "held": held, "metrics": metrics}
@@ -195,7 +204,7 @@ class Ledger:
             found = queries.need_run(connection, run)
             rule = (found.rule, found.cost) if mechanism is None else described(mechanism)
             given = as_input(round, request, rule, evidence, participating, extras)
-            return self._recorder.record(connection, found, given, agents, data)
+            return self._recorder.record(connection, found, given, (agents, cost_factors), data)
 
     def move(
         self, kind: str, agent: str, amount: int, memo: str = "", *, run: str | None = None, key: str | None = None
@@ -285,6 +294,7 @@ class Ledger:
     keys = _read(queries.keys)
     balances = _read(queries.balances)
     earnings = _read(earnings)
+    cost_factors = _read(cost_factors)
     runs = _read(queries.runs)
     rounds = _read(queries.rounds)
     payouts, find_payout = _read(payouts.payouts), _read(payouts.find_payout)

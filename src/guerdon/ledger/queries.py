@@ -10,17 +10,21 @@ import numpy as np
 from sqlalchemy import Connection, case, func, select
 
 from guerdon.ledger import tables
-from guerdon.ledger.checks import clean, tidy
+from guerdon.ledger.checks import AGENT, check_roster, clean, normal_name, tidy
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.holdings import unvested
 from guerdon.ledger.liability import LOOKED_AT, Standing
+from guerdon.ledger.money import MICRO
 from guerdon.ledger.tables import AnyRow
 
 MANY = 500  # values asked for in one query
 LARGEST_ID = 2**62  # what fits into every database
 
 accounts, agents, entries, payments = tables.accounts, tables.agents, tables.entries, tables.payments
-records, rounds_, runs_ = tables.records, tables.rounds, tables.runs
+records, rounds_, runs_, factors = tables.records, tables.rounds, tables.runs, tables.cost_factors
+# The row of a payment's own cost factor, and the factor in millionths.
+OF_PAYMENT = (factors.c.run == rounds_.c.run) & (factors.c.agent == payments.c.agent)
+FACTOR = func.coalesce(factors.c.factor, MICRO)
 PAID = payments.c.amount + payments.c.cut  # what a reward moved: what nobody paid of a negative one is cut
 
 
@@ -52,11 +56,12 @@ class Balance(NamedTuple):
 
 
 class Roster(NamedTuple):
-    """The agents of a run in their order; per kind of account an array of account numbers."""
+    """The agents of a run in their order; per kind of account an array of account numbers; their cost factors."""
 
     agents: list[int]
     names: list[str]
     accounts: dict[str, Any]
+    factors: Any
 
 
 class RunSummary(NamedTuple):
@@ -72,6 +77,13 @@ class RunSummary(NamedTuple):
     paid: int
     started_at: datetime
     last_activity: datetime
+    cost_factors: dict[str, float]  # of agents whose cost is another multiple of the cost than 1
+
+    @property
+    def costs(self) -> str:
+        """The cost of s samples, and between which factors it is multiplied for agents."""
+        factors = [*self.cost_factors.values(), *[1.0] * (self.agents > len(self.cost_factors))]
+        return f"{self.cost} (× {min(factors):g} to {max(factors):g})" if self.cost_factors else self.cost
 
 
 class RoundSummary(NamedTuple):
@@ -123,7 +135,21 @@ def roster(connection: Connection, run: int) -> Roster:
     """Return a run's agents in their order, with the numbers of their accounts."""
     people, names, *numbers = per_member(connection, run, [agents.c.id, agents.c.name], "id", tables.PERSONAL)
     own = {kind: np.array(column) for kind, column in zip(tables.PERSONAL, numbers, strict=True)}
-    return Roster(list(people), list(names), own)
+    return Roster(list(people), list(names), own, factors_of(connection, run, people))
+
+
+def factors_of(connection: Connection, run: int, people: Sequence[int]) -> Any:
+    """Return what the cost of a run is multiplied by for agents, given by their numbers."""
+    query = select(factors.c.agent, factors.c.factor).where(factors.c.run == run)
+    found: dict[int, int] = {agent: factor for agent, factor in connection.execute(query)}  # noqa: C416 - rows are no pairs
+    return np.array([found.get(agent, MICRO) for agent in people], dtype=np.float64) / MICRO
+
+
+def named_factors(connection: Connection, run: int) -> dict[str, float]:
+    """Return what the cost of a run is multiplied by for each agent for which that is not 1, by name."""
+    query = select(agents.c.name, factors.c.factor).join(agents, agents.c.id == factors.c.agent)
+    found = connection.execute(query.where(factors.c.run == run).order_by(agents.c.name))
+    return {name: factor / MICRO for name, factor in found}
 
 
 def keys(connection: Connection, run: int | None = None) -> dict[str, bytes]:
@@ -163,6 +189,15 @@ def last_round(connection: Connection, run: int, up_to: int = LARGEST_ID) -> Any
 def known_agents(connection: Connection, names: Sequence[str]) -> dict[str, int]:
     """Return the numbers of those of the named agents that are enrolled."""
     return {row.name: row.id for row in rows_with(connection, agents.c.name, names)}
+
+
+def as_enrolled(connection: Connection, names: Sequence[str]) -> list[str]:
+    """Return names as the ledger has them: as given where one is enrolled so, else in the one way to write it."""
+    known = known_agents(connection, [clean(str(name)) for name in names])
+    found = [name if name in known else normal_name(AGENT, name) for name in names]
+    if len(set(found)) < len(found):
+        check_roster(found)
+    return found
 
 
 def rows_with(connection: Connection, column: Any, values: Sequence[Any]) -> list[AnyRow]:
@@ -246,6 +281,7 @@ def run_summary(connection: Connection, run: AnyRow) -> RunSummary:
     return RunSummary(
         run.name, run.rule, run.cost, run.liability, count_members(connection, run.id), played, last,
         int(connection.execute(paid.where(rounds_.c.run == run.id)).scalar() or 0), times[0], times[-1],
+        named_factors(connection, run.id),
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from guerdon.ledger.replay import PaymentBlock, first_difference, replay_round
 from guerdon.ledger.signing import is_head_signed
 from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
-from guerdon.ledger.unvested import Terms, cost_of
+from guerdon.ledger.unvested import Terms, costs_of
 from guerdon.ledger.vesting import Vesting, begin, closing, ended, joined, settle_round, take
 from guerdon.rules import Status
 
@@ -29,6 +29,7 @@ BY_LINE = "0003"
 ONLY_IN = {  # which kinds of record a table's rows belong to
     "payees": ("enrol",),
     "terms": ("run",),
+    "cost_factors": ("run", "join"),
     "closings": ("release",),
     "batches": ("payout",),
     "payout_lines": ("payout",),
@@ -61,6 +62,12 @@ class Lookup:
     accounts: Mapping[int, Any]
     owned: Mapping[str, Any]  # kind → array: agent → account
     common: Mapping[str, int]
+    factors: Mapping[int, Mapping[int, float]]  # run → agent → what its cost is multiplied by; else 1
+
+    def factors_of(self, run: int, agents: Any) -> Any:
+        """Return the cost factors of agents of a run, by their numbers."""
+        own = self.factors.get(run, {})
+        return np.array([own.get(agent, 1.0) for agent in agents.tolist()]) if own else np.ones(len(agents))
 
     def account(self, number: int) -> str:
         """Return the name of an account, for people."""
@@ -160,10 +167,11 @@ def _expected_of_round(
     one_each = numbers["agent"].tolist() == people and numbers["position"].tolist() == list(range(len(people)))
     require(one_each, f"payments: {named} must have one payment per agent, in order")
     mechanism = restored(played["rule"], played["cost"])
+    factors = lookup.factors_of(run.id, numbers["agent"])
     if mechanism.remembers:
         own, after = replay_round(mechanism, state.states.get(run.id), block, here, played["request"])
         state.states[run.id] = after
-        check_payments(lookup, block, here, first_difference(mechanism, own, numbers, played["request"]))
+        check_payments(lookup, block, here, first_difference(mechanism, own, numbers, played["request"], factors))
     _check_signatures(lookup, run, played, block, here)
     return _settled(lookup, state, run, played, block, here)
 
@@ -175,7 +183,8 @@ def _settled(
     numbers = block.numbers[here]
     own = {kind: lookup.owned[kind][numbers["agent"]] for kind in tables.PERSONAL}
     standing = Standing(*(state.balances[own[kind]] for kind in ("agent", "deposit", "carried")))
-    paid = (numbers["status"] == Status.PAID.value, cost_of(SimpleNamespace(**played)), played["number"])
+    costs = costs_of(SimpleNamespace(**played), lookup.factors_of(run.id, numbers["agent"]))
+    paid = (numbers["status"] == Status.PAID.value, costs, played["number"])
     vesting = _unvested(state, run.id, len(numbers))
     flows, vesting = settle_round(run.liability, numbers["amount"], numbers["held"], standing, vesting, paid)
     if vesting is not None:
@@ -225,6 +234,9 @@ def _check_detail(state: VerifierState, row: AnyRow, rows: Rows) -> None:
         raise MismatchError(f"versions: record {row.seq} ({row.kind}) must have one if it is an upgrade, and only then")
     for table, kinds in ONLY_IN.items():
         require(table not in rows or row.kind in kinds, f"{table}: record {row.seq} ({row.kind}) can have no row there")
+    joining = {(member["run"], member["agent"]) for member in rows.get("members", ())}
+    fits = all((one["run"], one["agent"]) in joining for one in rows.get("cost_factors", ()))
+    require(fits, f"cost_factors: record {row.seq} has one of an agent that does not join the run by it")
     later = row.kind == "payout" and state.version >= BY_LINE and "batches" not in rows
     require(not later, f"batches: record {row.seq} (payout) must have one row there")
     for part in rows.get("escrow", ()):

@@ -16,7 +16,8 @@ from guerdon.evidence import Evidence
 from guerdon.ledger import chain, checkpoints, journal, queries
 from guerdon.ledger.canonical import canonical
 from guerdon.ledger.checks import clean, follows
-from guerdon.ledger.enrolment import as_enrolled, join
+from guerdon.ledger.cost_factors import check_same_factors
+from guerdon.ledger.enrolment import join
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.liability import lines
 from guerdon.ledger.money import MICRO, to_micro
@@ -24,10 +25,10 @@ from guerdon.ledger.recorded_rules import described, restored
 from guerdon.ledger.replay import PaymentBlock, read_payments, replay_state
 from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
-from guerdon.ledger.unvested import Terms, check_deposits, cost_of, last_closing, replay_vesting, terms_of
+from guerdon.ledger.unvested import Terms, check_deposits, costs_of, last_closing, replay_vesting, terms_of
 from guerdon.ledger.vesting import Vesting, begin, joined, settle_round
 from guerdon.rules import Mechanism, Payments, Status
-from guerdon.rules.mechanism import padded
+from guerdon.rules.mechanism import padded, times
 
 LATEST = 2**62  # no round has a greater number: databases hold 64 bits
 LONGEST_NOTE = 500
@@ -68,8 +69,8 @@ class RoundInput:
         """The rule, as it is read again for every verification."""
         return restored(self.rule, self.cost)
 
-    def pay(self, state: Any) -> tuple[Payments, Any]:
-        """Return what the rule pays for the evidence, and its next state."""
+    def pay(self, state: Any, factors: Any) -> tuple[Payments, Any]:
+        """Return what the rule pays for the evidence, times each agent's cost factor; and the rule's next state."""
         described(self.mechanism)  # raises for a rule of version 0.1 that can only be read
         try:
             paid, following = self.mechanism.pay(state, self.evidence, self.participating, self.request)
@@ -81,7 +82,7 @@ class RoundInput:
                 f"the rule {self.rule} must give DECLINED to agents that sent nothing, INVALID to others that are not "
                 f"counted, and neither to the rest, as `statuses` does; it gave {paid.status.tolist()}"
             )
-        return paid, following
+        return times(paid, factors), following
 
     @functools.cached_property
     def payload(self) -> bytes:
@@ -187,12 +188,17 @@ class RoundRecorder:
         self._vesting: dict[int, tuple[tuple[int, bytes, int], Vesting]] = {}  # also: the closing that it is after
 
     def record(
-        self, connection: Connection, run: AnyRow, given: RoundInput, agents: Sequence[str] | None, data: bytes | None
+        self, connection: Connection, run: AnyRow, given: RoundInput, told: tuple[Any, Any], data: bytes | None
     ) -> Recorded:
-        """Record a round of a run with its checkpoint, or find it as it was recorded, or refuse it."""
+        """Record a round of a run with its checkpoint, or find it as it was recorded, or refuse it.
+
+        `told`: the agents and their cost factors, as they were handed in; None: as they are.
+        """
         people, last = self._roster(connection, run.id), queries.last_round(connection, run.id)
+        agents, factors = told
+        check_same_factors(connection, run, people.names, factors)
         if agents is not None and list(agents) != people.names:
-            agents = as_enrolled(connection, agents)
+            agents = queries.as_enrolled(connection, agents)
         if last is not None and given.number <= last.number:
             return _found(connection, run, given, people.names, agents)
         before = None if last is None else last.number
@@ -204,9 +210,9 @@ class RoundRecorder:
         terms = terms_of(connection, run.id)
         vesting = self._unvested(connection, run, terms, last, len(roster))
         if len(roster) > len(people.names):
-            already, people = len(people.names), join(connection, run.id, roster, len(people.names))
+            already, people = len(people.names), join(connection, run.id, roster, len(people.names), factors)
             check_deposits(connection, run, terms, people, already)
-        paid, state = given.pay(self._state(connection, run.id, given, last))
+        paid, state = given.pay(self._state(connection, run.id, given, last), people.factors)
         record, vesting = _write(connection, run, given, people, paid, vesting)
         if vesting is not None:
             self._vesting[run.id] = ((record, given.payload, last_closing(connection, run.id)), vesting)
@@ -272,7 +278,7 @@ def _write(
     if any(signature is not None for signature in given.signatures):
         _check_signatures(run.name, given, people.names, queries.keys(connection, run.id))
     standing = queries.standing(connection, run, len(people.agents))
-    played = (paid.status == Status.PAID.value, cost_of(given), given.number)
+    played = (paid.status == Status.PAID.value, costs_of(given, people.factors), given.number)
     flows, vesting = settle_round(run.liability, to_micro(paid.reward), given.held, standing, vesting, played)
     columns = given.payment_columns(journal.next_seq(connection), people.agents, paid, flows.cut)
     entries = lines(flows, people.accounts)

@@ -11,7 +11,7 @@ from guerdon.ledger import chain, tables
 from guerdon.ledger.money import MICRO, to_micro
 from guerdon.ledger.recorded_rules import restored
 from guerdon.rules import Mechanism, Payments, Status
-from guerdon.rules.mechanism import padded
+from guerdon.rules.mechanism import padded, times
 
 TOLERANCE = 1e-9  # relative: what another machine's last digit may change in a recomputed number
 
@@ -56,10 +56,14 @@ def read_payments(connection: Connection, first: int, last: int) -> PaymentBlock
     return PaymentBlock(numbers, columns["gradient"], columns["signature"], columns["note"], columns["hash"])
 
 
-def first_difference(mechanism: Mechanism, own: Payments, recorded: Any, request: Any) -> int | None:
-    """Return the (flat) index of the first payment that differs from its recomputation, or None."""
-    slack = 1 + TOLERANCE * MICRO * largest_term(mechanism, own, request, recorded["length"])
-    same = (recorded["status"] == own.status) & (np.abs(recorded["amount"] - to_micro(own.reward)) <= slack)
+def first_difference(mechanism: Mechanism, own: Payments, recorded: Any, request: Any, factors: Any) -> int | None:
+    """Return the (flat) index of the first payment that differs from its recomputation, or None.
+
+    What was recomputed is times the agents' cost `factors`.
+    """
+    slack = 1 + TOLERANCE * MICRO * largest_term(mechanism, own, request, recorded["length"]) * factors
+    amounts = to_micro(times(own, factors).reward)
+    same = (recorded["status"] == own.status) & (np.abs(recorded["amount"] - amounts) <= slack)
     parts = TOLERANCE * np.nan_to_num(mechanism.largest_distance(own, recorded["length"]))
     for name, slack in (("distance", parts), ("expected_distance", parts), ("variance", 0.0)):
         same &= np.isclose(recorded[name], getattr(own, name), rtol=TOLERANCE, atol=slack, equal_nan=True)

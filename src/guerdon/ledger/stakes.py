@@ -27,7 +27,7 @@ from guerdon.ledger import queries, tables
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.liability import Standing
 from guerdon.ledger.money import MICRO, to_micro
-from guerdon.ledger.unvested import Terms, cost_of, terms_of
+from guerdon.ledger.unvested import Terms, costs_of, terms_of
 from guerdon.ledger.vesting import MOST_ROUNDS, ROUNDS, begin, settle_round
 
 WORLDS, NAMES = 20, 200  # drawn from the rounds of the run; names that play in each
@@ -183,12 +183,15 @@ def _draw(relative: list[Any], rounds: int) -> Any:
 
 
 def _payments(connection: Connection, run: int) -> tuple[list[Any], int]:
-    """Return the rewards of each round of a run in costs, and what the last round cost, in micro-units."""
+    """Return rewards round by round, each in its agent's own cost, and the common cost of the last, in micro-units."""
     paid, played, found = tables.payments.c, tables.rounds.c, list[Any]()
     cost = 0
     for row in connection.execute(select(tables.rounds).where(played.run == run).order_by(played.number)).all():
-        rewards = select(paid.amount).where(paid.record == row.record, paid.status == "paid")
-        amounts, cost = np.array(connection.execute(rewards).scalars().all(), dtype=np.float64), cost_of(row)
+        own = tables.payments.join(tables.rounds).outerjoin(tables.cost_factors, queries.OF_PAYMENT)
+        rewards = select(paid.amount, queries.FACTOR).select_from(own)
+        mine = rewards.where(paid.record == row.record, paid.status == "paid").order_by(paid.position)
+        amounts, factors = np.array([tuple(one) for one in connection.execute(mine)], dtype=np.float64).reshape(-1, 2).T
+        amounts, cost = amounts / (factors / MICRO), int(costs_of(row, 1.0))
         found += [amounts / cost] if amounts.size and cost > 0 else []
     if sum(map(len, found)) < FEWEST or cost <= 0:
         count = sum(map(len, found))

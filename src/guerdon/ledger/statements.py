@@ -15,7 +15,18 @@ from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
 from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.payouts import TOLD
-from guerdon.ledger.queries import Balance, balances, entries_of, find_agent, find_run, last_round, per_member, roster
+from guerdon.ledger.queries import (
+    FACTOR,
+    OF_PAYMENT,
+    Balance,
+    balances,
+    entries_of,
+    find_agent,
+    find_run,
+    last_round,
+    per_member,
+    roster,
+)
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.unvested import waiting_of
@@ -209,7 +220,7 @@ def _why(paid: AnyRow, moved: Mapping[str, int]) -> str:
     """Return why a round changed the agent's accounts as it did, in plain words."""
     seen = [math.nan if x is None else x for x in (paid.distance, paid.expected_distance, paid.variance)]
     payment = Payments(*([number] for number in (paid.amount / MICRO, *seen)), status=[STATUS_CODES[paid.status]])
-    words = [explain(restored(paid.rule, paid.cost), payment, paid.request)[0]]
+    words = [explain(restored(paid.rule, paid.cost), payment, paid.request, [paid.factor / MICRO])[0]]
     entered = moved["escrow"] + (moved["agent"] if paid.vesting else 0)  # in such a run the balance gets what vests
     held = min(entered, paid.held)
     said = {
@@ -273,8 +284,9 @@ def _paid() -> Select[Any]:
     """Return the query for payments, each with its round."""
     paid, played, run, record = tables.payments, tables.rounds, tables.runs, tables.records
     of_round = (played.c.number, played.c.request, played.c.rule, played.c.cost, run.c.name.label("run"))
-    of_round += (func.coalesce(tables.terms.c.vesting, 0).label("vesting"),)
+    of_round += (func.coalesce(tables.terms.c.vesting, 0).label("vesting"), FACTOR.label("factor"))
     source = paid.join(played).join(run).outerjoin(tables.terms, tables.terms.c.run == run.c.id)
+    source = source.outerjoin(tables.cost_factors, OF_PAYMENT)
     source = source.join(record, record.c.seq == paid.c.record)
     return select(_what("payment"), paid, *of_round, *_RECORD).select_from(source)
 

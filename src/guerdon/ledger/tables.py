@@ -15,7 +15,7 @@ from sqlalchemy import LargeBinary, Text
 
 from guerdon.rules import Status
 
-REVISION = "0004"  # the newest migration
+REVISION = "0005"  # the newest migration
 
 # Where each kind of move takes money from and puts it, between an agent's accounts and the common ones.
 MOVES = {
@@ -206,6 +206,16 @@ members = _table(
     _column("agent", Whole, "agents.id"),
     checks={"position": "position >= 0"},
     unique=("run agent",),
+    rowid=False,
+)
+
+cost_factors = _table(  # what the cost of a run is multiplied by for an agent, in millionths; without a row it is 1
+    "cost_factors",
+    _column("run", Whole, "runs.id", key=True),
+    _column("agent", Whole, "agents.id", key=True),
+    _record(),
+    _column("factor"),
+    checks={"factor": "factor >= 1"},
     rowid=False,
 )
 

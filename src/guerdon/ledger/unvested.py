@@ -89,16 +89,16 @@ def replay_vesting(connection: Connection, run: AnyRow, terms: Terms, agents: Se
         flows = _flows(lines.get(record, ()), own)
         if record in rounds:
             row, (status, held) = rounds[record], paid_in[record]
-            vesting = advance(vesting, flows, held, (status, cost_of(row), row.number))
+            vesting = advance(vesting, flows, held, (status, costs_of(row, people.factors[chosen]), row.number))
         else:
             vesting = ended(vesting, [places[agent] for agent in closings[record] if agent in places])
         vesting = take(vesting, flows.vested)
     return vesting
 
 
-def cost_of(row: AnyRow) -> int:
-    """Return what the work that a round asked for costs each agent, in micro-units."""
-    return int(to_micro(float(restored(row.rule, row.cost).cost(row.request))))
+def costs_of(row: AnyRow, factors: Any) -> Any:
+    """Return what the work that a round asked for costs agents with these cost factors, in micro-units."""
+    return to_micro(float(restored(row.rule, row.cost).cost(row.request)) * factors)
 
 
 def last_closing(connection: Connection, run: int) -> int:

@@ -20,7 +20,7 @@ from guerdon.ledger import chain, tables
 from guerdon.ledger.definitions import interfering, schema_digest
 from guerdon.ledger.holdings import Flow, Holdings, flows
 from guerdon.ledger.journal import DETAILS, fingerprint, load_checkpoint
-from guerdon.ledger.money import format_amount
+from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.receipts import Coverage, contradiction, coverage
 from guerdon.ledger.record_check import Lookup, MismatchError, VerifierState, check_payments, check_record, require
 from guerdon.ledger.recorded_rules import restored
@@ -133,17 +133,19 @@ def _check_hashes(lookup: Lookup, block: PaymentBlock) -> None:
 
 def _check_rewards(lookup: Lookup, block: PaymentBlock, bounds: Any, first: int) -> None:
     """Recompute the rewards of all rounds whose rule has no memory, together for each rule and size."""
-    groups = defaultdict[tuple[str, str, int], list[tuple[int, int]]](list)
+    groups = defaultdict[tuple[str, str, int], list[tuple[int, int, int]]](list)
     for seq, (start, stop) in enumerate(pairwise(bounds.tolist()), first):
         for row in lookup.details.get(seq, {}).get("rounds", ()):
             if not restored(row["rule"], row["cost"]).remembers and stop > start:
-                groups[row["rule"], row["cost"], stop - start].append((start, row["request"]))
+                groups[row["rule"], row["cost"], stop - start].append((start, row["request"], row["run"]))
     for (rule, cost, count), members in groups.items():
-        starts, requests = np.array(members, dtype=np.int64).T
+        starts, requests, runs = np.array(members, dtype=np.int64).T
         where, mechanism = starts[:, None] + np.arange(count), restored(rule, cost)
         evidence, sent, asked = block.evidence(where), block.participating(where), requests[:, None]
         own, _ = mechanism.pay(mechanism.init(count), evidence, sent, asked)
-        check_payments(lookup, block, where, first_difference(mechanism, own, block.numbers[where], asked))
+        paid = block.numbers[where]
+        factors = np.stack([lookup.factors_of(*one) for one in zip(runs.tolist(), paid["agent"], strict=True)])
+        check_payments(lookup, block, where, first_difference(mechanism, own, paid, asked, factors))
 
 
 def _check_end(connection: Connection, lookup: Lookup, state: VerifierState) -> None:
@@ -255,7 +257,11 @@ def _read_lookup(connection: Connection) -> tuple[Lookup, int]:
     need, have = ", ".join(tables.COMMON), ", ".join(sorted(common))
     require(set(common) == set(tables.COMMON), f"accounts: there must be one each of {need}, not {have}")
     last = connection.execute(select(func.max(tables.records.c.seq))).scalar() or 0
-    return Lookup(heads[0].name, details, agents, keys, runs, accounts, owned, common), max(last, heads[0].head)
+    factors = defaultdict[int, dict[int, float]](dict)
+    for row in connection.execute(select(tables.cost_factors)):
+        factors[row.run][row.agent] = row.factor / MICRO
+    found = Lookup(heads[0].name, details, agents, keys, runs, accounts, owned, common, factors)
+    return found, max(last, heads[0].head)
 
 
 def _numbered(connection: Connection, table: Table) -> dict[int, AnyRow]:

@@ -68,11 +68,11 @@ def joined(vesting: Vesting, num_agents: int) -> Vesting:
 
 
 def settle_round(
-    liability: str, amount: Any, held: Any, standing: Standing, vesting: Vesting | None, played: tuple[Any, int, int]
+    liability: str, amount: Any, held: Any, standing: Standing, vesting: Vesting | None, played: tuple[Any, Any, int]
 ) -> tuple[Flows, Vesting | None]:
     """Return what moves for the rewards of a round, and what is unvested after it (None: in this run nothing vests).
 
-    `played`: who was paid for the round, what its work cost, and its number.
+    `played`: who was paid for the round, what its work cost (each), and its number.
     """
     if vesting is None:
         return settle(liability, amount, held, standing), None
@@ -82,7 +82,7 @@ def settle_round(
     return flows._replace(vested=due), take(after, due)
 
 
-def advance(vesting: Vesting, flows: Flows, held: Any, played: tuple[Any, int, int]) -> Vesting:
+def advance(vesting: Vesting, flows: Flows, held: Any, played: tuple[Any, Any, int]) -> Vesting:
     """Return the state after a round in which so much moved, before anything vests."""
     paid, cost, number = played
     entering = flows.to_escrow - np.minimum(flows.to_escrow, held)  # the rest waits for the audit

@@ -11,6 +11,7 @@ import numpy as np
 from guerdon.arrays import check_number
 from guerdon.audit import held_back
 from guerdon.ledger import Ledger
+from guerdon.ledger.cost_factors import check_factors
 from guerdon.ledger.errors import RefusedError, UnavailableError
 from guerdon.ledger.money import LARGEST, MICRO, format_amount, to_micro
 from guerdon.ledger.unvested import check_terms
@@ -32,18 +33,26 @@ Found = TypeVar("Found")
 OnRound = Callable[[dict[str, float]], object]  # told the numbers of each round
 
 
+def no_factors(accounts: Sequence[str]) -> Any:
+    """Return that the rule's cost is everybody's."""
+    return np.ones(len(accounts))
+
+
 class Seats(NamedTuple):
     """The agents of a run in their order, newcomers last, each with its report; None: it was not asked."""
 
     accounts: list[str]
     reports: list[Report | None]
+    factors: Any  # what the rule's cost is multiplied by for each
 
     @classmethod
-    def of(cls, roster: Sequence[str], reports: Sequence[Report]) -> Self:
+    def of(
+        cls, roster: Sequence[str], reports: Sequence[Report], factors: Callable[[Sequence[str]], Any] = no_factors
+    ) -> Self:
         """Return the seats of a run's agents so far, and of newcomers."""
         asked = {report.account: report for report in reports}
         accounts = [*roster, *sorted(set(asked) - set(roster))]
-        return cls(accounts, [asked.get(name) for name in accounts])
+        return cls(accounts, [asked.get(name) for name in accounts], factors(accounts))
 
     @property
     def sent(self) -> Any:
@@ -167,8 +176,12 @@ class RunBook(Protocol):
         """Return the public keys that are enrolled, by account."""
         ...
 
-    def covered(self, nodes: int, request: int) -> float:
-        """Return how many rounds may follow in which so many agents are asked for so many samples each."""
+    def factors(self, accounts: Sequence[str]) -> Any:
+        """Return what the rule's cost is multiplied by for each of these agents."""
+        return no_factors(accounts)
+
+    def covered(self, factors: Any, request: int) -> float:
+        """Return how many rounds may follow in which agents with these factors are asked for so many samples each."""
         ...
 
     def short_of(self) -> Callable[[str], str]:
@@ -187,13 +200,18 @@ class Book(RunBook):
         stakes: PayTerms,
         escrow: bool,
         budget: float | None,
+        cost_factors: Mapping[str, float] | None = None,
         log: logging.Logger | None = None,
     ) -> None:
+        if cost_factors is not None:
+            check_factors(cost_factors)
         if budget is not None:
             check_number("budget", budget, minimum=0)
         self.ledger, self.run, self.mechanism, self.stakes = ledger, run, mechanism, stakes
         self.escrow = escrow  # whether the fixed part of the cost is held back
         self.budget = budget  # for all rounds of the run
+        self.cost_factors = cost_factors  # as the operator gives them; None: as the run has them
+        self._factors: Mapping[str, float] = cost_factors or {}
         self.log = logging.getLogger("guerdon") if log is None else log
         self.done, self.unit = 0, ledger.unit
         self.roster: list[str] = []
@@ -204,7 +222,10 @@ class Book(RunBook):
         self.roster = self.ledger.roster(self.run)
         if self.roster:
             # Found as it was begun, or refused.
-            self.ledger.start_run(self.run, self.roster, self.mechanism, **self.stakes._asdict())
+            stakes, told = self.stakes._asdict(), self._told(self.roster)
+            self.ledger.start_run(self.run, self.roster, self.mechanism, **stakes, cost_factors=told)
+            self._factors = {**self._factors, **self.ledger.cost_factors(self.run)}
+        self._warn_of_strangers()
         found = self.ledger.resume(self.run)
         if found is None:
             return None
@@ -228,7 +249,11 @@ class Book(RunBook):
 
     def seats(self, reports: Sequence[Report]) -> Seats:
         """Return a round's reports in the order of the run's agents."""
-        return Seats.of(self.roster, reports)
+        return Seats.of(self.roster, reports, self.factors)
+
+    def factors(self, accounts: Sequence[str]) -> Any:
+        """Return what the rule's cost is multiplied by for each of these agents."""
+        return np.array([float(self._factors.get(account, 1.0)) for account in accounts])
 
     def record(self, paid: PaidRound, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
         """Write a round into the ledger, with all that is needed to go on after it."""
@@ -240,8 +265,8 @@ class Book(RunBook):
         """Record a round; doing so twice changes nothing."""
         seats, request = paid.seats, paid.request
         if not self.roster:
-            stakes = self.stakes.of_new_run(self.mechanism)
-            self.ledger.start_run(self.run, seats.accounts, self.mechanism, **stakes._asdict())
+            stakes, told = self.stakes.of_new_run(self.mechanism), self._told(seats.accounts)
+            self.ledger.start_run(self.run, seats.accounts, self.mechanism, **stakes._asdict(), cost_factors=told)
         self.ledger.record_round(
             self.run,
             request.round,
@@ -250,13 +275,33 @@ class Book(RunBook):
             seats.sent,
             mechanism=paid.mechanism,
             agents=seats.accounts,
+            cost_factors=self._told(seats.accounts),
             gradients=[None if report is None else report.gradient for report in seats.reports],
             signatures=[None if report is None else report.signature for report in seats.reports],
             notes=seats.notes(),
-            held=held_back(paid.payments.reward, self.mechanism.cost, request.request) if self.escrow else None,
+            held=self._held(paid) if self.escrow else None,
             metrics=metrics,
             checkpoint=checkpoint,
         )
+
+    def _held(self, paid: PaidRound) -> Any:
+        """Return what of each reward waits for the audit: the fixed part of the agent's own cost."""
+        factors = paid.seats.factors
+        return held_back(paid.payments.reward / factors, self.mechanism.cost, paid.request.request) * factors
+
+    def _told(self, accounts: Sequence[str]) -> dict[str, float] | None:
+        """Return the cost factors of these agents as the operator gave them; None: it gave none."""
+        told = self.cost_factors
+        return None if told is None else {name: told[name] for name in accounts if name in told}
+
+    def _warn_of_strangers(self) -> None:
+        """Warn of factors that nobody has: a name may be misspelt."""
+        known = {found.agent for found in self.ledger.balances()} if self.cost_factors else ()
+        for name in sorted(set(self.cost_factors or ()) - set(known)):
+            have = ", ".join(sorted(known)[:10]) or "none yet"
+            self.log.warning(
+                "`cost_factors` names %r, which has no account in the ledger (yet); there is %s", name, have
+            )
 
     def short_of(self) -> Callable[[str], str]:
         """Return what tells of an account that is new in the run which deposit it lacks; mostly nothing."""
@@ -287,14 +332,14 @@ class Book(RunBook):
         """Return the public keys that are enrolled, by account."""
         return self._patiently(self.ledger.keys)
 
-    def covered(self, nodes: int, request: int) -> float:
-        """Return how many rounds at the cost of so many agents are covered by what is left of the budget."""
+    def covered(self, factors: Any, request: int) -> float:
+        """Return how many rounds at the cost of agents with these factors are covered by what is left of the budget."""
         if self.budget is None:
             return math.inf
         spent = self._patiently(lambda: self.ledger.earnings(self.run)) if self.roster else []
         # A rule that holds pay back may release it later: as much as the work costs.
         bound = [max(found.paid, found.cost) if self.mechanism.holds else found.paid for found in spent]
-        left, price = self.budget - sum(bound), nodes * float(self.mechanism.cost(request))
+        left, price = self.budget - sum(bound), float(np.sum(factors)) * float(self.mechanism.cost(request))
         if left < price * (1 - ROUNDING):
             self.log.warning("Of the budget of %g, %g is left, and the next round costs %g", self.budget, left, price)
         return left / price * (1 + ROUNDING)

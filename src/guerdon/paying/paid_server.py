@@ -123,11 +123,11 @@ class PaidServer:
         moved = dict(zip(self._names, layers, strict=True))
         return {name: moved[name].astype(old.dtype) if name in moved else old for name, old in model.items()}
 
-    def request(self, sent: Arrays, num_nodes: int) -> int:
-        """Return how many samples to ask so many agents for, which are sent this model; 0: nothing more."""
+    def request(self, sent: Arrays, factors: Any) -> int:
+        """Return how many samples to ask agents with these cost factors for, which are sent this model; 0: no more."""
         if self._fresh:
-            self._state = self._state._replace(requests=self.server.requests.init(self._ask.origin, num_nodes))
-        self._fresh, self._state = False, self.server.for_agents(self._state, num_nodes)
+            self._state = self._state._replace(requests=self.server.requests.init(self._ask.origin, len(factors)))
+        self._fresh, self._state = False, self.server.for_agents(self._state, float(np.sum(factors)))
         asked = int(self.server.request(self._state))
         # Agents see the model in its own precision, so that is where reports are compared from.
         model = self.layers(sent) if self.server.dither is not None else self._ask.model
@@ -144,7 +144,9 @@ class PaidServer:
         rule = self.server.mechanism.closing() if self.is_last else self.server.mechanism
         before = self.server.enlarge(self._state, len(seats.accounts))
         rows, server = AgentRows(self.rows(seats)), replace(self.server, mechanism=rule)
-        done, after = server.settle(before, self._ask, rows, seats.sent, witness=self.seen, mean=mean)
+        done, after = server.settle(
+            before, self._ask, rows, seats.sent, witness=self.seen, mean=mean, factors=seats.factors
+        )
         paid = PaidRound(request, seats, done, rule)
         if not paid.is_payable:
             furthest = seats.reports[int(np.argmax(np.where(done.evidence.counted, done.evidence.deviation, -1.0)))]

@@ -29,7 +29,8 @@ class PaidRun:
     """A run in a ledger, with its model. `rounds` is how many there are to be in all; None: until `requests` ends it.
 
     The model is by name, `Server.sends` says whether agents send gradients or models. `liability`, `vesting`,
-    `deposit`, `escrow`, `budget`, `one_step` and `witness` (on arrays by name) are those of `guerdon.flower.Rewarded`.
+    `deposit`, `escrow`, `budget`, `cost_factors`, `one_step` and `witness` (on arrays by name) are those of
+    `guerdon.flower.Rewarded`.
     `on_round` is called with the numbers of each round after it is recorded.
     """
 
@@ -46,6 +47,7 @@ class PaidRun:
         deposit: float | None = None,
         escrow: bool = False,
         budget: float | None = None,
+        cost_factors: Mapping[str, float] | None = None,
         one_step: bool = False,
         witness: Witness | None = None,
         on_round: OnRound | None = None,
@@ -65,7 +67,7 @@ class PaidRun:
         self.request: Request | None = None  # of the open round
         self.sent: Arrays = model  # what is broadcast in it
         self._server = PaidServer(server, witness, log=log)
-        self._book = Book(ledger, run, server.mechanism, stakes, escrow, budget, log)
+        self._book = Book(ledger, run, server.mechanism, stakes, escrow, budget, cost_factors, log)
         self.resume()
 
     @property
@@ -98,8 +100,9 @@ class PaidRun:
         if self.is_over:
             return None
         sent = self._server.place(self.model, normals)
-        samples = self._server.request(sent, max(len(members), 1))
-        covered = self._book.covered(max(len(members), 1), samples) if samples > 0 else 0
+        factors = self._book.factors(members) if members else np.ones(1)
+        samples = self._server.request(sent, factors)
+        covered = self._book.covered(factors, samples) if samples > 0 else 0
         if covered < 1:
             self._book.close()
             return None

@@ -1,24 +1,37 @@
 """Why a payment is what it is, in plain words."""
 
+import math
+from collections.abc import Sequence
+
 from guerdon.rules.mechanism import Mechanism, Payments, Status
 
 
-def explain(mechanism: Mechanism, payments: Payments, request: int) -> list[str]:
-    """Return, for each agent, why it was paid what it was paid."""
-    return [_explain(mechanism, request, *map(float, row)) for row in zip(*payments, strict=True)]
+def explain(
+    mechanism: Mechanism, payments: Payments, request: int, factors: Sequence[float] | None = None
+) -> list[str]:
+    """Return, for each agent, why it was paid what it was paid; `factors` multiply the rule's cost for each."""
+    own = [1.0] * len(payments.reward) if factors is None else factors
+    rows = zip(own, zip(*payments, strict=True), strict=True)
+    return [_explain(mechanism, request, factor, *map(float, row)) for factor, row in rows]
 
 
 def _explain(
-    mechanism: Mechanism, request: int, reward: float, distance: float, expected: float, variance: float, status: float
+    mechanism: Mechanism,
+    request: int,
+    factor: float,
+    reward: float,
+    distance: float,
+    expected: float,
+    variance: float,
+    status: float,
 ) -> str:
     if status != Status.PAID:
         return f"nothing: {(_REASONS | dict(mechanism.reasons()))[Status(int(status))]}"
-    fair = float(mechanism.cost(int(request)))
     if mechanism.holds:
-        earned = price(mechanism, request, distance, expected, variance)
-        told = _explain_paid(mechanism, request, fair, earned, distance, expected)
+        earned = factor * price(mechanism, request, distance, expected, variance)
+        told = _explain_paid(mechanism, request, factor, earned, distance, expected)
         return f"{reward:.4g} released; earned in this round: {earned:.4g} ({told})"
-    return _explain_paid(mechanism, request, fair, reward, distance, expected)
+    return _explain_paid(mechanism, request, factor, reward, distance, expected)
 
 
 def price(mechanism: Mechanism, request: int, distance: float, expected: float, variance: float) -> float:
@@ -28,11 +41,14 @@ def price(mechanism: Mechanism, request: int, distance: float, expected: float, 
 
 
 def _explain_paid(
-    mechanism: Mechanism, request: int, fair: float, reward: float, distance: float, expected: float
+    mechanism: Mechanism, request: int, factor: float, reward: float, distance: float, expected: float
 ) -> str:
-    asked = f"{fair:.4g} for the {request} samples asked for"
+    usual = float(mechanism.cost(int(request)))
+    fair, times = factor * usual, "" if factor == 1 else f" ({factor:g} times the usual {usual:.4g})"
+    asked = f"{fair:.4g} for the {request} samples asked for{times}"
     if distance != distance:  # NaN: the rule does not look at distances
-        return f"{asked}, whatever was sent" if reward == fair else f"{asked}, {_more(reward - fair)}"
+        same = math.isclose(reward, fair, rel_tol=1e-9, abs_tol=1e-6 * (factor != 1))  # a ledger rounds what it keeps
+        return f"{asked}, whatever was sent" if same else f"{asked}, {_more(reward - fair)}"
     why = mechanism.why(distance, expected)
     return f"{asked}, {_more(reward - fair)}" + ("" if why is None else f": {why}")
 

@@ -242,6 +242,12 @@ class Mechanism(Protocol):
         return xp.abs(payments.expected_distance) + xp.abs(payments.distance)
 
 
+def times(payments: Payments, factors: Any) -> Payments:
+    """Return payments to agents whose costs are these multiples of the rule's: their rewards are, too."""
+    xp = namespace(payments.reward)
+    return payments._replace(reward=payments.reward * xp.asarray(factors, dtype=payments.reward.dtype))
+
+
 def check_whole(rule: Mechanism, name: str) -> None:
     """Raise unless a rule's field is a whole number of at least 1; one that a command line gave as 50.0 becomes 50."""
     value = getattr(rule, name)

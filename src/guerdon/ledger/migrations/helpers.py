@@ -10,6 +10,7 @@ from guerdon.ledger.tables import metadata
 
 LATER = (  # not of version 0001
     "versions", "escrow", "payees", "batches", "payout_lines", "outcomes", "idempotency", "terms", "closings",
+    "cost_factors",
 )  # fmt: skip
 
 
