@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -45,12 +46,12 @@ def public_names(module: str) -> dict[str, Any]:
     return {name: getattr(found, name) for name in names if not any(name in others for others in earlier)}
 
 
-def _import(module: str) -> Any:
+def _import(module: str) -> ModuleType:
     """Return a module; FLARE's half also where FLARE is not installed, as autodoc does (`autodoc_mock_imports`)."""
     try:
         return import_module(module)
     except ModuleNotFoundError:
-        from sphinx.ext.autodoc.mock import mock
+        from sphinx.ext.autodoc.mock import mock  # pyright: ignore[reportPrivateImportUsage]
 
         with mock(["nvflare"]):
             return import_module(module)
