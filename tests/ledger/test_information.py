@@ -157,8 +157,8 @@ def test_the_dashboard_shows_scores_and_no_band_of_distances(ledger: Ledger) -> 
     with ledger.reading() as connection:
         data = read_run(connection, 1)
         rows = payments_of(connection, 2, int(data.record[0]), int(data.record[-1]))
-    assert np.nanmin(data.distance) < 0
-    assert np.isnan(data.distance).any(), "who was absent has none"
+    assert np.nanmin(data.ratio) < 0
+    assert np.isnan(data.ratio).any(), "who was absent has none"
     assert statistics.honest_band(data) is None
     assert statistics.histogram(data, None) is None
     assert all(row.median_distance is None for row in statistics.pay_against_cost(data))
