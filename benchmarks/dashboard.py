@@ -174,14 +174,19 @@ def _browsed(served: Served, path: str) -> Browsed:
         session.send("Performance.enable", {"timeDomain": "threadTicks"})
         page.goto(f"http://{served.host}{path}")
         if last is not None:
-            page.wait_for_function(f"performance.getEntriesByName('chart {last}').length > 0")
-        page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length > 0")
+            page.wait_for_selector(f"#{last} .main-svg >> nth=0", state="attached")
+        while not (seen := _moments(page, "getEntriesByName('first-contentful-paint')")):
+            page.wait_for_timeout(20)
+        marks = _moments(page, "getEntriesByType('mark')") or [0.0]
         measured = session.send("Performance.getMetrics")["metrics"]
         busy = next(float(metric["value"]) for metric in measured if metric["name"] == "TaskDuration")
-        kinds = ("getEntriesByName('first-contentful-paint')", "getEntriesByType('mark')")
-        seen, marks = (page.evaluate(f"performance.{kind}.map((entry) => entry.startTime / 1000)") for kind in kinds)
         browser.close()
-    return Browsed(min(seen), min(marks, default=0.0), max(marks, default=0.0), busy)
+    return Browsed(min(seen), min(marks), max(marks), busy)
+
+
+def _moments(page: Any, entries: str) -> list[float]:
+    """Return when something happened in a page, in seconds since it was asked for."""
+    return page.evaluate(f"performance.{entries}.map((entry) => entry.startTime / 1000)")
 
 
 if __name__ == "__main__":

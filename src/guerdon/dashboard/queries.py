@@ -256,14 +256,14 @@ def read_run(connection: Connection, number: int, known: RunData | None = None) 
     row = _need_row(connection, runs, number)
     if known is None or not _is_still_there(connection, known, row):
         known = _empty_run(connection, row)
-    query = select(rounds, records.c.hash).join(records, records.c.seq == rounds.c.record)
     after = int(known.record[-1]) if len(known.record) else 0
-    new = connection.execute(query.where(rounds.c.run == number, rounds.c.record > after).order_by(rounds.c.record))
-    played = new.all()
+    columns = (rounds.c[name] for name in ("record", "number", "request", "cost", "metrics"))
+    new = select(*columns).where(rounds.c.run == number, rounds.c.record > after).order_by(rounds.c.record)
+    played = connection.execute(new).all()
     if not played:
         return known
     people, factors = _members(connection, number)
-    known = known._replace(agents=people, factors=factors)
+    known = known._replace(agents=people, factors=factors, seal=seal_of(connection, played[-1].record))
     return _extend(known, played, _read_payments(connection, number, after))
 
 
@@ -325,8 +325,8 @@ def _extend(known: RunData, played: Sequence[AnyRow], paid: Any) -> RunData:
     added["work"] = np.array(_costs(played))
     added["round"] = len(known.record) + np.repeat(np.arange(len(played)), sizes)
     grown = {name: np.concatenate([getattr(known, name), values]) for name, values in added.items()}
-    metrics = known.metrics + [json.loads(row.metrics) for row in played]
-    return known._replace(**grown, metrics=metrics, seal=played[-1].hash)
+    metrics = json.loads(f"[{','.join(row.metrics for row in played)}]")
+    return known._replace(**grown, metrics=known.metrics + metrics)
 
 
 def _costs(played: Sequence[AnyRow]) -> list[float]:
