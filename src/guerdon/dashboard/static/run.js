@@ -228,7 +228,7 @@ function drawMatrix(data) {
       const mine = stretches(data).filter((stretch) => stretch.code === code);
       return {
         name: data.labels[code], type: "bar", orientation: "h", y: mine.map(({ row }) => row), base: mine.map(({ first }) => first - 0.5), x: mine.map(({ first, last }) => last - first + 1),
-        marker: { color: palette[data.labels[code]], line: { width: 0.5, color: style("--card") } }, showlegend: true, hoverinfo: "text", textposition: "none",
+        marker: { color: palette[data.labels[code]], line: { width: data.rounds.length > 60 ? 0 : 0.5, color: style("--card") } }, showlegend: true, hoverinfo: "text", textposition: "none",
         text: mine.map(({ row, first, last }) => `${plain(called(data.agents[row]))}, ${first === last ? "round" : `rounds ${number(first)} to`} ${number(last)}: ${data.labels[code]}`),
       };
     });
