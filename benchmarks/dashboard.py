@@ -6,7 +6,7 @@ are the page with the data of its charts, the moment when a browser (where there
 chart. Promises are for a quiet machine. The processor time of the server, and of the browser's main thread until the
 last chart, says what a busy one would do if it were quiet.
 
-`python -m benchmarks.dashboard` runs this one alone.
+`python -m benchmarks dashboard` runs this one alone.
 """
 
 import http.client
@@ -72,17 +72,9 @@ class Browsed(NamedTuple):
 def run() -> tuple[Table, list[Promise]]:
     """Return the table of measurements, and what was promised."""
     table = Table(title="dashboard, nothing read before (seconds)", title_justify="left")
-    for heading in (
-        "page",
-        "page and its numbers",
-        "ratio",
-        "server's CPU",
-        "seen",
-        "first chart",
-        "last",
-        "browser's CPU",
-    ):
-        table.add_column(heading, justify="left" if heading == "page" else "right")
+    table.add_column("page")
+    for heading in ("page and its numbers", "ratio", "server's CPU", "seen", "first chart", "last", "browser's CPU"):
+        table.add_column(heading, justify="right")
     promises: list[Promise] = []
     with tempfile.TemporaryDirectory() as folder:
         sizes = {(AGENTS, ROUNDS): tuple(PAGES), MANY: ("/runs/1",)}
@@ -187,10 +179,3 @@ def _browsed(served: Served, path: str) -> Browsed:
 def _moments(page: Any, entries: str) -> list[float]:
     """Return when something happened in a page, in seconds since it was asked for."""
     return page.evaluate(f"performance.{entries}.map((entry) => entry.startTime / 1000)")
-
-
-if __name__ == "__main__":
-    from rich.console import Console
-
-    measured, complaints = run()
-    Console(width=160).print(measured, *complaints, sep="\n")
