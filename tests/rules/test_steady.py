@@ -146,7 +146,7 @@ def test_a_name_that_leaves_after_a_few_rounds_takes_less_than_its_work_cost() -
 
 def test_a_throwaway_name_that_sends_garbage_does_not_raise_what_others_are_paid() -> None:
     others = play(lambda rng, _m, _own, _t: 100 * rng.normal(size=DIM))[:, :, 1:]
-    assert others.sum(axis=1).mean() / PERIOD < 1.05 * COST(NU)
+    assert others.sum(axis=1).mean() / PERIOD < 1.08 * COST(NU)  # its 0 is in the median of what others told
 
 
 def test_garbage_beside_it_does_not_make_less_work_look_honest() -> None:
@@ -182,6 +182,49 @@ def test_agents_that_leave_early_do_not_lower_the_others_pay() -> None:
             paid += payments.reward / PERIOD
         found.append(paid[2:].mean())
     assert np.mean(found) > 0.9 * COST(NU)
+
+
+def beside_new_names(report: Any, fresh: int, rounds: int = 2 * PERIOD, runs: int = 3) -> Any:
+    """Return what each agent is paid a round where the last seats send `report`, and change names every few rounds."""
+    found: list[Any] = []
+    for seed in range(runs):
+        rng, state, paid, nothing = np.random.default_rng(seed), RULE.init(AGENTS), np.zeros(AGENTS), RULE.init(AGENTS)
+        for number in range(rounds):
+            direction = rng.normal(size=DIM)
+            surprise = direction / np.linalg.norm(direction)
+            sent = np.stack([sample(rng, surprise, NU) for _ in range(AGENTS)])
+            own = report(rng, surprise)
+            sent[AGENTS - len(own) :] = own
+            if number % fresh == 0:
+                new = np.arange(AGENTS) >= AGENTS - len(own)
+                new[AGENTS - len(own)] &= len(own) != 2  # the partner of a helper stays
+                state = SteadyState(*(np.where(new, a, b) for a, b in zip(nothing, state, strict=True)))
+            evidence = gather(sent, EVERYBODY, np.zeros(DIM), RULE.reference(state, EVERYBODY))
+            payments, state = RULE.pay(state, evidence, EVERYBODY, NU)
+            paid += payments.reward / rounds
+        found.append(paid)
+    return np.mean(found, axis=0)
+
+
+def test_a_name_that_is_thrown_away_does_not_make_its_partner_look_informed() -> None:
+    """The partner sends noise, and new names three times that. Compared with all, it was paid eight times as much."""
+
+    def helped(rng: Any, surprise: Any) -> Any:
+        del surprise
+        noise = rng.normal(size=DIM) / 4
+        return np.stack([noise, 3 * noise])
+
+    paid = beside_new_names(helped, fresh=4)
+    assert paid[-2] < 0.02 * COST(NU)
+    assert (paid[:-2] > 0.85 * COST(NU)).all()
+
+
+def test_new_names_do_not_take_the_others_pay() -> None:
+    """Three send less than nothing of the surprise, and noise. Compared with all, honest agents lose half their pay."""
+    paid = beside_new_names(lambda rng, m: -m + 1.4 * rng.normal(size=(3, DIM)) / 4, fresh=8)
+    assert (paid[-3:] == 0).all()
+    assert (paid[:-3] > 0.7 * COST(NU)).all()
+    assert paid[:-3].mean() > 0.85 * COST(NU)
 
 
 def test_a_new_period_begins_from_nothing() -> None:

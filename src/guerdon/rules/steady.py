@@ -27,6 +27,9 @@ with S samples, shrunk until it looks like ν, has ρ = √(S/ν) and releases h
 honest work is paid no more than honest work. Cutting at 1 takes a little from honest agents, by chance; what that is on
 average is added as the period goes on. So honest pay is about the cost: within 3 % on the survey.
 
+Agents are compared with those of which some work was cleared, once there are three: a name that can be thrown away must
+not be the measure of others.
+
 What is public but not in the prediction is not told from work. Where the loss is curved alike in all directions, an
 agent that extrapolates from the broadcasts alone gets the cost, unless the server does so too (`Extrapolation`).
 """
@@ -60,6 +63,7 @@ MEMORY = 0.7  # weight of a round in the usual signal, relative to the next
 LEAST_TOLD = 0.8  # of a round, that the others are taken to have told in the mean
 SETTLED = 0.9  # of a period, by which all is released that its end would release; the rest is for what is left over
 MOST = 2.0  # costs that a round releases, before the end of a period
+FEWEST_CLEARED = 3  # agents, below which all that are trusted are compared with
 LEAST_SIGNAL = 3.0  # times its standard error in the round: less is taken for that
 
 
@@ -78,6 +82,7 @@ class SteadyState(NamedTuple):
     told: Array  # Σ ⟨v, w⟩/s
     told_squares: Array
     released: Array
+    cleared: Array  # 1 where some of its work ever was beyond doubt
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,14 @@ class SteadyPay(Mechanism):
         return SteadyState(*empty)._replace(wealth=self._test.init(num_agents).wealth)
 
     def reference(self, state: SteadyState, counted: Array) -> Array:
-        return self._test.reference(_tested(state), counted)
+        """Tell which agents others are compared with: those whose own work was cleared, where there are enough.
+
+        Else names that are thrown away make a partner look informed, or honest agents idle.
+        """
+        xp = namespace(counted)
+        trusted = self._test.reference(_tested(state), counted)
+        known = trusted & (xp.asarray(state.cleared) > 0)
+        return xp.where(xp.sum(xp.astype(known, xp.int32)) >= FEWEST_CLEARED, known, trusted)
 
     def suspicion(self, state: SteadyState) -> Array:
         return self._test.suspicion(_tested(state))
@@ -125,16 +137,18 @@ class SteadyPay(Mechanism):
         state, mask = check_round(state, evidence, participating, request)
         xp, nu = namespace(evidence.length), as_request(evidence, request)
         price = self._price(evidence, mask, request)
-        scores = information_scores(evidence, self.reference(state, evidence.counted))
+        judges = self.reference(state, evidence.counted)
+        scores = information_scores(evidence, judges)
         _, tested = self._test.pay(_tested(state), evidence, mask, request)
         worked = price.status == Status.PAID.value
-        state = self._remember(state, scores, tested, worked, xp.where(worked, price.reward, 0.0), nu)
+        state = self._remember(state, scores, tested, worked, judges, xp.where(worked, price.reward, 0.0), nu)
         ends = worked & (state.rounds >= self.period)
         whole = ends | self.closes
         amount = xp.where(whole, self.final(state), self.sure(state))
         most = xp.where(whole, xp.inf, MOST * self.cost(nu))
         reward = xp.clip(xp.where(worked, amount - state.released, 0.0), 0.0, most)
-        state = state._replace(released=state.released + reward)
+        cleared = xp.where(worked & (amount > 0), 1.0, state.cleared)
+        state = state._replace(released=state.released + reward, cleared=cleared)
         settled = ends | (worked & (amount > 0) & self.closes)  # what is not yet beyond doubt stays held
         return price._replace(reward=reward), _renewed(state, settled)
 
@@ -217,7 +231,8 @@ class SteadyPay(Mechanism):
         return replace(self, closes=self.closes | last)
 
     def forfeited(self, state: SteadyState, failed: Array) -> SteadyState:
-        return _renewed(state, failed)
+        after = _renewed(state, failed)
+        return after._replace(cleared=namespace(failed).where(failed, 0.0, after.cleared))
 
     def words(self) -> str:
         return f"steady pay, settled every {self.period} rounds"
@@ -232,7 +247,14 @@ class SteadyPay(Mechanism):
         return self._test.largest_distance(payments, length)
 
     def _remember(
-        self, state: SteadyState, scores: Any, tested: InformationState, worked: Array, price: Array, nu: Array
+        self,
+        state: SteadyState,
+        scores: Any,
+        tested: InformationState,
+        worked: Array,
+        judges: Array,
+        price: Array,
+        nu: Array,
     ) -> SteadyState:
         """Return the state with this round added for the agents that were priced."""
         xp = namespace(price)
@@ -241,14 +263,14 @@ class SteadyPay(Mechanism):
         scale = xp.where(known, noise, 1.0)
         others = xp.where(known, scores.signal_of_others / scale, 0.0)
         told = xp.where(known, scores.agreement / scale, 0.0)
-        usual, seen, scale = _usual(state, told, others, known)
+        usual, seen, scale = _usual(state, told, others, known, judges)
         told = told / scale
         one, fair = xp.astype(worked, price.dtype), xp.where(worked, self.cost(nu), 0.0)
         return SteadyState(
             *tested,
             usual, seen,
             state.rounds + one, state.due + fair, state.earned + price, state.spread + (price - fair) ** 2,
-            state.told + told, state.told_squares + told**2, state.released,
+            state.told + told, state.told_squares + told**2, state.released, state.cleared,
         )  # fmt: skip
 
 
@@ -256,16 +278,16 @@ def _tested(state: SteadyState) -> InformationState:
     return InformationState(state.signal, state.weight, state.wealth)
 
 
-def _usual(state: SteadyState, told: Array, others: Array, known: Array) -> tuple[Array, Array, Array]:
+def _usual(state: SteadyState, told: Array, others: Array, known: Array, judges: Array) -> tuple[Array, Array, Array]:
     """Return the decayed sums of the signal and of rounds with this one, and the scale that this round is divided by.
 
-    The scale is one for all: the signal of the last rounds as all had it (in the first, of that one), and no less than
-    the error of this round's.
+    The scale is one for all: the signal of the last rounds as all `judges` had it (in the first, of that one), and no
+    less than the error of this round's.
     """
     xp = namespace(told)
-    own = xp.astype(known, told.dtype)
+    own = xp.astype(known & judges, told.dtype)
     count = at_least_one(xp.sum(own))
-    now, mean = xp.sum(others) / count, xp.sum(told) / count
+    now, mean = xp.sum(own * others) / count, xp.sum(own * told) / count
     error = xp.sqrt(xp.sum(own * (told - mean) ** 2)) / count**1.5
     usual = xp.where(known, MEMORY * state.usual + now, state.usual)
     seen = xp.where(known, MEMORY * state.seen + 1, state.seen)
@@ -296,7 +318,7 @@ def _by_chance(beyond: Array, error: Array) -> Array:
 def _renewed(state: SteadyState, ends: Array) -> SteadyState:
     """Return the state with the sums of the period begun anew where it ended."""
     xp = namespace(state.rounds)
-    kept = ("signal", "weight", "wealth", "usual", "seen")
+    kept = ("signal", "weight", "wealth", "usual", "seen", "cleared")
     return state._replace(
         **{name: xp.where(ends, 0.0, value) for name, value in state._asdict().items() if name not in kept}
     )
