@@ -79,6 +79,13 @@ def save_figure(figure: "Figure", target: Path | io.StringIO) -> None:
         figure.savefig(target, format=kind, metadata=undated.get(kind))
 
 
+def as_svg(figure: "Figure") -> str:
+    """Return a figure as the text of an SVG file."""
+    buffer = io.StringIO()
+    save_figure(figure, buffer)
+    return buffer.getvalue()
+
+
 def panels(titles: Sequence[str], height: float, columns: int = 1, **grid: Any) -> tuple["Figure", list[Any]]:
     """Return a figure, as wide as a page and `height` inches high, with one panel per title, in the house style."""
     import matplotlib as mpl

@@ -242,8 +242,8 @@ CLAIMS = (
 
 
 def printed(survey: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    drawing: Any = None
-    print_claims([Experiment("f", "Figure 1", "", drawing, pl.DataFrame(), CLAIMS, 1.2, (), survey)], Path("out"))
+    draw: Any = None
+    print_claims([Experiment("f", "Figure 1", "", draw, pl.DataFrame(), CLAIMS, 1.2, (), survey)], Path("out"))
     return capsys.readouterr().out.splitlines()
 
 

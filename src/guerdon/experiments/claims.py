@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+
+from guerdon.figures import as_svg
 
 if TYPE_CHECKING:
     import polars as pl
@@ -42,12 +45,22 @@ class Experiment:
     name: str
     title: str
     caption: str
-    drawing: "Figure"
+    draw: Callable[[], "Figure"]  # while the next experiment computes
     data: "pl.DataFrame"
     claims: tuple[Claim, ...]
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
     survey: str = ""  # the label of the survey that it used, if any
+
+    @cached_property
+    def drawing(self) -> "Figure":
+        """The figure, drawn when it is first asked for."""
+        return self.draw()
+
+    @cached_property
+    def svg(self) -> str:
+        """The figure as SVG."""
+        return as_svg(self.drawing)
 
 
 def count_steps(tell: Tell, total: int) -> Callable[[str], None]:

@@ -6,6 +6,7 @@ anything else. Last, agents train in several local steps, as under FedAvg.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -184,7 +185,7 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
         "95 % intervals. Both axes are linear up to 10 and logarithmic beyond. "
         "Calibrated agreement pays agents with different data their cost; half the work after the calibration loses, "
         "but reports made without any work do not. Information pay makes those lose, and is far noisier.",
-        _draw(outcomes),
+        partial(_draw, outcomes),
         _table(outcomes),
         tuple(claims),
         notes=(

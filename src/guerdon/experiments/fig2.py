@@ -1,5 +1,6 @@
 """Figure 2: what strategic batch sizes do to convergence when the server's step expects 8 samples."""
 
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -37,7 +38,7 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
         " set for 8 (mean and 95 % band; dashed: exact expectation). At S = 1 and 2 training diverges, at 4 it is"
         " slow, and 16 gains little. Rare paths dominate the means at 1 and 2, so the median is drawn "
         "there.",
-        _draw(errors, theory),
+        partial(_draw, errors, theory),
         _table(errors, theory),
         tuple(_claims(errors, theory)),
     )

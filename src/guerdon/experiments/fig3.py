@@ -11,6 +11,7 @@ agent's squared length, L the sum of the others' and f = (n − 1)ν,
 The last mean is E[L_k/L]·∫₀¹ (1 + t/S²)^(−S/2 − 1) dy with t = ν²(y^(−2/(f − 2)) − 1), for 1/x = ∫ e^(−sx) ds.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
         "pay exactly the cost there; the estimated rule pays less. With few samples an agent loses less under the "
         "balanced rule than under known variance: that rule divides by the spread of all gradients, and where this "
         "agent's is long it is most of that spread. Last: pay per round as training goes on.",
-        _draw(found, rewards),
+        partial(_draw, found, rewards),
         _table(rewards),
         tuple(_claims(rewards)),
     )

@@ -7,7 +7,7 @@ samples is one of N = nν, and with a_i, ε_i, e_i of THEORY §5 and L = √x
     x' = (L − (2η/N)·Σ a_i e_i)² + (2η/N)²·Σ e_i²·χ²_{d−1}
 """
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
         " Left: error; a run that has reached the target stays where it is. Right: reward paid so far to all agents "
         "(known variance); dots: expected, the mean number of rounds until a run reaches the target × 10 · h(ν). Small "
         "requests take many rounds, large ones cost much per round: 4 and 8 are cheapest.",
-        _draw(found),
+        partial(_draw, found),
         _table(found),
         tuple(_claims(found)),
     )

@@ -4,6 +4,7 @@
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -108,7 +109,7 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
         "(median and 80 % of runs), and those of the optimum for the last target. Third: heart data, fixed requests "
         f"with the best of {len(STEPS)} fixed steps, and with the rule's step. Fourth: the adaptive rule relative to "
         "the best fixed choice in hindsight, on every problem.",
-        _draw(spent, optima, path),
+        partial(_draw, spent, optima, path),
         _table(spent, optima, data),
         (*claims, _covered(path, pilots, step)),
         notes=_notes(settings),

@@ -1,6 +1,5 @@
 """One self-contained page of what was reproduced, with figures and verdicts; it loads nothing."""
 
-import io
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import guerdon
 from guerdon.experiments.claims import Claim, Experiment, used_survey
-from guerdon.figures import save_figure
+from guerdon.figures import as_svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,9 +36,7 @@ def _section(experiment: Experiment) -> str:
     rows = "\n".join(_row(claim) for claim in experiment.claims)
     notes = "\n".join(f"<p>{escape(note)}</p>" for note in experiment.notes)
     words = {name: escape(getattr(experiment, name)) for name in ("name", "title", "caption")}
-    return SECTION.format(
-        **words, drawing=inline_svg(experiment.drawing, experiment.name), rows=rows, notes=notes
-    ).rstrip()
+    return SECTION.format(**words, drawing=inline(experiment.svg, experiment.name), rows=rows, notes=notes).rstrip()
 
 
 def _row(claim: Claim) -> str:
@@ -52,9 +49,11 @@ def _row(claim: Claim) -> str:
 
 def inline_svg(drawing: "Figure", name: str) -> str:
     """Return a drawing as an SVG element with ids that no drawing of another name has."""
-    buffer = io.StringIO()
-    save_figure(drawing, buffer)
-    svg = buffer.getvalue()
+    return inline(as_svg(drawing), name)
+
+
+def inline(svg: str, name: str) -> str:
+    """Return the element of an SVG file, with ids that no drawing of another name has."""
     svg = svg[svg.index("<svg") :]
     for attribute in ('id="', 'xlink:href="#', "url(#"):
         svg = svg.replace(attribute, f"{attribute}{name}-")

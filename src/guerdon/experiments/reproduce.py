@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -21,8 +22,9 @@ def reproduce(
 ) -> list[Experiment]:
     """Run the named experiments (the paper's figures, if none is named), and write everything into the folder `out`.
 
-    `tell` gets what is being done, and which share of everything is behind it. Each experiment leaves NAME.svg,
-    NAME.pdf, NAME.png, NAME.parquet and NAME.csv, all together claims.json and report.html.
+    An experiment's figure is drawn while the next one computes. `tell` gets what is being done, and which share of
+    everything is behind it. Each experiment leaves NAME.svg, NAME.pdf, NAME.png, NAME.parquet and NAME.csv, all
+    together claims.json and report.html.
     """
     unknown = [name for name in names if name not in EXPERIMENTS]
     if unknown:
@@ -32,23 +34,29 @@ def reproduce(
         raise ValueError("`repetitions` must be at least 2, so that there is a standard error; got 1")
     out.mkdir(parents=True, exist_ok=True)
     finished: list[Experiment] = []
-    for index, name in enumerate(chosen := names or FIGURES):
+    with ThreadPoolExecutor(1) as pen:  # one at a time: Matplotlib's settings belong to the whole process
+        written: list[Future[None]] = []
+        for index, name in enumerate(chosen := names or FIGURES):
 
-        def tell_all(words: str, share: float, index: int = index, name: str = name) -> None:
-            tell(f"{name}: {words}", (index + share) / len(chosen))
+            def tell_all(words: str, share: float, index: int = index, name: str = name) -> None:
+                tell(f"{name}: {words}", (index + share) / len(chosen))
 
-        finished.append(_run(name, repetitions, seed, out, tell_all))
+            start = time.perf_counter()
+            found: Experiment = import_module(f"guerdon.experiments.{name}").run(repetitions, seed, tell_all)
+            finished.append(replace(found, seconds=time.perf_counter() - start))
+            written.append(pen.submit(_write, finished[-1], out))
+        for one in written:
+            one.result()
     claims = [claim.to_dict() for experiment in finished for claim in experiment.claims]
     (out / "claims.json").write_text(json.dumps(claims, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     write_report(finished, repetitions, seed, out / "report.html")
     return finished
 
 
-def _run(name: str, repetitions: int, seed: int, out: Path, tell: Tell) -> Experiment:
-    start = time.perf_counter()
-    experiment: Experiment = import_module(f"guerdon.experiments.{name}").run(repetitions, seed, tell)
-    for suffix in ("svg", "pdf", "png"):
-        save_figure(experiment.drawing, out / f"{name}.{suffix}")
-    experiment.data.write_parquet(out / f"{name}.parquet")
-    experiment.data.write_csv(out / f"{name}.csv")
-    return replace(experiment, seconds=time.perf_counter() - start)
+def _write(experiment: Experiment, out: Path) -> None:
+    """Write the figure and the numbers behind it."""
+    (out / f"{experiment.name}.svg").write_text(experiment.svg, encoding="utf-8")
+    for suffix in ("pdf", "png"):
+        save_figure(experiment.drawing, out / f"{experiment.name}.{suffix}")
+    experiment.data.write_parquet(out / f"{experiment.name}.parquet")
+    experiment.data.write_csv(out / f"{experiment.name}.csv")

@@ -6,6 +6,7 @@ compiled simulation serves all behaviours of a request.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -218,7 +219,7 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
         f"What one agent, or each of a crew, gains a round over {ROUNDS} rounds (pay less cost, with 95 % intervals), "
         "for ν = 16 and 8 and h(s) = 1 + s. Balanced agreement pays for forged reports; steady pay is released only as "
         "far as reports tell something. A surrogate, which knows the gradient from old samples, gets the cost at most.",
-        _draw(outcomes),
+        partial(_draw, outcomes),
         _table(outcomes),
         tuple(claim for found in outcomes for claim in _claims(found)),
         notes=tuple(notes),
