@@ -6,6 +6,7 @@ take turns. Paid nodes sign what they send. Flower asks for replies every three 
 
 import json
 import logging
+import math
 import statistics
 import tempfile
 import time
@@ -40,7 +41,7 @@ def run() -> tuple[Table, list[Promise]]:
         "dim",
         "round, bare",
         "round, paid",
-        "ratio",
+        "ratio ± s.e.",
         "peak memory, bare",
         "paid",
         "grows by",
@@ -54,10 +55,11 @@ def run() -> tuple[Table, list[Promise]]:
         found = {dimension: deployed_rounds(Path(folder) / str(dimension), dimension) for dimension in DIMENSIONS}
     for dimension, (bare, paid) in found.items():
         ratio, grown = paid["round"] / bare["round"], paid["peak"] - bare["peak"]
+        error = ratio * math.hypot(bare["error"] / bare["round"], paid["error"] / paid["round"])
         allowed = 4 * dimension * NODES
         own = arithmetic(dimension)
         table.add_row(
-            f"{dimension:,}", f"{bare['round']:.2f} s", f"{paid['round']:.2f} s", f"{ratio:.2f}",
+            f"{dimension:,}", f"{bare['round']:.2f} s", f"{paid['round']:.2f} s", f"{ratio:.3f} ± {error:.3f}",
             *(f"{size / 1e6:.0f} MB" for size in (bare["peak"], paid["peak"], grown, allowed)),
             f"{own[0]:.3f} s → {own[1]:.3f} s",
         )  # fmt: skip
@@ -69,7 +71,7 @@ def run() -> tuple[Table, list[Promise]]:
 
 
 def deployed_rounds(folder: Path, dimension: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the mean time of a round and the median of the peak memory, bare and paid, on a deployment of its own."""
+    """Return the mean time of a round, its standard error and the median peak memory, bare and paid, deployed."""
     names = [f"node{i}" for i in range(NODES)]
     times: dict[bool, list[float]] = {False: [], True: []}
     peaks: dict[bool, list[float]] = {False: [], True: []}
@@ -86,7 +88,11 @@ def deployed_rounds(folder: Path, dimension: int) -> tuple[dict[str, float], dic
                 result = json.loads((folder / "result.json").read_text())
                 times[paid] += result["rounds"]
                 peaks[paid].append(result["peak"])
-    bare, paid = ({"round": statistics.mean(times[p]), "peak": statistics.median(peaks[p])} for p in (False, True))
+    bare, paid = (
+        {"round": statistics.mean(times[p]), "error": statistics.stdev(times[p]) / len(times[p]) ** 0.5,
+         "peak": statistics.median(peaks[p])}
+        for p in (False, True)
+    )  # fmt: skip
     return bare, paid
 
 
