@@ -34,7 +34,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
             run = queries.need_run(connection, "run")
             for number in range(1, ROUNDS + 1):
                 given = as_input(number, 8, (run.rule, run.cost), played[number % 10], everybody, extras)
-                ledger._recorder.record(connection, run, given, None, None)
+                ledger._recorder.record(connection, run, given, (None, None), None)
         yield ledger
 
 
