@@ -43,7 +43,7 @@ def test_a_rule_can_be_written_down_and_read_again(rule: InformationPay) -> None
 
 def test_infinity_is_text() -> None:
     text, _ = rules.describe(InformationPay(COST, doubt=math.inf))
-    assert text == '{"decay":0.7,"doubt":"infinity","least":0.005,"limit":3.0,"rule":"information"}'
+    assert text == '{"decay":0.7,"doubt":"infinity","least":0.005,"limit":3.0,"probation":20,"rule":"information"}'
 
 
 @pytest.mark.parametrize(

@@ -183,10 +183,27 @@ def test_everybody_sends_the_prediction() -> None:
     rule, mask, prediction = InformationPay(COST), np.ones(4, bool), np.array([1.0, -2.0, 1e5])
     payments, state = settle(rule, rule.init(4), np.tile(prediction, (4, 1)), mask, prediction, 8)
     assert (payments.status == Status.NO_VARIANCE).all()
-    assert all((part == 0).all() for part in state)
+    assert all((part == 0).all() for part in state._replace(tenure=state.tenure - 1))
 
 
 # Who is compared with whom.
+
+
+@pytest.mark.parametrize(
+    ("tenure", "judges"),
+    [
+        ((0, 0, 0, 0, 0), (1, 1, 1, 1, 1)),  # a run begins
+        ((10, 9, 3, 0, 0), (1, 1, 1, 1, 1)),  # and not all take part in every round
+        ((30, 30, 30, 9, 10), (1, 1, 1, 0, 1)),
+        ((500, 400, 300, 19, 20), (1, 1, 1, 0, 1)),
+        ((500, 400, 0, 0, 0), (1, 1, 1, 1, 1)),  # two cannot judge alone
+    ],
+)
+def test_newcomers_judge_nobody(tenure: tuple[int, ...], judges: tuple[int, ...]) -> None:
+    everybody = np.ones(5, dtype=bool)
+    state = InformationPay(COST).init(5)._replace(tenure=np.array(tenure, float))
+    np.testing.assert_array_equal(InformationPay(COST).reference(state, everybody), judges)
+    assert InformationPay(COST, probation=0).reference(state, everybody).all()
 
 
 def test_a_doubted_agent_does_not_move_the_others() -> None:

@@ -144,9 +144,10 @@ def test_a_name_that_leaves_after_a_few_rounds_takes_less_than_its_work_cost() -
         assert taken.max() < 1.1  # what a cut takes by chance is added to all
 
 
-def test_a_throwaway_name_that_sends_garbage_does_not_raise_what_others_are_paid() -> None:
+def test_garbage_hardly_changes_what_others_are_paid() -> None:
+    """Here it is not even shortened. It makes the others look near, so that the cut at the cost takes nothing off."""
     others = play(lambda rng, _m, _own, _t: 100 * rng.normal(size=DIM))[:, :, 1:]
-    assert others.sum(axis=1).mean() / PERIOD < 1.08 * COST(NU)  # its 0 is in the median of what others told
+    assert 0.95 * COST(NU) < others.sum(axis=1).mean() / PERIOD < 1.1 * COST(NU)
 
 
 def test_garbage_beside_it_does_not_make_less_work_look_honest() -> None:

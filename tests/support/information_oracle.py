@@ -68,6 +68,7 @@ class InformationOracle:
     least: float = 0.005
     doubt: float = 10.0
     limit: float = 3.0
+    probation: int = 20
     past: list[Remembered] = field(default_factory=list[Remembered])
     wealth: Any = None  # of each bet against each agent
 
@@ -83,12 +84,19 @@ class InformationOracle:
         """Return the rewards, and the mean gradient of those who are trusted."""
         usable = {k: x - p for k, x in sent.items() if bool(np.all(np.abs(x - p) <= LARGEST))}
         v = shortened(usable, self.limit)
-        trusted = self.believed(list(v), self.doubt)
+        trusted = self.believed(self.known(list(v)), self.doubt)
         rewards = [self._reward(k, v, trusted, nu) for k in range(self.num_agents)]
         aggregate = p + sum(v[k] for k in trusted) / len(trusted) if trusted else 0 * p
         self._bet(v, trusted, nu)
         self.past.append(Remembered(v, trusted, nu))
         return rewards, aggregate
+
+    def known(self, agents: list[int]) -> list[int]:
+        """Those that are no newcomers, if they are three; else all."""
+        rounds = {k: sum(k in old.v for old in self.past) for k in agents}
+        enough = min(max(max(rounds.values(), default=0) / 2 - 5, 0), self.probation)
+        kept = [k for k in agents if rounds[k] >= enough]
+        return kept if len(kept) >= 3 else agents
 
     def believed(self, agents: list[int], odds: float) -> list[int]:
         """Those the bets leave at less than `odds` to one, if they are more than half and at least three; else all."""

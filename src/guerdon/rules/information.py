@@ -19,7 +19,9 @@ same among the others; and R_k = h(ν) + h'(ν)·ν²/V_k·(E_k − D_k) as in e
 
 **Trust.** A false report also changes what the others are paid, because they are compared with it. So every agent's
 score is tested against the others' round by round (`guerdon.bets`). An agent under suspicion is still scored, but is no
-longer used to score others. The test looks at earlier rounds only, so honest pay stays exact.
+longer used to score others. Nor is a newcomer, until it has had `probation` rounds of its own, or nearly half as many
+as the agent with the most. Else a name that is thrown away before it is doubted could raise a partner's pay, or lower
+everybody's. Both look at earlier rounds only, so honest pay stays exact.
 
 A round in which the reports differ by less than a millionth of their squared length has no scale, and pays nothing.
 """
@@ -34,10 +36,21 @@ from guerdon.arrays import Array, at_least_one, check_number, check_positive_int
 from guerdon.bets import BETS, LEAST, PEERS, TESTS, against_agents, agent_scores, bet, trusted_agents
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
-from guerdon.rules.mechanism import RESOLUTION, Mechanism, Payments, Status, as_request, check_round, statuses
+from guerdon.rules.mechanism import (
+    RESOLUTION,
+    Mechanism,
+    Payments,
+    Status,
+    as_request,
+    check_round,
+    check_whole,
+    statuses,
+)
 
 CAREFUL = 0.8  # times the estimate of a: too large a one pays for reports that shrink
 SOUND = 1 / 3  # of the noise scale, that the request must be for the score to be a price
+GRACE = 5  # rounds that an agent may have fewer than half of another's, and not be a newcomer
+PROBATION = 20  # rounds of its own, before which an agent is not used to score others
 WAIT = 10  # rounds, before which the rule says nothing of itself
 NOT_SOUND = (
     "the noise scale is more than three times the request, so that information pay is no sound price here: it is "
@@ -53,6 +66,7 @@ class InformationState(NamedTuple):
     signal: Array  # decayed sum of g²/σ²: unlike g² itself, it changes little while a training converges
     weight: Array  # and of rounds
     wealth: Array  # (bets, tests, agents): logarithm of what each bet against an agent has become
+    tenure: Array  # rounds that its report was counted in
 
 
 class InformationScores(NamedTuple):
@@ -74,7 +88,8 @@ class InformationPay(Mechanism):
     (then let `decay` be 0.9). Else each agent has its own, without its own reports. `least` is the
     smallest a that is used: the smaller, the noisier the pay of rounds with little to learn, and the less a report that
     shrinks towards the prediction can gain there. Where the evidence against an agent exceeds `doubt` to one, others
-    are no longer compared with it; infinity trusts every agent. Reports longer than `limit` times the median length of
+    are no longer compared with it; infinity trusts every agent. Nor are they with a newcomer before it has had
+    `probation` rounds; 0 trusts newcomers. Reports longer than `limit` times the median length of
     the others' (around the prediction) are to be shortened to that before evidence is gathered, see
     `guerdon.evidence.shortening`.
 
@@ -95,6 +110,7 @@ class InformationPay(Mechanism):
     doubt: float = 10.0
     limit: float = 3.0
     pooled: bool = False
+    probation: int = PROBATION
 
     wants_prediction = compares_pairs = remembers = keeps_bets = True
     rule_name, formula = "information", "I − J"
@@ -107,20 +123,28 @@ class InformationPay(Mechanism):
         for name, value in (("doubt", self.doubt), ("limit", self.limit)):
             if value != float("inf"):
                 check_number(name, value, minimum=1)
+        if self.probation:
+            check_whole(self, "probation")
 
     def init(self, num_agents: int) -> InformationState:
         """Return the state before the first round: nothing is known, everybody is trusted."""
         check_positive_integer("num_agents", num_agents)
         nothing = np.zeros(num_agents)
-        return InformationState(nothing, nothing, np.zeros((len(BETS), len(TESTS), num_agents)))
+        return InformationState(nothing, nothing, np.zeros((len(BETS), len(TESTS), num_agents)), nothing)
 
     def reference(self, state: InformationState, counted: Array) -> Array:
         """Tell which agents this round's participants are compared with: gather the evidence with this.
 
         `counted` are those that `guerdon.evidence.multiply` counted, copies left out. Where fewer than three of them
-        are trusted, or no more than half, all are: a few that agree must not drive out the rest.
+        are trusted, or no more than half, all are: a few that agree must not drive out the rest. Newcomers are left out
+        where three others are there.
         """
-        return trusted_agents(state.wealth, counted, self.doubt)
+        xp = namespace(counted)
+        tenure = xp.asarray(state.tenure)
+        longest = xp.max(xp.where(counted, tenure, 0.0))
+        known = counted & (tenure >= xp.clip(longest / 2 - GRACE, 0.0, float(self.probation)))
+        many = xp.sum(xp.astype(known, xp.int32)) >= LEAST
+        return trusted_agents(state.wealth, xp.where(many, known, counted), self.doubt)
 
     def suspicion(self, state: InformationState) -> Array:
         """Return the logarithm of the evidence against each agent."""
@@ -145,12 +169,13 @@ class InformationPay(Mechanism):
     def settings(self) -> dict[str, Any]:
         """Return all but the cost; what version 0.1 did not know is left out where it is as it was."""
         found = {name: x if isinstance(x, str) else float(x) for name, x in super().settings().items()}
-        return {**found, "pooled": True} if found.pop("pooled") else found
+        pooled, probation = found.pop("pooled"), found.pop("probation")
+        return found | ({"pooled": True} if pooled else {}) | ({"probation": int(probation)} if probation else {})
 
     @classmethod
     def from_settings(cls, cost: Cost, settings: Mapping[str, Any]) -> Mechanism:
         """Return the rule that `settings` described."""
-        return super().from_settings(cost, {"pooled": False} | dict(settings))
+        return super().from_settings(cost, {"pooled": False, "probation": 0} | dict(settings))
 
     def words(self) -> str:
         """Return what the rule is, in words."""
@@ -259,7 +284,8 @@ class InformationPay(Mechanism):
         score = 2 * common * scores.agreement - common**2 * scores.length
         # Even a rule that trusts every agent ranks none among those that the bets doubt.
         peers = trusted_agents(state.wealth, trusted, min(self.doubt, PEERS))
-        return InformationState(signal, weight, bet(state.wealth, agent_scores(score, scores.length, counted, peers)))
+        wealth = bet(state.wealth, agent_scores(score, scores.length, counted, peers))
+        return InformationState(signal, weight, wealth, state.tenure + people)
 
 
 def noise_scale_bound(cost: Cost, request: Any) -> Any:

@@ -27,9 +27,6 @@ with S samples, shrunk until it looks like ν, has ρ = √(S/ν) and releases h
 honest work is paid no more than honest work. Cutting at 1 takes a little from honest agents, by chance; what that is on
 average is added as the period goes on. So honest pay is about the cost: within 3 % on the survey.
 
-Agents are compared with those of which some work was cleared, once there are three: a name that can be thrown away must
-not be the measure of others.
-
 What is public but not in the prediction is not told from work. Where the loss is curved alike in all directions, an
 agent that extrapolates from the broadcasts alone gets the cost, unless the server does so too (`Extrapolation`).
 """
@@ -44,7 +41,7 @@ from guerdon.arrays import Array, at_least_one, check_positive_integer, namespac
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, median_of_others
 from guerdon.rules.agreement import OutputAgreement, far_or_near
-from guerdon.rules.information import InformationPay, InformationState, information_scores
+from guerdon.rules.information import PROBATION, InformationPay, InformationState, information_scores
 from guerdon.rules.mechanism import Mechanism, Payments, Status, as_request, check_round, check_whole
 from guerdon.states import NoState
 
@@ -63,7 +60,6 @@ MEMORY = 0.7  # weight of a round in the usual signal, relative to the next
 LEAST_TOLD = 0.8  # of a round, that the others are taken to have told in the mean
 SETTLED = 0.9  # of a period, by which all is released that its end would release; the rest is for what is left over
 MOST = 2.0  # costs that a round releases, before the end of a period
-FEWEST_CLEARED = 3  # agents, below which all that are trusted are compared with
 LEAST_SIGNAL = 3.0  # times its standard error in the round: less is taken for that
 
 
@@ -73,6 +69,7 @@ class SteadyState(NamedTuple):
     signal: Array
     weight: Array
     wealth: Array
+    tenure: Array
     usual: Array  # decayed sum of ĝ²/σ², over all rounds
     seen: Array  # and of rounds
     rounds: Array
@@ -82,7 +79,6 @@ class SteadyState(NamedTuple):
     told: Array  # Σ ⟨v, w⟩/s
     told_squares: Array
     released: Array
-    cleared: Array  # 1 where some of its work ever was beyond doubt
 
 
 @dataclass(frozen=True)
@@ -90,14 +86,16 @@ class SteadyPay(Mechanism):
     """Pay by agreement with the others, as far as reports tell something; what is not released stays held.
 
     After `period` rounds of its own an agent's period is settled, and a new one begins. Agents that `doubt` is on (to
-    one) are not used to score others, and reports beyond `limit` times the median length are shortened. A rule that
-    `closes` settles in every round: it is for the last round of a run.
+    one) are not used to score others, nor are newcomers on `probation` (as in `InformationPay`). Reports beyond `limit`
+    times the median length are shortened. A rule that `closes` settles in every round: it is for the last round of a
+    run.
     """
 
     cost: Cost
     period: int = 200
     doubt: float = 10.0
     limit: float = 3.0
+    probation: int = PROBATION
     closes: bool = False
 
     wants_prediction = compares_pairs = remembers = keeps_bets = holds = True
@@ -107,11 +105,11 @@ class SteadyPay(Mechanism):
 
     def __post_init__(self) -> None:
         check_whole(self, "period")
-        InformationPay(self.cost, doubt=self.doubt, limit=self.limit)  # which checks them
+        _ = self._test  # which checks the rest
 
     @property
     def _test(self) -> InformationPay:
-        return InformationPay(self.cost, doubt=self.doubt, limit=self.limit)
+        return InformationPay(self.cost, doubt=self.doubt, limit=self.limit, probation=self.probation)
 
     def init(self, num_agents: int) -> SteadyState:
         check_positive_integer("num_agents", num_agents)
@@ -119,14 +117,7 @@ class SteadyPay(Mechanism):
         return SteadyState(*empty)._replace(wealth=self._test.init(num_agents).wealth)
 
     def reference(self, state: SteadyState, counted: Array) -> Array:
-        """Tell which agents others are compared with: those whose own work was cleared, where there are enough.
-
-        Else names that are thrown away make a partner look informed, or honest agents idle.
-        """
-        xp = namespace(counted)
-        trusted = self._test.reference(_tested(state), counted)
-        known = trusted & (xp.asarray(state.cleared) > 0)
-        return xp.where(xp.sum(xp.astype(known, xp.int32)) >= FEWEST_CLEARED, known, trusted)
+        return self._test.reference(_tested(state), counted)
 
     def suspicion(self, state: SteadyState) -> Array:
         return self._test.suspicion(_tested(state))
@@ -137,18 +128,17 @@ class SteadyPay(Mechanism):
         state, mask = check_round(state, evidence, participating, request)
         xp, nu = namespace(evidence.length), as_request(evidence, request)
         price = self._price(evidence, mask, request)
-        judges = self.reference(state, evidence.counted)
-        scores = information_scores(evidence, judges)
+        trusted = self.reference(state, evidence.counted)
+        scores = information_scores(evidence, trusted)
         _, tested = self._test.pay(_tested(state), evidence, mask, request)
         worked = price.status == Status.PAID.value
-        state = self._remember(state, scores, tested, worked, judges, xp.where(worked, price.reward, 0.0), nu)
+        state = self._remember(state, scores, trusted, tested, worked, xp.where(worked, price.reward, 0.0), nu)
         ends = worked & (state.rounds >= self.period)
         whole = ends | self.closes
         amount = xp.where(whole, self.final(state), self.sure(state))
         most = xp.where(whole, xp.inf, MOST * self.cost(nu))
         reward = xp.clip(xp.where(worked, amount - state.released, 0.0), 0.0, most)
-        cleared = xp.where(worked & (amount > 0), 1.0, state.cleared)
-        state = state._replace(released=state.released + reward, cleared=cleared)
+        state = state._replace(released=state.released + reward)
         settled = ends | (worked & (amount > 0) & self.closes)  # what is not yet beyond doubt stays held
         return price._replace(reward=reward), _renewed(state, settled)
 
@@ -232,7 +222,12 @@ class SteadyPay(Mechanism):
 
     def forfeited(self, state: SteadyState, failed: Array) -> SteadyState:
         after = _renewed(state, failed)
-        return after._replace(cleared=namespace(failed).where(failed, 0.0, after.cleared))
+        return after._replace(tenure=namespace(failed).where(failed, 0.0, after.tenure))
+
+    @classmethod
+    def from_settings(cls, cost: Cost, settings: Mapping[str, Any]) -> Mechanism:
+        """Return the rule that `settings` described; what was recorded before there was a probation has none."""
+        return super().from_settings(cost, {"probation": 0} | dict(settings))
 
     def words(self) -> str:
         return f"steady pay, settled every {self.period} rounds"
@@ -250,9 +245,9 @@ class SteadyPay(Mechanism):
         self,
         state: SteadyState,
         scores: Any,
+        trusted: Array,
         tested: InformationState,
         worked: Array,
-        judges: Array,
         price: Array,
         nu: Array,
     ) -> SteadyState:
@@ -263,29 +258,29 @@ class SteadyPay(Mechanism):
         scale = xp.where(known, noise, 1.0)
         others = xp.where(known, scores.signal_of_others / scale, 0.0)
         told = xp.where(known, scores.agreement / scale, 0.0)
-        usual, seen, scale = _usual(state, told, others, known, judges)
+        usual, seen, scale = _usual(state, told, others, known, known & trusted)
         told = told / scale
         one, fair = xp.astype(worked, price.dtype), xp.where(worked, self.cost(nu), 0.0)
         return SteadyState(
             *tested,
             usual, seen,
             state.rounds + one, state.due + fair, state.earned + price, state.spread + (price - fair) ** 2,
-            state.told + told, state.told_squares + told**2, state.released, state.cleared,
+            state.told + told, state.told_squares + told**2, state.released,
         )  # fmt: skip
 
 
 def _tested(state: SteadyState) -> InformationState:
-    return InformationState(state.signal, state.weight, state.wealth)
+    return InformationState(state.signal, state.weight, state.wealth, state.tenure)
 
 
-def _usual(state: SteadyState, told: Array, others: Array, known: Array, judges: Array) -> tuple[Array, Array, Array]:
+def _usual(state: SteadyState, told: Array, others: Array, known: Array, trusted: Array) -> tuple[Array, Array, Array]:
     """Return the decayed sums of the signal and of rounds with this one, and the scale that this round is divided by.
 
-    The scale is one for all: the signal of the last rounds as all `judges` had it (in the first, of that one), and no
+    The scale is one for all: the signal of the last rounds as the trusted had it (in the first, of that one), and no
     less than the error of this round's.
     """
     xp = namespace(told)
-    own = xp.astype(known & judges, told.dtype)
+    own = xp.astype(trusted, told.dtype)
     count = at_least_one(xp.sum(own))
     now, mean = xp.sum(own * others) / count, xp.sum(own * told) / count
     error = xp.sqrt(xp.sum(own * (told - mean) ** 2)) / count**1.5
@@ -318,7 +313,7 @@ def _by_chance(beyond: Array, error: Array) -> Array:
 def _renewed(state: SteadyState, ends: Array) -> SteadyState:
     """Return the state with the sums of the period begun anew where it ended."""
     xp = namespace(state.rounds)
-    kept = ("signal", "weight", "wealth", "usual", "seen", "cleared")
+    kept = ("signal", "weight", "wealth", "tenure", "usual", "seen")
     return state._replace(
         **{name: xp.where(ends, 0.0, value) for name, value in state._asdict().items() if name not in kept}
     )
