@@ -28,8 +28,8 @@ RUNS: dict[str, tuple[Any, Any]] = {
     "flower averages": (FedAvg, {"mechanism": OutputAgreement(COST), "requests": FIXED}),
     "flower dithers": (
         FedSGD,
-        {"mechanism": InformationPay(COST), "requests": FIXED, "prediction": RunningMean(), "dither": Dither(1.5),
-         "escrow": True},
+        {"mechanism": InformationPay(COST, probation=0), "requests": FIXED, "prediction": RunningMean(),
+         "dither": Dither(1.5), "escrow": True},
     ),
     "flower adapts": (FedSGD, {"mechanism": OutputAgreement(COST), "requests": NoiseScaleRequest(COST)}),
 }  # fmt: skip

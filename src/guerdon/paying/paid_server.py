@@ -21,6 +21,7 @@ from guerdon.states import flatten_state, restore_state
 
 TOO_FAR = "it lies so far from all others that nobody else could be paid"
 
+LENGTHS = "length", "signal", "weight"  # of a dither, as they were
 PARTS = ("requests", "prediction", "dither", "records")  # of the server's state, in a checkpoint
 MEANING = {
     "met": "public knowledge alone earns nothing",
@@ -80,6 +81,8 @@ class PaidServer:
         if "trail" in saved:  # version 0.1 kept it apart from what the policy believed
             trail = {f"trail.{i}": saved["trail"][name] for i, name in enumerate(self._names)}
             groups["requests"] = {**saved["requests"], **trail}
+        if "second" in saved.get("dither", {}):
+            groups["dither"] = _blocks_of(saved["dither"])
         for part in PARTS:
             found = restore_state(getattr(self._state, part), groups.get(part, {}))
             if found is not None:
@@ -297,3 +300,16 @@ def check_server(server: Server, *, one_step: bool) -> Server:
             "so with `one_step=True`"
         )
     return server
+
+
+def _blocks_of(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a dither that version 0.1 saved, which knew pairs only, as that of a block."""
+    answered = saved["second"]  # 1 where θ + u was answered
+    now = {"offset": "offsets", "first": "means", "surprise": "surprises"}
+    sums = {
+        now[kind] + name[len(kind) :]: answered * array
+        for name, array in saved.items()
+        if (kind := name.partition(".")[0]) in now
+    }
+    kept = {name: array for name, array in saved.items() if name.partition(".")[0] in ("offset", *LENGTHS)}
+    return {**kept, **sums, "answered": answered}
