@@ -68,7 +68,7 @@ def _directive(module: str, name: str, value: Any) -> str:
     if inspect.isclass(value):
         return f".. autoclass:: {module}.{name}\n   :members:\n   :member-order: bysource\n"
     if isinstance(value, dict):
-        return f".. py:data:: {module}.{name}\n\n   By name: {', '.join(f'`{key}`' for key in value)}.\n"  # pyright: ignore[reportUnknownVariableType]
+        return f".. py:data:: {name}\n   :module: {module}\n\n   By name: {', '.join(f'`{key}`' for key in value)}.\n"  # pyright: ignore[reportUnknownVariableType]
     kind = "autofunction" if inspect.isroutine(value) else "autodata"
     return f".. {kind}:: {module}.{name}\n"
 

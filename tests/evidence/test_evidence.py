@@ -481,3 +481,15 @@ def test_no_agent_sets_its_own_limit() -> None:
     for own in (5.0, 50.0, 1e12):
         factor = shortening(np.array([own**2, 1.0, 1.0, 9.0]), everybody, 2.0)[0]
         assert own * factor == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("huge", [np.inf, 1e300])
+def test_an_agent_that_is_not_counted_changes_no_digit_of_the_others(huge: float) -> None:
+    gradients = np.random.default_rng(0).normal(size=(5, 1000))
+    gradients[2, 7] = huge
+    without = np.arange(5) != 2
+    everybody, four = gather(gradients, np.ones(5, dtype=bool)), gather(gradients[without], np.ones(4, dtype=bool))
+    absent = gather(gradients, without)
+    for part in ("deviation", "length", "alignment"):
+        np.testing.assert_array_equal(getattr(everybody, part)[without], getattr(four, part))
+        np.testing.assert_array_equal(getattr(absent, part)[without], getattr(four, part))

@@ -105,7 +105,7 @@ def gather(
             evidence = _evidence(blocks(), usable=None, alone=alone)
             if _surely_usable(evidence):
                 return evidence
-        return _evidence(blocks(), find_usable(blocks()))
+        return _evidence(blocks(), find_usable(blocks()), alone=alone)
 
 
 def _seated(
@@ -183,17 +183,23 @@ def _sums(columns: Array, guess: Array, counted: Array, reference: Array | None)
 
 
 def _sums_as_they_are(columns: Array, counted: Array) -> _Sums | None:
-    """Return the sums over one block around no prediction, without centring; None where that could cost precision."""
-    if not counted.all():
+    """Return the sums over one block around no prediction, without centring; None where that could cost precision.
+
+    Only the rows that count are looked at: their numbers are those of a round without the others.
+    """
+    if not counted.any():
         return None
-    columns = columns.astype(np.result_type(columns.dtype, np.float32), copy=False)
-    mean = np.sum(columns, axis=0) / len(columns)
-    own, common = (np.vecdot(columns, other).astype(np.float64) for other in (columns, mean))
+    rows = columns if counted.all() else columns[counted]
+    rows = rows.astype(np.result_type(rows.dtype, np.float32), copy=False)
+    mean = np.sum(rows, axis=0) / len(rows)
+    own, common = (np.vecdot(rows, other).astype(np.float64) for other in (rows, mean))
     square = np.sum(np.square(mean, dtype=np.float64))
     deviation = own - 2 * common + square
     if not np.all(own + square <= MOST_LOST * deviation):  # also where a number is not finite
         return None
-    return _Sums(deviation, common - square, common - square, square, square)
+    per_agent = np.zeros((2, len(counted)))
+    per_agent[:, counted] = deviation, common - square
+    return _Sums(per_agent[0], per_agent[1], per_agent[1], square, square)
 
 
 def _mean_of(centred: Array, reference: Array) -> Array:
