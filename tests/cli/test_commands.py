@@ -81,7 +81,7 @@ def test_pay_is_what_the_mechanism_says(gradients: Path) -> None:
     mechanism = OutputAgreement(ExpressionCost("1 + s"), BalancedVariance())
     evidence = gather(np.load(gradients), [True] * 5)
     expected, _ = mechanism.pay(mechanism.init(5), evidence, [True] * 5, 8)
-    assert [agent["reward"] for agent in report["agents"]] == expected.reward.tolist()
+    assert [agent["reward"] for agent in report["agents"]] == pytest.approx(expected.reward.tolist(), rel=1e-12)
     assert [agent["status"] for agent in report["agents"]] == ["paid"] * 4 + ["invalid"]
     assert report["agents"][4]["distance"] is None
 
