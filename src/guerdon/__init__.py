@@ -1,8 +1,7 @@
 """Guerdon: pay participants of federated learning for work that nobody can see."""
 
-from typing import TYPE_CHECKING
-
-from guerdon._lazy import loader
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from guerdon.costs import AffineCost, Cost, ExpressionCost, FunctionCost, PowerCost, check_cost
@@ -64,33 +63,17 @@ __all__ = [
     "gather",
 ]
 
-# Loaded when they are asked for: a node of a federation that signs its work needs no rule and no server.
-_NAMES = {
-    "costs": ("AffineCost", "Cost", "ExpressionCost", "FunctionCost", "PowerCost", "check_cost"),
-    "evidence": ("Evidence", "gather"),
-    "game": ("MinibatchGame",),
-    "noise_scale": ("estimate_noise",),
-    "requests": ("BudgetRequest", "FixedRequest", "NoiseScaleRequest", "Outcome", "Requests", "ScheduledRequest"),
-    "rules": (
-        "BalancedVariance",
-        "CalibratedAgreement",
-        "EstimatedVariance",
-        "FlatPay",
-        "GenieAided",
-        "InformationPay",
-        "KnownVariance",
-        "Mechanism",
-        "OutputAgreement",
-        "Payments",
-        "Status",
-        "SteadyPay",
-        "WitnessedPay",
-        "explain",
-    ),
-    "server": ("Server",),
-}
+# Their names load when they are asked for: a node of a federation that signs its work needs no rule and no server.
+_MODULES = "costs", "evidence", "game", "noise_scale", "requests", "rules", "server"
 
-__getattr__ = loader(__name__, {name: module for module, names in _NAMES.items() for name in names})
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for module in _MODULES:
+            found = getattr(import_module(f"guerdon.{module}"), name, None)
+            if found is not None:
+                return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

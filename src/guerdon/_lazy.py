@@ -18,8 +18,6 @@ def loader(package: str, where: Mapping[str, str], extra: str | None = None) -> 
         try:
             return getattr(import_module(module if "." in module else f"{package}.{module}"), name)
         except ModuleNotFoundError as error:
-            if "." not in package:  # what Guerdon itself needs belongs to no extra
-                raise
             raise missing(package, error.name or "", extra or package.rpartition(".")[2]) from error
 
     return load
