@@ -52,7 +52,8 @@ def write_lines(path: Path) -> Callable[[dict[str, float]], None]:
     try:
         path.open("a").close()
     except OSError as error:
-        raise ValueError(f"`--log` must be a file that can be written, got {path}: {error}") from error
+        why = (error.strerror or str(error)).lower()
+        raise ValueError(f"`--log` must be a file that can be written, got {path}: {why}") from error
 
     def write(told: dict[str, float]) -> None:
         try:
