@@ -13,10 +13,10 @@ from flwr.serverapp.strategy import Strategy
 
 from guerdon.broadcasts import Dither
 from guerdon.costs import Cost, formula_of
+from guerdon.flower.asked import AskedRounds
 from guerdon.flower.fedsgd import find_steps
 from guerdon.flower.nodes import MembersGrid
 from guerdon.flower.payload import RecordWitness, on_arrays, read_arrays
-from guerdon.flower.strategy import AskedRounds
 from guerdon.paying.book import PaidRound, RunBook, Seats
 from guerdon.paying.messages import GRADIENTS, MODELS, Pay, Request
 from guerdon.paying.paid_server import PaidServer
