@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
 import array_api_compat as compat
@@ -12,7 +13,11 @@ import numpy as np
 Array: TypeAlias = Any
 Namespace: TypeAlias = Any
 
-HOST_TYPES = "torch.float16", "torch.float32", "torch.float64"  # real numbers of PyTorch's that NumPy has too
+HOST_TYPES = "float16", "float32", "float64"  # real numbers of other libraries that NumPy has too
+
+# A longer product of float64 is computed by two threads of OpenBLAS, which wait for each other where the cores are
+# busy: 160 ms instead of 0.1 ms was seen.
+MOST_OF_ONE_THREAD = 10_000
 
 
 def namespace(*values: object) -> Namespace:
@@ -43,6 +48,11 @@ def is_numpy(value: object) -> bool:
     return isinstance(value, np.ndarray)
 
 
+def are_jax(values: Any) -> bool:
+    """Tell whether `values` is an array of JAX, or a list or tuple of such arrays."""
+    return all(map(compat.is_jax_array, values if isinstance(values, (list, tuple)) else [values]))  # pyright: ignore[reportUnknownArgumentType]
+
+
 def is_traced(*values: object) -> bool:
     """Tell whether any value is a JAX tracer: its shape can be checked, its contents cannot."""
     # Another thread may be importing JAX just now: nothing is traced before it is there.
@@ -59,11 +69,14 @@ def to_numpy(array: Array) -> Any:
     return plain.astype(np.float32) if plain.dtype.name == "bfloat16" else plain
 
 
-def as_host_array(array: object) -> Any:
-    """Return the NumPy array that shares its memory with a PyTorch tensor; None where there is none."""
-    if not compat.is_torch_array(array) or array.device.type != "cpu":
-        return None
-    return array.numpy(force=True) if str(array.dtype) in HOST_TYPES else None
+def as_host_array(array: Any) -> Any:
+    """Return the NumPy array that shares its memory with a PyTorch tensor or a JAX array; None where there is none."""
+    tensor: Any = array  # the checks below would leave its type unknown where a library is not installed
+    if compat.is_torch_array(array):
+        on_host = bool(tensor.device.type == "cpu")
+    else:
+        on_host = are_jax(array) and not is_traced(array) and all(d.platform == "cpu" for d in tensor.devices())
+    return to_numpy(tensor) if on_host and str(tensor.dtype).removeprefix("torch.") in HOST_TYPES else None
 
 
 def widest_float(xp: Namespace) -> Any:
@@ -77,10 +90,17 @@ def as_float(xp: Namespace, values: object) -> Array:
     return array if xp.isdtype(array.dtype, "real floating") else xp.astype(array, xp.asarray(1.0).dtype)
 
 
+@cache
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of arrays compiled by JAX, which must be loaded: its arrays are what it is called with."""
+    return sys.modules["jax"].jit(function)
+
+
 def row_dots(xp: Namespace, rows: Array, others: Array) -> Array:
     """Return the inner product of each row with the vector `others`, or with its own row of the matrix `others`."""
     if compat.is_numpy_namespace(xp):
-        return xp.vecdot(rows, others)
+        cuts = range(0, rows.shape[-1], MOST_OF_ONE_THREAD)
+        return sum(xp.vecdot(*(part[..., cut : cut + MOST_OF_ONE_THREAD] for part in (rows, others))) for cut in cuts)
     # JAX may run a dot product at reduced precision on an accelerator, and PyTorch's adds up without care for rounding.
     return xp.sum(rows * others, axis=-1)
 

@@ -19,11 +19,14 @@ so honest pay keeps its mean. Noisier data are not cured: they look like less wo
 # No type covers both an array and a list of layers.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from guerdon.arrays import Array, is_array, namespace, over_layers
-from guerdon.evidence import median_of
+import numpy as np
+
+from guerdon.arrays import Array, is_array, is_numpy, is_traced, namespace, over_layers, row_dots
+from guerdon.evidence import column_blocks, median_of
 
 AGENTS = ("weight", "squares", "answer_weight", "answer_squares")  # one number for each
 PRIOR = 4.0  # rounds without a difference, that an agent's answer to a dither starts from
@@ -69,7 +72,7 @@ class OwnRecords:
         """Return what to take off each report, (agents, numbers) per layer; `dither` is how far off they were taken."""
         noise = state.noise / _positive(state.rounds)
         weight = _positive(state.weight)
-        base = over_layers(lambda part: part / weight[:, None], state.total)
+        base = _by_columns(lambda part: part / weight[:, None], state.total)
         base = self._shrunk(base, noise * state.squares / weight**2, noise)
         if not _first(state.answer).shape[1]:
             return base
@@ -91,13 +94,16 @@ class OwnRecords:
         rows, seen = heard[:, None], xp.astype(heard, state.weight.dtype)
 
         def beside(own: Array, middle: Array) -> Array:
-            return xp.where(rows, own - xp.reshape(middle, (1, -1)), 0.0)
+            return xp.where(rows, own - middle, 0.0)
 
-        apart = over_layers(beside, reports, mean)
         noise = _usual_deviation(reports, offsets, heard)
         fade, known = 1 - (1 - self.decay) * seen, xp.any(heard)
+
+        def added(old: Array, own: Array, middle: Array) -> Array:
+            return fade[:, None] * old + beside(own, middle)
+
         after = state._replace(
-            total=over_layers(lambda old, new: fade[:, None] * old + new, state.total, apart),
+            total=_by_columns(added, state.total, reports, model=mean),
             weight=fade * state.weight + seen,
             squares=fade**2 * state.squares + seen,
             noise=xp.where(known, self.decay * state.noise + noise, state.noise),
@@ -105,7 +111,7 @@ class OwnRecords:
         )
         if not _first(state.answer).shape[1]:
             return after
-        return self._learn_answers(state, after, over_layers(beside, reports, centre), dither, seen)
+        return self._learn_answers(state, after, _by_columns(beside, reports, model=centre), dither, seen)
 
     def _learn_answers(
         self, before: RecordState, after: RecordState, added: Any, dither: Any, seen: Array
@@ -139,11 +145,23 @@ class OwnRecords:
     def _shrunk(self, base: Any, by_noise: Array, noise: Array) -> Any:
         """Return rows shrunk by what noise alone would make of their squares, and cut to their reach."""
         xp = namespace(by_noise)
-        square = sum(xp.sum(part * part, axis=1) for part in ([base] if is_array(base) else base))
+        square = sum(row_dots(xp, part, part) for part in ([base] if is_array(base) else base))
         factor = xp.clip(xp.where(square > 0, 1 - by_noise / _positive(square), 0.0), 0.0, None)
         length, most = factor * xp.sqrt(square), self.reach * xp.sqrt(noise)
         factor = xp.where(length > most, factor * most / _positive(length), factor)
-        return over_layers(lambda part: factor[:, None] * part, base)
+        return _by_columns(lambda part: factor[:, None] * part, base)
+
+
+def shortened(rows: Any, centre: Any, parts: Array) -> Any:
+    """Return matrices of reports as the model has them: of each, this part of the way from the centre."""
+    part = parts[:, None]
+    if not is_traced(part) and bool(namespace(part).all(part >= 1)):
+        return rows
+
+    def shorter(own: Array, middle: Array) -> Array:
+        return namespace(own).where(part < 1, middle + part * (own - middle), own)
+
+    return _by_columns(shorter, rows, model=centre)
 
 
 def adopt(state: RecordState, other: RecordState, who: Array) -> RecordState:
@@ -164,7 +182,7 @@ def widen(state: RecordState, num_agents: int) -> RecordState:
     more = num_agents - state.weight.shape[0]
 
     def longer(part: Array) -> Array:
-        return xp.concat([part, xp.zeros((more, *part.shape[1:]), dtype=part.dtype)])
+        return part if not more else xp.concat([part, xp.zeros((more, *part.shape[1:]), dtype=part.dtype)])
 
     agents = {name: longer(getattr(state, name)) for name in AGENTS}
     return state._replace(total=over_layers(longer, state.total), answer=over_layers(longer, state.answer), **agents)
@@ -175,6 +193,23 @@ def _rows_of_zeros(part: Array, num_agents: int) -> Array:
     return xp.zeros((num_agents, xp.reshape(part, (-1,)).shape[0]), dtype=part.dtype)
 
 
+def _by_columns(function: Callable[..., Array], *matrices: Any, model: Any = None) -> Any:
+    """Return a function of matrices, and of what the model has in their columns; NumPy's are never whole twice."""
+
+    def apply(first: Array, *others: Array) -> Array:
+        given = [first, *others]
+        if model is not None:
+            given[-1] = namespace(given[-1]).reshape(given[-1], (-1,))
+        if not is_numpy(first):
+            return function(*given)
+        done = np.empty(first.shape, dtype=np.result_type(*given))
+        for cut in column_blocks(first):
+            done[:, cut] = function(*(part[..., cut] for part in given))
+        return done
+
+    return over_layers(apply, *matrices, *([] if model is None else [model]))
+
+
 def _positive(weight: Array) -> Array:
     return namespace(weight).where(weight > 0, weight, 1.0)
 
@@ -183,12 +218,13 @@ def _usual_deviation(reports: Any, offsets: Any, heard: Array) -> Array:
     """Return n/(n − 1) times the median squared distance to the mean, of what is compared: no loud agent moves it."""
     xp = namespace(heard)
     layers = [(reports, offsets)] if is_array(reports) else list(zip(reports, offsets, strict=True))
-    own = xp.astype(heard, layers[0][0].dtype)
+    own = xp.astype(heard, layers[0][1].dtype)
     count, square = xp.sum(own), 0 * own
     for rows, off in layers:
-        left = xp.where(heard[:, None], rows - off, 0.0)
-        middle = xp.sum(left, axis=0) / _positive(count)
-        square = square + xp.sum((left - middle[None, :]) ** 2, axis=1)
+        for cut in column_blocks(rows):
+            left = xp.where(heard[:, None], rows[:, cut] - off[:, cut], 0.0)
+            middle = xp.sum(left, axis=0) / _positive(count)
+            square = square + xp.sum((left - middle[None, :]) ** 2, axis=1)
     return median_of(square, heard) * count / xp.where(count > 1, count - 1, 1.0)
 
 

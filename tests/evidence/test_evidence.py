@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import guerdon.evidence.blocks as module
+import guerdon.evidence.gathering as gathering
 from guerdon import gather
 from guerdon.evidence import (
     AgentRows,
@@ -94,6 +95,35 @@ def test_compiled_and_mapped_nothing_changes() -> None:
         mapped = jax.jit(jax.vmap(everything))(*(x[None] for x in ROUND))
         for a, b in zip(mapped, everything(*ROUND), strict=True):
             np.testing.assert_allclose(a[0], b, rtol=1e-12, atol=1e-12)
+
+
+@jax_once
+def test_a_prediction_of_numpy_is_that_of_any_library(library: Library) -> None:
+    gradients, mask, prediction = sample(5, agents=5, dim=4)
+    expected = oracle.evidence(gradients, mask, prediction)
+    with library.precision():
+        result = gather(
+            [library.array(gradients[:, :3]), library.array(gradients[:, 3:])], mask, np.split(prediction, [3])
+        )
+    np.testing.assert_allclose(np.asarray(result.length), expected[1], rtol=library.tolerance)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("change", [1.0, np.nan, 1e5])  # usable, not usable, nothing but a common part
+def test_what_an_accelerator_computes_is_what_the_host_does(
+    monkeypatch: pytest.MonkeyPatch, change: float, alone: bool
+) -> None:
+    gradients, mask, prediction = sample(6)
+    gradients[2, 3] *= change
+    gradients += 1e5 if change == 1e5 else 0.0
+    mask[2] = True
+    told = [gradients.astype(np.float32), mask, *([] if alone else [prediction])]
+    expected = gather(*told)
+    monkeypatch.setattr(gathering, "as_host_array", lambda _: None)  # as where nothing is on the host
+    found = gather(*map(jax.numpy.asarray, told))
+    assert isinstance(found.deviation, jax.Array)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5, atol=1e-6 * np.max(b))
 
 
 @jax_once

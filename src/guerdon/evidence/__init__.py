@@ -1,6 +1,6 @@
 """What the reports of a round say about each other: read in blocks of columns, reduced to a few numbers per agent."""
 
-from guerdon.evidence.blocks import AgentRows, Layers, as_matrices, combine, lengths_around
+from guerdon.evidence.blocks import AgentRows, Layers, as_matrices, column_blocks, combine, lengths_around
 from guerdon.evidence.gathering import Evidence, gather
 from guerdon.evidence.products import (
     Products,
@@ -19,6 +19,7 @@ __all__ = [
     "Layers",
     "Products",
     "as_matrices",
+    "column_blocks",
     "combine",
     "evidence_around_prediction",
     "evidence_around_zero",

@@ -100,7 +100,7 @@ def _combined(layer: Array, weights: Array) -> Array:
     if is_traced(layer, weights):
         return xp.reshape(xp.sum(xp.where(weights[:, None] != 0, weights[:, None] * matrix, 0.0), axis=0), shape)
     used = weights != 0
-    parts = [weights[used] @ xp.astype(matrix[:, cut][used], weights.dtype) for cut in _cuts(matrix)]
+    parts = [weights[used] @ xp.astype(matrix[:, cut][used], weights.dtype) for cut in column_blocks(matrix)]
     return xp.reshape(xp.concat(parts), shape)
 
 
@@ -125,7 +125,7 @@ def read_blocks(
         guess = _as_guess(None if guesses is None else guesses[index], layer, name)
         mask = as_mask(namespace(layer), participating, layer.shape[:1])
         compared = None if reference is None else as_mask(namespace(layer), reference, layer.shape[:1], "reference")
-        for cut in _cuts(layer):
+        for cut in column_blocks(layer):
             own = None if apart is None else apart[index][:, cut]
             yield Block(layer[:, cut], guess[cut], mask, compared, own)
 
@@ -162,7 +162,7 @@ def holds_tracer(*values: Any) -> bool:
     return any(is_traced(value) or (isinstance(value, (list, tuple)) and holds_tracer(*value)) for value in values)  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _cuts(layer: Array) -> Iterator[slice]:
+def column_blocks(layer: Array) -> Iterator[slice]:
     """Yield the blocks of columns; a traced layer is one: the compiler needs no help from the cache."""
     agents, columns = layer.shape
     width = columns if is_traced(layer) else min(max(BLOCK // agents, NARROWEST), WIDEST)

@@ -12,26 +12,30 @@ Rounding: within a block of columns the arithmetic is that of the gradients' own
 differences from one participant and then from their mean, so that nothing cancels however large the common part of
 the gradients; blocks and layers are added in float64 where the library has it. Where the common part is small, and
 there is nothing to compare with, NumPy's gradients are not centred at all: that is half the work, and costs at most a
-factor of `MOST_LOST` of precision. PyTorch's tensors on the host are read as the NumPy arrays they share memory with,
-which is faster than its own threads. Length and alignment are put together
-from sums around the mean: their rounding is relative to ‖m̄ − p‖², also for an agent who sends p itself.
+factor of `MOST_LOST` of precision. Arrays of PyTorch and JAX on the host are read as the NumPy arrays they share memory
+with, which is faster than their own threads; JAX's on an accelerator are compiled: two passes. Length and alignment are
+put together from sums around the mean: their rounding is relative to ‖m̄ − p‖², also for an agent that sends p itself.
 
 An agent whose report holds a NaN, an infinity, or a component further than `LARGEST` from the prediction is not
 counted: the numbers of the others are exactly those of a round in which it did not take part.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from guerdon.arrays import (
     Array,
+    are_jax,
     as_host_array,
+    compiled,
     is_array,
     is_numpy,
     is_traced,
     namespace,
+    over_layers,
     row_dots,
     to_numpy,
     widest_float,
@@ -89,23 +93,51 @@ def gather(
 
     if isinstance(gradients, AgentRows):
         return _seated(gradients, participating, prediction, reference, offsets)
-    shared = _on_host(gradients)
+    apart = participating, prediction, reference, offsets
+    traced = holds_tracer(gradients, *apart)
+    shared = None if traced else _on_host(gradients)
     if shared is not None:
-        told = (to_numpy(x) if is_array(x) else _on_host(x) for x in (participating, prediction, reference, offsets))
         xp = namespace(gradients if is_array(gradients) else gradients[0])
-        return Evidence(*map(xp.asarray, gather(shared, *told)))
-
-    def blocks() -> Iterator[Block]:
-        return read_blocks(gradients, participating, prediction, reference, offsets)
-
-    alone = prediction is None and reference is None and offsets is None
-
+        found = gather(shared, *(None if given is None else over_layers(to_numpy, given) for given in apart))
+        return Evidence(*map(xp.asarray, found))
     with np.errstate(over="ignore", invalid="ignore"):  # an unusable number is dealt with, not warned about
-        if not holds_tracer(gradients, participating, prediction, reference):
-            evidence = _evidence(blocks(), usable=None, alone=alone)
+        if not traced:
+            jax = are_jax(gradients)
+            if jax and _are_alone(apart):
+                return compiled(_in_two_passes)(gradients, participating)
+            evidence = (compiled(_believed) if jax else _believed)(gradients, *apart)
             if _surely_usable(evidence):
                 return evidence
-        return _evidence(blocks(), find_usable(blocks()), alone=alone)
+        return _with_care(gradients, *apart)
+
+
+def _believed(*told: Any, usable: Array | None = None) -> Evidence:
+    """Return the evidence of a round where all reports, or those said to be, are usable."""
+    return _evidence(read_blocks(*told), usable, alone=_are_alone(told[1:]))
+
+
+def _with_care(*told: Any) -> Evidence:
+    """Return the evidence of a round of which nothing is believed."""
+    return _believed(*told, usable=find_usable(read_blocks(*told)))
+
+
+def _are_alone(apart: Sequence[Any]) -> bool:
+    """Tell whether there is no prediction, reference or offset."""
+    return all(given is None for given in apart[1:])
+
+
+def _in_two_passes(gradients: Layers, participating: Array) -> Evidence:
+    """Return the evidence of JAX's arrays; the device decides whether two passes do, so that nothing waits for it."""
+    jax: Any = sys.modules["jax"]
+    blocks = list(read_blocks(gradients, participating, None))
+    counted = blocks[0].participating
+    parts = [_sums_as_they_are(jax.numpy.where(counted[:, None], b.columns, 0.0), counted.sum()) for b in blocks]
+    sums = _Sums(*map(sum, zip(*(part for part, _ in parts), strict=True)))
+    quick = _around_prediction(sums, counted, None)
+    precise = jax.numpy.all(~counted | jax.numpy.stack([fine for _, fine in parts]))
+    return jax.lax.cond(
+        precise & _surely_usable(quick), lambda: quick, lambda: _with_care(gradients, participating, None)
+    )
 
 
 def _seated(
@@ -132,7 +164,7 @@ def _on_host(layers: Any) -> Any:
     return found if found and all(layer is not None for layer in found) else None
 
 
-def _evidence(blocks: Iterable[Block], usable: Array | None, *, alone: bool = False) -> Evidence:
+def _evidence(blocks: Iterable[Block], usable: Array | None, *, alone: bool) -> Evidence:
     """Return the evidence of the participants whose gradients are usable (None: believed of all).
 
     `alone`: there is no prediction, reference or offset. Once a common part is too large to be left in, it is taken off
@@ -145,7 +177,7 @@ def _evidence(blocks: Iterable[Block], usable: Array | None, *, alone: bool = Fa
         counted = block.participating if usable is None else block.participating & usable
         reference = None if block.reference is None else counted & block.reference
         columns = block.columns if block.offsets is None else block.columns - block.offsets
-        quick = _sums_as_they_are(columns, counted) if alone and is_numpy(columns) else None
+        quick = _sums_of_counted(columns, counted) if alone and is_numpy(columns) else None
         alone, sums = quick is not None, quick or _sums(columns, block.guess, counted, reference)
         total = sums if total is None else _Sums(*(a + b for a, b in zip(total, sums, strict=True)))
     return _around_prediction(total, counted, reference)
@@ -182,24 +214,31 @@ def _sums(columns: Array, guess: Array, counted: Array, reference: Array | None)
     return _Sums(*per_agent, offset=xp.sum(offset * offset), reference_offset=xp.sum(offset * ours))
 
 
-def _sums_as_they_are(columns: Array, counted: Array) -> _Sums | None:
-    """Return the sums over one block around no prediction, without centring; None where that could cost precision.
+def _sums_of_counted(columns: Array, counted: Array) -> _Sums | None:
+    """Return the sums over one block of NumPy's, without centring; None where that could cost precision.
 
     Only the rows that count are looked at: their numbers are those of a round without the others.
     """
     if not counted.any():
         return None
     rows = columns if counted.all() else columns[counted]
-    rows = rows.astype(np.result_type(rows.dtype, np.float32), copy=False)
-    mean = np.sum(rows, axis=0) / len(rows)
-    own, common = (np.vecdot(rows, other).astype(np.float64) for other in (rows, mean))
-    square = np.sum(np.square(mean, dtype=np.float64))
-    deviation = own - 2 * common + square
-    if not np.all(own + square <= MOST_LOST * deviation):  # also where a number is not finite
+    sums, fine = _sums_as_they_are(rows, len(rows))
+    if not fine.all():
         return None
-    per_agent = np.zeros((2, len(counted)))
-    per_agent[:, counted] = deviation, common - square
-    return _Sums(per_agent[0], per_agent[1], per_agent[1], square, square)
+    spread = np.zeros((2, len(counted)))
+    spread[:, counted] = sums.deviation, sums.lean
+    return _Sums(spread[0], spread[1], spread[1], sums.offset, sums.reference_offset)
+
+
+def _sums_as_they_are(rows: Array, count: Any) -> tuple[_Sums, Array]:
+    """Return the sums over one block around no prediction, without centring, and of which agents they are precise."""
+    xp, wide = namespace(rows), widest_float(namespace(rows))
+    rows = xp.astype(rows, xp.result_type(rows.dtype, xp.float32), copy=False)
+    mean = xp.sum(rows, axis=0) / count
+    own, common = (xp.astype(row_dots(xp, rows, other), wide) for other in (rows, mean))
+    square = xp.sum(xp.square(xp.astype(mean, wide)))
+    deviation, lean = own - 2 * common + square, common - square
+    return _Sums(deviation, lean, lean, square, square), own + square <= MOST_LOST * deviation  # no NaN is
 
 
 def _mean_of(centred: Array, reference: Array) -> Array:
@@ -210,6 +249,6 @@ def _mean_of(centred: Array, reference: Array) -> Array:
     return xp.astype(total / xp.where(count > 0, count, 1.0), widest_float(xp))
 
 
-def _surely_usable(evidence: Evidence) -> bool:
+def _surely_usable(evidence: Evidence) -> Array:
     """Tell whether every counted number is usable: NaN, infinite and huge ones all show in the lengths."""
-    return bool(namespace(evidence.length).all(evidence.length < 0.99 * LARGEST**2))
+    return namespace(evidence.length).all(evidence.length < 0.99 * LARGEST**2)

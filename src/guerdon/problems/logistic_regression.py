@@ -49,7 +49,7 @@ class LogisticRegression:
         return jnp.mean(lengths) - jnp.sum(self.population_gradient(model) ** 2)
 
     def metrics(self, model: Array) -> dict[str, Array]:
-        predicted = self.validation_features @ model > 0
+        predicted = model @ self.validation_features.T > 0  # for many models at once, faster than rows @ model
         return {"accuracy": jnp.mean(predicted == (self.validation_labels > 0.5))}
 
     def validation_loss(self, model: Array) -> Array:
