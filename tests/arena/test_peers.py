@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon.arena.peers import SignAgreement, SquaredDeviation, agreement_slope, sign_agreement
+from guerdon.arena.peers import DirectionAgreement, SignAgreement, SquaredDeviation, agreement_slope, sign_agreement
 from guerdon.rules import KnownVariance, OutputAgreement
 from tests.arena.rounds import COST, facts, pay, rewards
 
@@ -62,6 +62,29 @@ def test_sign_agreement_pays_honest_agents_their_cost_and_public_knowledge_much_
     # Agreement 1/3 over its slope is 29 for ν = B = 8. The forger lowers what the others are compared with, by a ninth.
     assert forged == pytest.approx(9 - 29, rel=0.2)
     assert honest == pytest.approx(9 + 29 / 9, rel=0.1)
+
+
+def test_directions_pay_the_cost_in_all_and_nothing_for_length():
+    rule, (first, sent) = DirectionAgreement(COST), draw(np.random.default_rng(4), [8] * 12).reshape(2, 6, DIM)
+    _, state = pay(rule, facts(first))
+    paid = rewards(rule, facts(sent), state=state)
+    assert paid.sum() == pytest.approx(6 * 9)
+    assert paid.std() > 1
+    longer = sent * np.array([3.0, 1, 1, 1, 1, 1])[:, None]
+    assert rewards(rule, facts(longer), state=state) == pytest.approx(paid)
+
+
+def test_directions_pay_less_for_the_last_sample_than_it_costs():
+    """With S samples E[C] = √(ρ_S·ρ): pay falls by 2ν·(1 − √(ρ_S/ρ)), with ν = B = 8 by 2.9 for half the work."""
+    rng, rule, state, lost = np.random.default_rng(5), DirectionAgreement(COST), None, []
+    for _ in range(1500):
+        payments, state = pay(rule, facts(draw(rng, [4] + [8] * 39)), state, request=REQUEST)
+        lost.append(float(np.mean(payments.reward[1:]) - payments.reward[0]))
+    expected = 2 * 8 * (1 - math.sqrt((4 / 12) / (8 / 16)))
+    error = float(np.std(lost[50:])) / math.sqrt(len(lost[50:]))
+    assert error < 0.1
+    assert np.mean(lost[50:]) == pytest.approx(expected, abs=4 * error + 0.1)  # a cosine of 50 numbers is a little less
+    assert np.mean(lost[50:]) < 4 - 3 * error  # what half the work saves
 
 
 def test_fines_are_given_to_the_others_and_make_the_papers_rule():

@@ -8,7 +8,7 @@ def half_flat(setting):
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from guerdon.arena.peers import SignAgreement, SquaredDeviation
+from guerdon.arena.peers import DirectionAgreement, SignAgreement, SquaredDeviation
 from guerdon.arena.prices import (
     ContractMenu,
     LocalAccuracy,
@@ -102,65 +102,64 @@ def knowledge(rule: Mechanism) -> list[str]:
     return [need.value for need in Need if need in needs]
 
 
-def _list() -> None:
-    """Fill the list, from the control to the ceiling."""
-    plain: list[tuple[str, str, Maker]] = [
-        ("flat", "Pays the cost to everybody who sends anything. No agent has a reason to work.",
-         lambda s: FlatPay(s.cost)),
-        ("samples", "Shares the budget by how many samples agents say they used, as FedAvg shares the mean.",
-         lambda s: SampleShare(s.cost)),
-        ("stackelberg", "Names a price per announced sample. Agents answer with the amount that suits them.",
-         lambda s: StackelbergPrice(s.cost)),
-        ("contract", "Offers a menu of amounts and rewards, one item for each type of agent, and pays for the item "
-         "that an agent says it has fulfilled.", lambda s: ContractMenu(s.cost)),
-        ("public-goods", "Lets those who announce less than the others pay those who announce more.",
-         lambda s: PublicGoods(s.cost)),
-        ("accuracy", "Pays for the local accuracy that an agent says it reached.", lambda s: LocalAccuracy(s.cost)),
-        ("market", "Pays a price per announced sample that rises while too few are offered, and falls otherwise.",
-         lambda s: MarketPrice(s.cost)),
-        ("auction", "Buys from agents with the most quality for their bid. Quality is what their reports took off a "
-         "validation loss.", lambda s: QualityAuction(s.cost, s.validation_step)),
-        ("zero-determinant", "Pays the cost in this round to those who seemed to cooperate in the last.",
-         lambda s: ZeroDeterminant(s.cost)),
-        ("robust-weights", "Shares the budget by how much each report would weigh in a robust mean: by its cosine "
-         "with the others.", lambda s: RobustWeights(s.cost)),
-        ("cosine", "Shares the budget by reputation, which follows the cosine of a report with the weighted sum of all "
-         "(CGSV).", lambda s: CosineReputation(s.cost)),
-        ("shapley", "Shares the budget by Shapley values: how much each report improves the model, on average over "
-         "all coalitions of the others.", lambda s: ShapleyShare(s.cost, s.validation_step)),
-        ("gtg-shapley", "Shares the budget by Shapley values as GTG-Shapley estimates them, from few coalitions.",
-         lambda s: GuidedShapley(s.cost, s.validation_step)),
-        ("leave-one-out", "Shares the budget by how much worse the model would be without each report.",
-         lambda s: LeaveOneOut(s.cost, s.validation_step)),
-        ("loss-score", "Ranks agents by how much each report alone improves the model, and pays by rank "
-         "(Templar's Gauntlet).", lambda s: LossScore(s.cost, s.validation_step)),
-        ("signs", "Pays for agreement with the others in the signs of what differs from the public prediction.",
-         lambda s: SignAgreement(s.cost)),
-        ("deviation", "Fines each agent for its squared distance to the others' mean, and gives the fines to the "
-         "others.", lambda s: SquaredDeviation(s.cost, TrueVariance())),
-        ("known", "The paper's rule: pays by the distance to the others' mean, with the variance known.",
-         lambda s: OutputAgreement(s.cost, TrueVariance())),
-        ("estimated", "The paper's rule with the variance estimated from the others.",
-         lambda s: OutputAgreement(s.cost, EstimatedVariance())),
-        ("genie", "Pays by the distance to the true gradient, which only a simulation knows: the paper's ceiling.",
-         lambda s: GenieAided(s.cost, TrueVariance())),
-    ]  # fmt: skip
-    own: list[tuple[str, str, Maker]] = [
-        ("balanced", "The paper's rule, balanced: honest pay equals honest cost without knowing the variance.",
-         lambda s: OutputAgreement(s.cost)),
-        ("calibrated", "Pays flat while it learns each agent's own noise, then by distance relative to that.",
-         lambda s: CalibratedAgreement(s.cost, calibration=max(1, s.rounds // 4))),
-        ("witnessed", "Pays by the distance to a gradient of the server's own data.",
-         lambda s: WitnessedPay(s.cost, s.witness_samples)),
-        ("information", "Pays for what a report adds to the public prediction.", lambda s: InformationPay(s.cost)),
-        ("steady", "Pays by agreement, at most the cost, and releases it only as far as reports tell something.",
-         lambda s: SteadyPay(s.cost, period=s.rounds)),
-        ("steady-plus", f"Steady pay for {MARGIN:.0%} more than the cost, so that working beats staying idle.",
-         lambda s: SteadyPay(scaled(s.cost, 1 + MARGIN), period=s.rounds)),
-    ]  # fmt: skip
-    for ours, listed in ((False, plain), (True, own)):
-        for name, words, make in listed:
-            enter(name, words, ours)(make)
+# From the control to the ceiling: name, words, and what makes the rule for a game.
+THEIRS: list[tuple[str, str, Maker]] = [
+    ("flat", "Pays the cost to everybody who sends anything. No agent has a reason to work.",
+     lambda s: FlatPay(s.cost)),
+    ("samples", "Shares the budget by how many samples agents say they used, as FedAvg shares the mean.",
+     lambda s: SampleShare(s.cost)),
+    ("stackelberg", "Names a price per announced sample. Agents answer with the amount that suits them.",
+     lambda s: StackelbergPrice(s.cost)),
+    ("contract", "Offers a menu of amounts and rewards, one item for each type of agent, and pays for the item "
+     "that an agent says it has fulfilled.", lambda s: ContractMenu(s.cost)),
+    ("public-goods", "Lets those who announce less than the others pay those who announce more.",
+     lambda s: PublicGoods(s.cost)),
+    ("accuracy", "Pays for the local accuracy that an agent says it reached.", lambda s: LocalAccuracy(s.cost)),
+    ("market", "Pays a price per announced sample that rises while too few are offered, and falls otherwise.",
+     lambda s: MarketPrice(s.cost)),
+    ("auction", "Buys from agents with the most quality for their bid. Quality is what their reports took off a "
+     "validation loss.", lambda s: QualityAuction(s.cost, s.validation_step)),
+    ("zero-determinant", "Pays the cost in this round to those who seemed to cooperate in the last.",
+     lambda s: ZeroDeterminant(s.cost)),
+    ("robust-weights", "Shares the budget by how much each report would weigh in a robust mean: by its cosine "
+     "with the others.", lambda s: RobustWeights(s.cost)),
+    ("cosine", "Shares the budget by reputation, which follows the cosine of a report with the weighted sum of all "
+     "(CGSV).", lambda s: CosineReputation(s.cost)),
+    ("shapley", "Shares the budget by Shapley values: how much each report improves the model, on average over "
+     "all coalitions of the others.", lambda s: ShapleyShare(s.cost, s.validation_step)),
+    ("gtg-shapley", "Shares the budget by Shapley values as GTG-Shapley estimates them, from few coalitions.",
+     lambda s: GuidedShapley(s.cost, s.validation_step)),
+    ("leave-one-out", "Shares the budget by how much worse the model would be without each report.",
+     lambda s: LeaveOneOut(s.cost, s.validation_step)),
+    ("loss-score", "Ranks agents by how much each report alone improves the model, and pays by rank "
+     "(Templar's Gauntlet).", lambda s: LossScore(s.cost, s.validation_step)),
+    ("signs", "Pays for agreement with the others in the signs of what differs from the public prediction.",
+     lambda s: SignAgreement(s.cost)),
+    ("directions", "Pays for pointing where the others point, away from the public prediction: signs without signs.",
+     lambda s: DirectionAgreement(s.cost)),
+    ("deviation", "Fines each agent for its squared distance to the others' mean, and gives the fines to the "
+     "others.", lambda s: SquaredDeviation(s.cost, TrueVariance())),
+    ("known", "The paper's rule: pays by the distance to the others' mean, with the variance known.",
+     lambda s: OutputAgreement(s.cost, TrueVariance())),
+    ("estimated", "The paper's rule with the variance estimated from the others.",
+     lambda s: OutputAgreement(s.cost, EstimatedVariance())),
+    ("genie", "Pays by the distance to the true gradient, which only a simulation knows: the paper's ceiling.",
+     lambda s: GenieAided(s.cost, TrueVariance())),
+]  # fmt: skip
+OURS: list[tuple[str, str, Maker]] = [
+    ("balanced", "The paper's rule, balanced: honest pay equals honest cost without knowing the variance.",
+     lambda s: OutputAgreement(s.cost)),
+    ("calibrated", "Pays flat while it learns each agent's own noise, then by distance relative to that.",
+     lambda s: CalibratedAgreement(s.cost, calibration=max(1, s.rounds // 4))),
+    ("witnessed", "Pays by the distance to a gradient of the server's own data.",
+     lambda s: WitnessedPay(s.cost, s.witness_samples)),
+    ("information", "Pays for what a report adds to the public prediction.", lambda s: InformationPay(s.cost)),
+    ("steady", "Pays by agreement, at most the cost, and releases it only as far as reports tell something.",
+     lambda s: SteadyPay(s.cost, period=s.rounds)),
+    ("steady-plus", f"Steady pay for {MARGIN:.0%} more than the cost, so that working beats staying idle.",
+     lambda s: SteadyPay(scaled(s.cost, 1 + MARGIN), period=s.rounds)),
+]  # fmt: skip
 
-
-_list()
+for _ours, _listed in ((False, THEIRS), (True, OURS)):
+    for _name, _words, _make in _listed:
+        enter(_name, _words, _ours)(_make)

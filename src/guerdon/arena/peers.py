@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,8 +23,54 @@ class AgreementState(NamedTuple):
     rounds: Array
 
 
+class PairAgreement(Informed, Protocol):
+    """Pays for how an agent agrees with each of the others, beyond how these agree among themselves.
+
+        R_k = h(ν) + λ·( mean over j of T_kj − mean over pairs without k )
+
+    The brackets add to 0 over all agents. λ is taken from how agents agreed in earlier rounds.
+    """
+
+    decay: float
+
+    def __post_init__(self) -> None:
+        check_number("decay", self.decay, minimum=0)
+
+    def init(self, num_agents: int) -> AgreementState:
+        check_positive_integer("num_agents", num_agents)
+        return AgreementState(np.zeros(num_agents), np.zeros(num_agents))
+
+    def agreement(self, surprises: Array, counted: Array) -> Array:
+        """Return T_kj for every pair of counted agents; 0 on the diagonal."""
+        ...
+
+    def price(self, usual: Array, request: Array) -> Array:
+        """Return λ, where two honest agents agree by `usual`."""
+        ...
+
+    def pay(
+        self, state: AgreementState, evidence: Evidence, participating: Array, request: Any
+    ) -> tuple[Payments, AgreementState]:
+        state, status, nu = begin(state, evidence, participating, request, least=3)
+        facts = facts_of(self)
+        xp = namespace(facts.reports)
+        pairs = self.agreement(facts.reports - facts.prediction, evidence.counted)
+        count = xp.sum(xp.astype(evidence.counted, pairs.dtype))
+        own = xp.sum(pairs, axis=1)
+        every = xp.sum(own)
+        score = own / xp.clip(count - 1, 1.0, None)
+        others = (every - 2 * own) / xp.clip((count - 1) * (count - 2), 1.0, None)
+        known = state.rounds > 0
+        usual = xp.where(known, state.agreement / xp.where(known, state.rounds, 1.0), others)
+        reward = self.cost(nu) + self.price(usual, nu) * (score - others)
+        heard = xp.astype(count > 2, pairs.dtype)
+        mean = every / xp.clip(count * (count - 1), 1.0, None)
+        sums = (self.decay * state.agreement + heard * mean, self.decay * state.rounds + heard)
+        return plain_payments(reward, status), AgreementState(*(xp.astype(x, pairs.dtype) for x in sums))
+
+
 @dataclass(frozen=True)
-class SignAgreement(Informed):
+class SignAgreement(PairAgreement):
     """Pay for agreement in the signs of X − p, with coordinates as tasks, beyond agreement by chance.
 
         T_kj = mean over i of s_ki·s_ji  −  mean over i ≠ i' of s_ki·s_ji',   s = sign(X − p)
@@ -46,32 +92,42 @@ class SignAgreement(Informed):
     rule_name, compares_agents, remembers = "signs", False, True
     needs = frozenset({Need.COSTS, Need.REPORTS, Need.PREDICTION})
 
-    def __post_init__(self) -> None:
-        check_number("decay", self.decay, minimum=0)
+    def agreement(self, surprises: Array, counted: Array) -> Array:
+        return sign_agreement(surprises, counted)
 
-    def init(self, num_agents: int) -> AgreementState:
-        check_positive_integer("num_agents", num_agents)
-        return AgreementState(np.zeros(num_agents), np.zeros(num_agents))
+    def price(self, usual: Array, request: Array) -> Array:
+        return self.cost.slope(request) / agreement_slope(usual, request)
 
-    def pay(
-        self, state: AgreementState, evidence: Evidence, participating: Array, request: Any
-    ) -> tuple[Payments, AgreementState]:
-        state, status, nu = begin(state, evidence, participating, request, least=3)
-        facts = facts_of(self)
-        xp = namespace(facts.reports)
-        pairs = sign_agreement(facts.reports - facts.prediction, evidence.counted)
-        count = xp.sum(xp.astype(evidence.counted, pairs.dtype))
-        own = xp.sum(pairs, axis=1)
-        every = xp.sum(own)
-        score = own / xp.clip(count - 1, 1.0, None)
-        others = (every - 2 * own) / xp.clip((count - 1) * (count - 2), 1.0, None)
-        known = state.rounds > 0
-        usual = xp.where(known, state.agreement / xp.where(known, state.rounds, 1.0), others)
-        reward = self.cost(nu) + self.cost.slope(nu) * (score - others) / agreement_slope(usual, nu)
-        heard = xp.astype(count > 2, pairs.dtype)
-        mean = every / xp.clip(count * (count - 1), 1.0, None)
-        sums = (self.decay * state.agreement + heard * mean, self.decay * state.rounds + heard)
-        return plain_payments(reward, status), AgreementState(*(xp.astype(x, pairs.dtype) for x in sums))
+
+@dataclass(frozen=True)
+class DirectionAgreement(PairAgreement):
+    """Pay for the cosine between X − p and the others', beyond the cosine of the others with each other.
+
+        C_kj = cos(X_k − p, X_j − p)
+        R_k = h(ν) + 2ν·h'(ν)/ĝ·( mean over j of C_kj − mean over pairs without k ),   ĝ: earlier rounds' mean of C
+
+    Length is worth nothing. With S samples E[C] = √(ρ_S·ρ), ρ_S = S/(S + B), so that the slope of pay at ν is
+    h'(ν)·(1 − ρ): less than the last sample costs. Less work pays, the more so the smaller the noise scale B is.
+
+    Source: ours, a try at information pay with less noise. It is here as a rule of others, since we do not offer it.
+    """
+
+    cost: Cost
+    decay: float = 0.9
+    facts: Facts | None = None
+
+    rule_name, compares_agents, remembers = "directions", False, True
+    needs = frozenset({Need.COSTS, Need.REPORTS, Need.PREDICTION})
+
+    def agreement(self, surprises: Array, counted: Array) -> Array:
+        xp = namespace(surprises)
+        used = xp.where(counted[:, None], surprises, 0.0)
+        lengths = xp.sqrt(xp.sum(used**2, axis=1, keepdims=True))
+        unit = used / xp.where(lengths > 0, lengths, 1.0)
+        return xp.where(xp.eye(unit.shape[0]) > 0, 0.0, unit @ unit.T)
+
+    def price(self, usual: Array, request: Array) -> Array:
+        return 2 * request * self.cost.slope(request) / namespace(usual).clip(usual, LEAST, None)
 
 
 def sign_agreement(surprises: Array, counted: Array) -> Array:

@@ -11,11 +11,12 @@ from typing import Any
 import polars as pl
 
 import guerdon
+from guerdon.arena.contest import RuleResult
 from guerdon.arena.figures import heat_map, money_map
-from guerdon.arena.game import RuleResult
+from guerdon.arena.learning import POPULATIONS
 from guerdon.arena.settings import ArenaSetting
 from guerdon.arena.strategies import STRATEGIES
-from guerdon.arena.verdicts import first_paragraph, rule_words, verdicts
+from guerdon.arena.verdicts import first_paragraph, knowledge_of, rule_words, told, verdicts
 from guerdon.experiments.claims import Mean
 from guerdon.experiments.report import STYLE, inline_svg
 from guerdon.figures import save_figure
@@ -27,7 +28,14 @@ MORE_STYLE = "pre { white-space: pre-wrap; font-size: .9rem; }"
 
 
 def write_arena(
-    setting: ArenaSetting, results: Mapping[str, RuleResult], out: Path, *, repetitions: int, seed: int, different: bool
+    setting: ArenaSetting,
+    results: Mapping[str, RuleResult],
+    out: Path,
+    *,
+    repetitions: int,
+    generations: int,
+    seed: int,
+    different: bool,
 ) -> None:
     """Write arena.html, a page for each rule, both figures, and the numbers into a folder."""
     (out / "rules").mkdir(parents=True, exist_ok=True)
@@ -45,6 +53,7 @@ def write_arena(
     page = ARENA_PAGE.format(
         style=STYLE + MORE_STYLE, first=escape(first_paragraph(setting, results)), rules=len(results),
         agents=setting.agents, different=", different" if different else ", alike", repetitions=repetitions,
+        populations=POPULATIONS, generations=generations,
         rounds=setting.rounds, request=setting.request, fair=setting.fair, words=escape(setting.words),
         heat=inline_svg(drawings["heat"], "heat"), money=inline_svg(drawings["money"], "money"),
         gains=_gain_table(results), settled=_settled_table(results), list=f"<ul>{listed}</ul>",
@@ -61,13 +70,14 @@ def numbers(results: Mapping[str, RuleResult]) -> pl.DataFrame:
     rows: list[dict[str, Any]] = []
     for name, found in results.items():
         rule = {
-            "rent": found.rent.value, "rent_error": found.rent.error, "spread": found.spread,
-            "settled": found.settled.strategy, "effort": found.settled.effort, "paid": found.settled.paid,
-            "accuracy": found.settled.accuracy, "price": found.settled.price, "needs": "; ".join(found.knows),
+            **_columns("rent", found.rent), **_columns("spread", found.spread), "settled": found.settled.strategy,
+            "settled_share": found.settled.share, **_columns("effort", found.settled.effort),
+            **_columns("paid", found.settled.paid), **_columns("accuracy", found.settled.accuracy),
+            **_columns("price", found.settled.price), "needs": "; ".join(found.knows),
         }  # fmt: skip
         gains = dict(found.gains) | {f"best: {found.best.words}": found.best.gain}
         for strategy, gain in gains.items():
-            rows.append({"rule": name, "strategy": strategy, "gain": gain.value, "gain_error": gain.error} | rule)
+            rows.append({"rule": name, "strategy": strategy} | _columns("gain", gain) | rule)
     return pl.DataFrame(rows)
 
 
@@ -81,33 +91,55 @@ def as_report(setting: ArenaSetting, results: Mapping[str, RuleResult]) -> dict[
         "first": first_paragraph(setting, results),
         "rules": {
             name: {
-                "needs": found.knows, "gains": {own: gain._asdict() for own, gain in found.gains.items()},
-                "rent": found.rent._asdict(), "spread": found.spread,
-                "best": {"words": found.best.words} | found.best.gain._asdict(),
-                "settled": found.settled._asdict() | {"price": _finite(found.settled.price)},
+                "needs": found.knows, "gains": {own: _numbers(gain) for own, gain in found.gains.items()},
+                "rent": _numbers(found.rent), "spread": _numbers(found.spread),
+                "best": {"words": found.best.words} | _numbers(found.best.gain),
+                "settled": {
+                    own: _numbers(value) if isinstance(value, Mean) else value
+                    for own, value in found.settled._asdict().items()
+                },
             }
             for name, found in results.items()
         },
     }  # fmt: skip
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _columns(name: str, mean: Mean) -> dict[str, float]:
+    return {name: mean.value, f"{name}_error": mean.error}
+
+
+def _numbers(mean: Mean) -> dict[str, float | None]:
+    return {part: value if math.isfinite(value) else None for part, value in mean._asdict().items()}
 
 
 def _rule_page(name: str, found: RuleResult, setting: ArenaSetting) -> str:
     first, *words = rule_words(found, setting)
     source = inspect.getdoc(type(found.entrant.make(setting))) or ""
-    rows = [[own, STRATEGIES[own].words, _pm(gain)] for own, gain in found.gains.items()]
+    rows = [[own, STRATEGIES[own].words, told(gain, "+")] for own, gain in found.gains.items()]
     return RULE_PAGE.format(
-        style=STYLE + MORE_STYLE, name=escape(name), first=escape(first), words=_list(words), source=escape(source),
-        gains=table(("strategy", "what it does", "gain a round"), rows), version=escape(guerdon.__version__),
+        style=STYLE + MORE_STYLE, name=escape(name), first=escape(first), words=_list(words),
+        source=_paragraphs(source), gains=table(("strategy", "what it does", "gain a round"), rows),
+        version=escape(guerdon.__version__),
     )  # fmt: skip
+
+
+def _paragraphs(text: str) -> str:
+    """Return a docstring as HTML: what is indented, or an example, keeps its lines."""
+    parts = text.split("\n\n")
+    kind = {part: "pre" if part.startswith((" ", ">>>")) else "p" for part in parts}
+    return "\n".join(f"<{kind[part]}>{escape(inspect.cleandoc(part))}</{kind[part]}>" for part in parts)
 
 
 def _gain_table(results: Mapping[str, RuleResult]) -> str:
     rows = [
-        [name, _pm(found.rent), f"{found.spread:.2f}", _pm(found.best.gain), found.best.words, "; ".join(found.knows)]
+        [
+            name,
+            told(found.rent, "+"),
+            told(found.spread),
+            told(found.best.gain, "+"),
+            found.best.words,
+            knowledge_of(found),
+        ]
         for name, found in results.items()
     ]
     heads = ("rule", "honest pay over cost", "spread", "best answer gains", "best answer", "the server must know")
@@ -116,8 +148,8 @@ def _gain_table(results: Mapping[str, RuleResult]) -> str:
 
 def _settled_table(results: Mapping[str, RuleResult]) -> str:
     rows = [
-        [name, found.settled.strategy, f"{found.settled.effort:.0%}", f"{found.settled.paid:.1f}",
-         f"{found.settled.accuracy:.3f}", f"{found.settled.price:.1f}" if math.isfinite(found.settled.price) else "–"]
+        [name, f"{found.settled.strategy} ({found.settled.share:.0%})", told(found.settled.effort),
+         told(found.settled.paid), told(found.settled.accuracy), told(found.settled.price)]
         for name, found in results.items()
     ]  # fmt: skip
     return table(("rule", "mostly", "work", "paid a round", "accuracy", "money a point"), rows)
@@ -132,10 +164,6 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _list(sentences: Iterable[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in sentences)}</ul>"
-
-
-def _pm(mean: Mean) -> str:
-    return f"{mean.value:+.2f} ± {mean.error:.2f}"
 
 
 def _file(name: str) -> str:

@@ -3,7 +3,8 @@
 import runpy
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from traceback import extract_tb
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -13,7 +14,7 @@ from guerdon.cli.options import SIMULATOR, AgentsOption, JsonOption, SeedOption,
 from guerdon.cli.tables import new_table, print_json, progress_bar
 
 if TYPE_CHECKING:
-    from guerdon.arena.game import RuleResult
+    from guerdon.arena.contest import RuleResult
 
 QUICK = {"repetitions": 4, "generations": 6}
 
@@ -30,7 +31,7 @@ def arena(
         bool, typer.Option("--different", help="Agents with different data (heart, network).")
     ] = False,
     repetitions: Annotated[int, typer.Option(help="Repetitions of each strategy.")] = 16,
-    generations: Annotated[int, typer.Option(help="How often agents that learn may change what they do.")] = 24,
+    generations: Annotated[int, typer.Option(help="How often agents that learn may change what they do.")] = 16,
     quick: Annotated[bool, typer.Option("--quick", help="A look: few repetitions and generations.")] = False,
     load: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A Python file of yours that enters rules of your own.")
@@ -45,42 +46,58 @@ def arena(
     are paid, and where agents end that learn what pays. The first paragraph says where another rule beats ours.
     """
     need("guerdon arena", "sim", *SIMULATOR)
+    from guerdon.arena.contest import count_steps_of, run_arena
     from guerdon.arena.entrants import entrants
-    from guerdon.arena.game import count_steps_of, run_arena
     from guerdon.arena.report import as_report, write_arena
     from guerdon.arena.settings import setting_of
+    from guerdon.arena.verdicts import first_paragraph
 
     if repetitions < 2 or generations < 2:
         raise ValueError(f"`--repetitions` and `--generations` must be at least 2, got {repetitions} and {generations}")
     sizes = QUICK if quick else {"repetitions": repetitions, "generations": generations}
     if load is not None:
-        runpy.run_path(str(load))
+        _load(load)
     entered = entrants([name.strip() for name in rules.split(",") if name.strip()])
     setting = setting_of(problem, agents, different)
+    out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be written to is told before the work
     total, step = count_steps_of(entered), count()
     with progress_bar() as tell:
         results = run_arena(
             setting, entered, sizes["repetitions"], sizes["generations"], seed,
             lambda words: tell(words, next(step) / total),
         )  # fmt: skip
-    write_arena(setting, results, out, repetitions=sizes["repetitions"], seed=seed, different=different)
+    write_arena(setting, results, out, **sizes, seed=seed, different=different)
     if as_json:
         print_json(as_report(setting, results))
     else:
-        _print(results, f"{setting.words}: {agents} agents, ν = {setting.request}, cost {setting.fair:g}", out)
+        title = f"{setting.words}: {agents} agents, ν = {setting.request}, cost {setting.fair:g}"
+        _print(results, title, first_paragraph(setting, results), out)
 
 
-def _print(results: dict[str, "RuleResult"], title: str, out: Path) -> None:
-    """Print what was found of each rule, and where the report is."""
-    text = ("rule", "what pays best", "agents that learn")
-    table = new_table(
-        title, "rule", "honest pay − cost", "best gain", "what pays best", "agents that learn", "work", "paid",
-        "accuracy", text=text,
-    )  # fmt: skip
+def _load(file: Path) -> None:
+    """Run a user's file, which enters rules; what is wrong in it is told with its line."""
+    try:
+        runpy.run_path(str(file))
+    except (OSError, KeyboardInterrupt):
+        raise
+    except Exception as problem:
+        lines = [frame.lineno for frame in extract_tb(problem.__traceback__) if Path(frame.filename) == file]
+        line = getattr(problem, "lineno", None) or (lines or [None])[-1]
+        where = f"{file}, line {line}" if line else str(file)
+        raise ValueError(
+            f"`--load` must be a file that runs; {where}: {type(problem).__name__}: {problem}"
+        ) from problem
+
+
+def _print(results: dict[str, "RuleResult"], title: str, first: str, out: Path) -> None:
+    """Print what was found of each rule, the report's first paragraph, and where the report is."""
+    headings = ("rule", "honest pay − cost", "best gain", "agents that learn", "work", "paid", "accuracy")
+    table = new_table(title, *headings, text=("rule", "agents that learn"))
     for name, found in results.items():
-        cells: list[Any] = [f"{found.rent.value:+.2f}", f"{found.best.gain.value:+.2f}", escape(found.best.words)]
-        cells += [found.settled.strategy, f"{found.settled.effort:.0%}", f"{found.settled.paid:.0f}"]
-        table.add_row(escape(name), *cells, f"{found.settled.accuracy:.3f}")
+        settled, cells = found.settled, [f"{mean.value:+.2f}" for mean in (found.rent, found.best.gain)]
+        cells += [settled.strategy, f"{settled.effort.value:.0%}", f"{settled.paid.value:.0f}"]
+        table.add_row(escape(name), *cells, f"{settled.accuracy.value:.3f}")
     console = Console(emoji=False)
     console.print(table)
+    console.print(first, highlight=False, markup=False)
     console.print(f"Report: {out / 'arena.html'}", soft_wrap=True, highlight=False, markup=False)
