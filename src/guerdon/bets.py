@@ -77,13 +77,18 @@ def _without_liars(ranks: Ranks) -> Ranks:
 
 
 def trusted_agents(wealth: Array, counted: Array, odds: float) -> Array:
-    """Tell which of the counted agents the evidence leaves at less than `odds` to one, by an agent's wealth.
+    """Tell which of the counted agents the evidence leaves at less than `odds` to one, by an agent's wealth."""
+    xp = namespace(counted)
+    return most_of(against_agents(xp.asarray(wealth)) < float(np.log(odds)), counted)
 
-    Where these are fewer than three, or no more than half, it is all of them: a few that agree must not drive out
-    the rest.
+
+def most_of(kept: Array, counted: Array) -> Array:
+    """Tell which of the counted agents are kept; all where these are fewer than three, or no more than half.
+
+    A few that agree must not drive out the rest.
     """
     xp = namespace(counted)
-    kept = counted & (against_agents(xp.asarray(wealth)) < float(np.log(odds)))
+    kept = counted & kept
     some, everybody = (xp.sum(xp.astype(x, xp.int32)) for x in (kept, counted))
     return xp.where((some >= LEAST) & (2 * some > everybody), kept, counted)
 

@@ -78,7 +78,9 @@ def test_nobody_is_accused(folder: Path) -> None:
 
 
 def test_json(folder: Path) -> None:
-    assert json.loads(run("--json", cwd=folder))["agents"][4]["verdict"] == "differs"
+    told = json.loads(run("--json", cwd=folder))
+    assert told["agents"][4]["verdict"] == "differs"
+    assert told["group"] is None  # similar data make a group, too
     report: Any = json.loads(run("--json", "--alike", cwd=folder, code=1))
     assert [row["verdict"] for row in report["agents"]] == ["cleared"] * 4 + ["accused"] * 2
     assert report["agents"][4]["differs_in"] <= 40

@@ -183,7 +183,7 @@ def test_everybody_sends_the_prediction() -> None:
     rule, mask, prediction = InformationPay(COST), np.ones(4, bool), np.array([1.0, -2.0, 1e5])
     payments, state = settle(rule, rule.init(4), np.tile(prediction, (4, 1)), mask, prediction, 8)
     assert (payments.status == Status.NO_VARIANCE).all()
-    assert all((part == 0).all() for part in state._replace(tenure=state.tenure - 1))
+    assert all((part == 0).all() for part in state._replace(tenure=state.tenure - 1, founder=state.founder - 1))
 
 
 # Who is compared with whom.
@@ -201,9 +201,36 @@ def test_everybody_sends_the_prediction() -> None:
 )
 def test_newcomers_judge_nobody(tenure: tuple[int, ...], judges: tuple[int, ...]) -> None:
     everybody = np.ones(5, dtype=bool)
-    state = InformationPay(COST).init(5)._replace(tenure=np.array(tenure, float))
+    state = InformationPay(COST).init(5)._replace(tenure=np.array(tenure, float), founder=np.ones(5))
     np.testing.assert_array_equal(InformationPay(COST).reference(state, everybody), judges)
     assert InformationPay(COST, probation=0).reference(state, everybody).all()
+
+
+def test_who_joined_later_judges_only_while_its_reports_tell_something() -> None:
+    """A founder need not be cleared; a newcomer is, by three standard errors, and loses it when it stops working."""
+    rule, everybody, nobody = InformationPay(COST), np.ones(5, dtype=bool), np.zeros(5)
+    state = rule.init(5)._replace(tenure=np.full(5, 40.0), founder=np.array([1.0, 1, 1, 0, 0]))
+    assert (rule.reference(state, everybody) == [1, 1, 1, 0, 0]).all()
+    told = state._replace(agreed=nobody + 3.1, agreed_squares=nobody + 1)
+    assert rule.reference(told, everybody).all()
+    assert (rule.reference(told._replace(agreed=nobody + 2.9), everybody) == [1, 1, 1, 0, 0]).all()
+    few = np.array([False, False, True, True, True])
+    assert (rule.reference(state, few) == few).all()  # one founder cannot judge alone
+    most = state._replace(founder=np.array([1.0, 1, 0, 0, 0]))
+    assert rule.reference(most, everybody).all()  # nor can two of five
+
+
+def test_agreement_is_a_decayed_sum_of_cosines_with_the_others_mean() -> None:
+    rule, rng, mask = InformationPay(COST, limit=INFINITY), np.random.default_rng(5), np.ones(AGENTS, bool)
+    state, agreed, squares = rule.init(AGENTS), np.zeros(AGENTS), np.zeros(AGENTS)
+    for _ in range(3):
+        v = 1 + rng.normal(size=(AGENTS, DIM))
+        means = (v.sum(axis=0) - v) / (AGENTS - 1)
+        cosine = (v * means).sum(axis=1) / np.linalg.norm(v, axis=1) / np.linalg.norm(means, axis=1)
+        agreed, squares = 0.9 * agreed + cosine, 0.81 * squares + cosine**2
+        _, state = settle(rule, state, v, mask, np.zeros(DIM), 8)
+    np.testing.assert_allclose([state.agreed, state.agreed_squares], [agreed, squares], rtol=1e-5)
+    assert (state.founder == 1).all()
 
 
 def test_a_doubted_agent_does_not_move_the_others() -> None:

@@ -228,6 +228,52 @@ def test_new_names_do_not_take_the_others_pay() -> None:
     assert paid[:-3].mean() > 0.85 * COST(NU)
 
 
+def beside_helpers(staggered: int, works: bool, rounds: int, runs: int) -> Any:
+    """Return what each agent is paid a round, where B = 190. The last seats help the idle agent 0, from round 20 on.
+
+    A helper waits 20 rounds, with noise or with work. Then it sends three times the noise of agent 0 for eight, and a
+    new name takes its seat; `staggered` of them, one after the other.
+    """
+    found: list[Any] = []
+    for seed in range(runs):
+        rng, state, paid, nothing = np.random.default_rng(seed), RULE.init(AGENTS), np.zeros(AGENTS), RULE.init(AGENTS)
+        for number in range(rounds):
+            direction = rng.normal(size=DIM)
+            surprise = 0.4 * direction / np.linalg.norm(direction)
+            sent = np.stack([sample(rng, surprise, NU) for _ in range(AGENTS)])
+            sent[0] = rng.normal(size=DIM) / 4
+            here, new = EVERYBODY.copy(), ~EVERYBODY
+            for helper in range(staggered):
+                seat, age = AGENTS - 1 - helper, (number - 20 + 9 * helper) % 28
+                here[seat], new[seat] = number >= 20, number == 20 or age == 0
+                waits = sent[seat] if works else rng.normal(size=DIM) / 4
+                sent[seat] = waits if age < 20 else 3 * sent[0]
+            state = SteadyState(*(np.where(new, a, b) for a, b in zip(nothing, state, strict=True)))
+            evidence = gather(sent, here, np.zeros(DIM), RULE.reference(state, here))
+            payments, state = RULE.pay(state, evidence, here, NU)
+            paid += payments.reward / rounds
+        found.append(paid)
+    return np.array(found)
+
+
+def test_helpers_that_wait_out_their_probation_do_not_make_a_partner_look_informed() -> None:
+    """Without clearing the partner of three is paid its cost, and the others a third of theirs."""
+    paid = beside_helpers(3, works=False, rounds=5 * PERIOD, runs=2).mean(axis=0)
+    assert paid[0] < 0.03 * COST(NU)
+    assert paid[1:5].mean() > 0.85 * COST(NU)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("staggered", [1, 2, 3])
+def test_helpers_gain_nothing(staggered: int) -> None:
+    """Who waits with noise gains nothing, to three standard errors; who works meanwhile loses more than is gained."""
+    crew = [0, *range(AGENTS - staggered, AGENTS)]
+    waited, worked = (beside_helpers(staggered, works, 5 * PERIOD, 12)[:, crew].sum(axis=1) for works in (False, True))
+    assert waited.mean() < 3 * waited.std() / len(waited) ** 0.5 + 0.005 * COST(NU)
+    gained = worked - staggered * (1 - 20 / (5 * PERIOD)) * 20 / 28 * COST(NU)
+    assert gained.mean() + 3 * gained.std() / len(gained) ** 0.5 < 0
+
+
 def test_a_new_period_begins_from_nothing() -> None:
     paid = play(lambda _rng, _m, own, t: own if t < PERIOD else np.zeros(DIM), rounds=2 * PERIOD, runs=3)
     assert (paid[:, :PERIOD, 0].sum(axis=1) > 0.5 * PERIOD * COST(NU)).all()

@@ -96,7 +96,30 @@ class InformationOracle:
         rounds = {k: sum(k in old.v for old in self.past) for k in agents}
         enough = min(max(max(rounds.values(), default=0) / 2 - 5, 0), self.probation)
         kept = [k for k in agents if rounds[k] >= enough]
-        return kept if len(kept) >= 3 else agents
+        kept = kept if len(kept) >= 3 else agents
+        clear = [k for k in kept if enough == 0 or self.founded(k) or self.cleared(k)]
+        return clear if len(clear) >= 3 and 2 * len(clear) > len(kept) else kept
+
+    def founded(self, k: int) -> bool:
+        """Whether it was there in a round when nobody had had more than ten."""
+        rounds = [0] * self.num_agents
+        for old in self.past:
+            if k in old.v and max(rounds[i] for i in old.v) <= 10:
+                return True
+            rounds = [count + (i in old.v) for i, count in enumerate(rounds)]
+        return False
+
+    def cleared(self, k: int) -> bool:
+        """Whether its cosine with the mean of those that were compared with is above 0 by three standard errors."""
+        total = squares = 0.0
+        for old in self.past:
+            others = [i for i in old.trusted if i != k]
+            if k in old.v and len(others) >= 2 and noise(old.v, others) > 0:
+                w: Any = sum(old.v[i] for i in others)
+                lengths = math.sqrt((old.v[k] @ old.v[k]) * (w @ w))
+                cosine = float(old.v[k] @ w) / lengths if lengths > 0 else 0.0
+                total, squares = 0.9 * total + cosine, 0.9**2 * squares + cosine**2
+        return total > 3 * math.sqrt(squares)
 
     def believed(self, agents: list[int], odds: float) -> list[int]:
         """Those the bets leave at less than `odds` to one, if they are more than half and at least three; else all."""

@@ -125,4 +125,5 @@ def knowing(noise_scale: float, agents: int = AGENTS, doubted: tuple[int, ...] =
     """Return the state of a server who has seen this noise scale for ever, and doubts some agents."""
     wealth = np.zeros((len(BETS), len(TESTS), agents))
     wealth[..., list(doubted)] = 1e3
-    return InformationState(np.full(agents, 1e9 / noise_scale), np.full(agents, 1e9), wealth, np.full(agents, 1e3))
+    state = InformationState(*(np.full(agents, 1e9) for _ in InformationState._fields))
+    return state._replace(signal=state.signal / noise_scale, wealth=wealth)

@@ -66,7 +66,7 @@ def audit(
         name = _find(ledger, run)
         moves = ledger.settle_escrow(name, alpha, alike=alike, forfeit_accused=forfeit) if settle else []
         found, unit = ledger.audit(name, alpha, alike=alike), ledger.unit
-        pairs, group = _together(ledger, name, alpha)
+        pairs, group = _together(ledger, name, alpha, alike=alike)
     if out is not None and found.trail.rounds:
         _draw(found, out)
     if as_json:
@@ -90,11 +90,18 @@ def _find(ledger: "Ledger", name: str | None) -> str:
     return name
 
 
-def _together(ledger: "Ledger", run: str, alpha: float) -> tuple[list[SuspiciousPair] | None, SuspiciousGroup | None]:
-    """Return the suspicious pairs and the group in a run's last checkpoint; None where pairs were not watched."""
+def _together(
+    ledger: "Ledger", run: str, alpha: float, *, alike: bool
+) -> tuple[list[SuspiciousPair] | None, SuspiciousGroup | None]:
+    """Return the suspicious pairs and the group in a run's last checkpoint; None where pairs were not watched.
+
+    Members with similar data are a group, too: none is named unless all are alike.
+    """
     resumed = ledger.resume(run)
     wealth = None if resumed is None else resumed.arrays.get("audit", {}).get("pairs")
-    return (None, None) if wealth is None else (suspicious_pairs(wealth, alpha), suspicious_group(wealth, alpha))
+    if wealth is None:
+        return None, None
+    return suspicious_pairs(wealth, alpha), suspicious_group(wealth, alpha) if alike else None
 
 
 def _draw(found: "RunAudit", out: Path) -> None:
@@ -231,6 +238,6 @@ def _shared(found: "RunAudit", group: SuspiciousGroup | None) -> list[str]:
     *most, last = (found.agents[member] for member in group.members)
     return [
         f"{', '.join(most)} and {last} share something that the others do not have: strength {group.strength:.1f}, "
-        f"where chance exceeds {group.expected:.1f} in one look of {1 / found.alpha:,.0f}. That may be their data, or "
+        f"where chance exceeds {group.expected:.1f} in one look of {1 / found.alpha:,.0f}. That may be "
         f"noise that they agreed on{other}. Nobody is accused of it."
     ]

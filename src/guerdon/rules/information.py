@@ -20,8 +20,9 @@ same among the others; and R_k = h(ν) + h'(ν)·ν²/V_k·(E_k − D_k) as in e
 **Trust.** A false report also changes what the others are paid, because they are compared with it. So every agent's
 score is tested against the others' round by round (`guerdon.bets`). An agent under suspicion is still scored, but is no
 longer used to score others. Nor is a newcomer, until it has had `probation` rounds of its own, or nearly half as many
-as the agent with the most. Else a name that is thrown away before it is doubted could raise a partner's pay, or lower
-everybody's. Both look at earlier rounds only, so honest pay stays exact.
+as the agent with the most. Who joined after the first rounds of a run must also be *cleared*: of late its reports agree
+with those that score others, by three standard errors. Else a name that is thrown away before it is doubted could raise
+a partner's pay, or lower everybody's. All look at earlier rounds only, so honest pay stays exact.
 
 A round in which the reports differ by less than a millionth of their squared length has no scale, and pays nothing.
 """
@@ -33,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guerdon.arrays import Array, at_least_one, check_number, check_positive_integer, is_array, namespace
-from guerdon.bets import BETS, LEAST, PEERS, TESTS, against_agents, agent_scores, bet, trusted_agents
+from guerdon.bets import BETS, LEAST, PEERS, TESTS, against_agents, agent_scores, bet, most_of, trusted_agents
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.rules.mechanism import (
@@ -50,6 +51,8 @@ from guerdon.rules.mechanism import (
 CAREFUL = 0.8  # times the estimate of a: too large a one pays for reports that shrink
 SOUND = 1 / 3  # of the noise scale, that the request must be for the score to be a price
 GRACE = 5  # rounds that an agent may have fewer than half of another's, and not be a newcomer
+RECENT = 0.9  # weight of a round in whether a newcomer is cleared, relative to the next
+CLEAR = 3.0  # standard errors that a newcomer's reports must agree by
 PROBATION = 20  # rounds of its own, before which an agent is not used to score others
 WAIT = 10  # rounds, before which the rule says nothing of itself
 NOT_SOUND = (
@@ -67,6 +70,9 @@ class InformationState(NamedTuple):
     weight: Array  # and of rounds
     wealth: Array  # (bets, tests, agents): logarithm of what each bet against an agent has become
     tenure: Array  # rounds that its report was counted in
+    founder: Array  # 1 where it was there before anybody could be a newcomer
+    agreed: Array  # decayed sum of the cosine of its report with the others' mean
+    agreed_squares: Array
 
 
 class InformationScores(NamedTuple):
@@ -77,6 +83,13 @@ class InformationScores(NamedTuple):
     signal_of_others: Array  # g², as the others have it
     length_of_others: Array  # their mean ‖v‖²
     others: Array  # how many they are
+
+    @property
+    def cosine(self) -> Array:
+        """cos(v_k, w_k); 0 where one of them is nothing."""
+        xp, others = namespace(self.length), at_least_one(self.others)
+        square = self.length * ((others - 1) * self.signal_of_others + self.length_of_others) / others
+        return xp.where(square > 0, self.agreement / xp.sqrt(xp.where(square > 0, square, 1.0)), 0.0)
 
 
 @dataclass(frozen=True)
@@ -89,8 +102,8 @@ class InformationPay(Mechanism):
     smallest a that is used: the smaller, the noisier the pay of rounds with little to learn, and the less a report that
     shrinks towards the prediction can gain there. Where the evidence against an agent exceeds `doubt` to one, others
     are no longer compared with it; infinity trusts every agent. Nor are they with a newcomer before it has had
-    `probation` rounds; 0 trusts newcomers. Reports longer than `limit` times the median length of
-    the others' (around the prediction) are to be shortened to that before evidence is gathered, see
+    `probation` rounds and its reports were cleared; 0 trusts newcomers. Reports longer than `limit` times the median
+    length of the others' (around the prediction) are to be shortened to that before evidence is gathered, see
     `guerdon.evidence.shortening`.
 
     >>> import numpy as np
@@ -129,22 +142,23 @@ class InformationPay(Mechanism):
     def init(self, num_agents: int) -> InformationState:
         """Return the state before the first round: nothing is known, everybody is trusted."""
         check_positive_integer("num_agents", num_agents)
-        nothing = np.zeros(num_agents)
-        return InformationState(nothing, nothing, np.zeros((len(BETS), len(TESTS), num_agents)), nothing)
+        empty = InformationState(*(np.zeros(num_agents) for _ in InformationState._fields))
+        return empty._replace(wealth=np.zeros((len(BETS), len(TESTS), num_agents)))
 
     def reference(self, state: InformationState, counted: Array) -> Array:
         """Tell which agents this round's participants are compared with: gather the evidence with this.
 
         `counted` are those that `guerdon.evidence.multiply` counted, copies left out. Where fewer than three of them
         are trusted, or no more than half, all are: a few that agree must not drive out the rest. Newcomers are left out
-        where three others are there.
+        where three others are there, and those that are not cleared where most others are.
         """
         xp = namespace(counted)
-        tenure = xp.asarray(state.tenure)
-        longest = xp.max(xp.where(counted, tenure, 0.0))
-        known = counted & (tenure >= xp.clip(longest / 2 - GRACE, 0.0, float(self.probation)))
+        enough = xp.clip(_half_of_longest(state, counted), 0.0, float(self.probation))
+        known = counted & (xp.asarray(state.tenure) >= enough)
         many = xp.sum(xp.astype(known, xp.int32)) >= LEAST
-        return trusted_agents(state.wealth, xp.where(many, known, counted), self.doubt)
+        known = xp.where(many, known, counted)
+        known = most_of(_cleared(state, counted) | (enough <= 0), known)
+        return trusted_agents(state.wealth, known, self.doubt)
 
     def suspicion(self, state: InformationState) -> Array:
         """Return the logarithm of the evidence against each agent."""
@@ -285,7 +299,13 @@ class InformationPay(Mechanism):
         # Even a rule that trusts every agent ranks none among those that the bets doubt.
         peers = trusted_agents(state.wealth, trusted, min(self.doubt, PEERS))
         wealth = bet(state.wealth, agent_scores(score, scores.length, counted, peers))
-        return InformationState(signal, weight, wealth, state.tenure + people)
+        founder = xp.where(counted & (_half_of_longest(state, counted) <= 0), 1.0, state.founder)
+        seen = xp.astype(counted & informative, scores.length.dtype)
+        agreed, kept = seen * scores.cosine, 1 - (1 - RECENT) * seen
+        return InformationState(
+            signal, weight, wealth, state.tenure + people, founder,
+            kept * state.agreed + agreed, kept**2 * state.agreed_squares + agreed**2,
+        )  # fmt: skip
 
 
 def noise_scale_bound(cost: Cost, request: Any) -> Any:
@@ -337,6 +357,19 @@ def information_scores(evidence: Evidence, trusted: Array) -> InformationScores:
     signal = (xp.sum(own * cross) - 2 * own * cross) / pairs
     length = (xp.sum(own * evidence.length) - own * evidence.length) / at_least_one(others)
     return InformationScores(cross / at_least_one(others), evidence.length, signal, length, others)
+
+
+def _half_of_longest(state: InformationState, counted: Array) -> Array:
+    """Return nearly half the rounds of the agent with the most: who has had fewer is a newcomer."""
+    xp = namespace(counted)
+    return xp.max(xp.where(counted, xp.asarray(state.tenure), 0.0)) / 2 - GRACE
+
+
+def _cleared(state: InformationState, counted: Array) -> Array:
+    """Tell who may score others at all: founders, and newcomers whose reports tell of the surprise, beyond doubt."""
+    xp = namespace(counted)
+    founder, agreed, squares = (xp.asarray(x) for x in (state.founder, state.agreed, state.agreed_squares))
+    return (founder > 0) | (agreed > CLEAR * xp.sqrt(squares))
 
 
 def _resolved(noise: Array, length: Array) -> Array:

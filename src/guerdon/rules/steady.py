@@ -61,6 +61,7 @@ LEAST_TOLD = 0.8  # of a round, that the others are taken to have told in the me
 SETTLED = 0.9  # of a period, by which all is released that its end would release; the rest is for what is left over
 MOST = 2.0  # costs that a round releases, before the end of a period
 LEAST_SIGNAL = 3.0  # times its standard error in the round: less is taken for that
+STANDING = ("tenure", "founder", "agreed", "agreed_squares")  # what lets an agent be a measure of others
 
 
 class SteadyState(NamedTuple):
@@ -70,6 +71,9 @@ class SteadyState(NamedTuple):
     weight: Array
     wealth: Array
     tenure: Array
+    founder: Array
+    agreed: Array
+    agreed_squares: Array
     usual: Array  # decayed sum of ĝ²/σ², over all rounds
     seen: Array  # and of rounds
     rounds: Array
@@ -222,7 +226,8 @@ class SteadyPay(Mechanism):
 
     def forfeited(self, state: SteadyState, failed: Array) -> SteadyState:
         after = _renewed(state, failed)
-        return after._replace(tenure=namespace(failed).where(failed, 0.0, after.tenure))
+        begun = {name: namespace(failed).where(failed, 0.0, getattr(after, name)) for name in STANDING}
+        return after._replace(**begun)
 
     @classmethod
     def from_settings(cls, cost: Cost, settings: Mapping[str, Any]) -> Mechanism:
@@ -270,7 +275,7 @@ class SteadyPay(Mechanism):
 
 
 def _tested(state: SteadyState) -> InformationState:
-    return InformationState(state.signal, state.weight, state.wealth, state.tenure)
+    return InformationState(*(getattr(state, name) for name in InformationState._fields))
 
 
 def _usual(state: SteadyState, told: Array, others: Array, known: Array, trusted: Array) -> tuple[Array, Array, Array]:
@@ -313,7 +318,7 @@ def _by_chance(beyond: Array, error: Array) -> Array:
 def _renewed(state: SteadyState, ends: Array) -> SteadyState:
     """Return the state with the sums of the period begun anew where it ended."""
     xp = namespace(state.rounds)
-    kept = ("signal", "weight", "wealth", "tenure", "usual", "seen")
+    kept = (*InformationState._fields, "usual", "seen")
     return state._replace(
         **{name: xp.where(ends, 0.0, value) for name, value in state._asdict().items() if name not in kept}
     )
