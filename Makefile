@@ -1,6 +1,7 @@
 # Everything a developer types. `make test` needs nothing but Python >= 3.11 and make.
 PYTHON ?= python3
 BIN := .venv/bin
+unexport PYTHONDONTWRITEBYTECODE  # or each of the many processes that tests start would compile everything again
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
@@ -67,9 +68,9 @@ screenshots: $(STAMP)  ## draw the dashboard's pictures and README's in docs/ima
 bench: $(STAMP)  ## speed and memory, as ratios against a peer in the same run
 	$(BIN)/python -m benchmarks
 
-coverage: $(STAMP)  ## run the quick tests and list the lines that none of them runs
+coverage: $(STAMP)  ## run the quick tests; list the lines that none of them runs, and fail where they are too many
 	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run -m pytest -n 0
+	$(BIN)/python -m coverage run -m pytest -n logical --dist loadfile
 	$(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage report
 
 dist:  ## build what is released into dist/, and check it as PyPI would; publishes nothing

@@ -57,10 +57,12 @@ def main(folder: Path) -> None:
     try:
         own = [sys.executable, "-m", "examples.served_torch"]
         agents = [
-            subprocess.Popen([*own, str(folder / name), str(i), "4" if name == "east" else "1"])
+            subprocess.Popen([*own, str(folder / name), str(i), "4" if name == "east" else "1"], stdout=subprocess.PIPE)
             for i, name in enumerate(names)
         ]
-        failed = sum(process.wait() != 0 for process in agents)
+        for process in agents:  # one after the other: two that print at once would mix their lines
+            print(process.communicate()[0].decode(), end="")
+        failed = sum(process.returncode != 0 for process in agents)
         if failed:
             sys.exit(f"{failed} agents failed")
         last = json.loads((folder / "rounds.jsonl").read_text().splitlines()[-1])

@@ -1,43 +1,48 @@
 """A plain PyTorch loop that pays its workers, without any framework: `python -m examples.torch_loop`.
 
-Honest work is paid its cost on average; a single round's pay is noisy.
+The network is yours, and so is the data. Of eight agents the seventh uses half of the samples, and the last sends
+zeros.
 """
 
 import torch
+from torch import Tensor, nn
 
-from guerdon import AffineCost, FixedRequest, InformationPay, Server, explain
-from guerdon.server import Ask
+from guerdon import AffineCost, FixedRequest, Server, SteadyPay
+from guerdon.broadcasts import Dither
 
-AGENTS, CLASSES, FEATURES, ROUNDS = 8, 10, 20, 40
-CENTRES = torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(1))
+AGENTS, CLASSES, FEATURES, ROUNDS = 8, 5, 20, 100
 
 
-def work(agent: int, ask: Ask, generator: torch.Generator) -> torch.Tensor:
-    """Return an agent's gradient at the model that was broadcast; the last agent uses a quarter of the samples."""
-    size = int(ask.request) if agent < AGENTS - 1 else int(ask.request) // 4
-    labels = torch.randint(CLASSES, (size,), generator=generator)
-    features = CENTRES[labels] + torch.randn(size, FEATURES, generator=generator)
-    weights = ask.model.reshape(CLASSES, FEATURES).clone().requires_grad_()
-    torch.nn.functional.cross_entropy(features @ weights.T, labels).backward()
-    return weights.grad.reshape(-1)  # pyright: ignore[reportOptionalMemberAccess]
+def gradient(network: nn.Module, model: list[Tensor], features: Tensor, labels: Tensor) -> list[Tensor]:
+    """Return the gradient of the mean loss over some samples, layer by layer, at the model that was broadcast."""
+    names = [name for name, _ in network.named_parameters()]
+    weights = {name: part.clone().requires_grad_() for name, part in zip(names, model, strict=True)}
+    scores = torch.func.functional_call(network, weights, (features,))
+    return list(torch.autograd.grad(nn.functional.cross_entropy(scores, labels), list(weights.values())))
 
 
 def main() -> None:
     """Train, pay, and say what everybody earned."""
-    generator = torch.Generator().manual_seed(0)
-    server = Server(InformationPay(AffineCost(fixed=1, per_sample=1)), FixedRequest(16, step=0.02))
-    model, earned = torch.zeros(CLASSES * FEATURES), torch.zeros(AGENTS)
-    state, sent = server.init(model, AGENTS), torch.ones(AGENTS, dtype=torch.bool)
-    for turn in range(ROUNDS):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(FEATURES, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+    centres = torch.randn(CLASSES, FEATURES)
+    cost = AffineCost(fixed=1, per_sample=1)
+    server = Server(SteadyPay(cost, period=ROUNDS), FixedRequest(16, step=0.1), dither=Dither(3.0))
+    model = [part.detach().clone() for part in network.parameters()]  # the server's own
+    state, paid = server.init(model, AGENTS), torch.zeros(AGENTS)
+    for _ in range(ROUNDS):
         ask, state = server.ask(state, model)
-        reports = torch.stack([work(agent, ask, generator) for agent in range(AGENTS)])
-        done, state = server.settle(state, ask, reports, sent)
-        model = model - done.step * done.mean
-        earned += done.payments.reward
-        if turn == ROUNDS - 1:
-            print(f"The last agent got, at last, {explain(server.mechanism, done.payments, int(ask.request))[-1]}")
-    for agent in range(AGENTS):
-        print(f"agent {agent} was paid {float(earned[agent]) / ROUNDS:7.2f} a round; honest work costs 17")
+        sent = list[list[Tensor]]()
+        for agent in range(AGENTS):
+            labels = torch.randint(CLASSES, (int(ask.request) // (2 if agent == 6 else 1),))
+            found = gradient(network, ask.model, centres[labels] + torch.randn(len(labels), FEATURES), labels)
+            sent.append([0 * part if agent == 7 else part for part in found])
+        reports = [torch.stack(layer) for layer in zip(*sent, strict=True)]  # for each layer a row for each agent
+        done, state = server.settle(state, ask, reports, torch.ones(AGENTS, dtype=torch.bool))
+        model = [part - done.step * mean for part, mean in zip(model, done.mean, strict=True)]
+        paid = paid + done.payments.reward
+    for agent, work in enumerate(["16 samples"] * 6 + ["8 samples", "zeros"]):
+        print(f"agent {agent} ({work}) was paid {float(paid[agent]) / ROUNDS:.1f} a round; 16 samples cost 17")
 
 
 if __name__ == "__main__":

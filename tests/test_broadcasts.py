@@ -9,7 +9,7 @@ from guerdon import AffineCost
 from guerdon.broadcasts import MARGIN, QUICKEST, Dither, DitherState, MeanNoise, secret_normals
 from guerdon.predictions import RunningMean
 from guerdon.rules import noise_scale_bound
-from tests.support.libraries import Library, jax_once
+from tests.support.libraries import Library, every_library, jax_once
 
 COST = AffineCost(1, 1)
 NU, AGENTS, DIM = 16, 10, 30
@@ -200,6 +200,11 @@ def test_the_prediction_learns_only_what_the_step_shows() -> None:
         ({"length": 1.0, "largest": None}, TypeError, "`largest` must be a finite number above 0, got None"),
         ({"length": 1.0, "largest": float("inf")}, ValueError, "`largest` must be a finite number above 0, got inf"),
         ({"length": 1.0, "finest": -1.0}, ValueError, "`finest` must be a finite number of at least 0, got -1.0"),
+        (
+            {"length": 3.0, "cost": COST},
+            ValueError,
+            r"`length` must be at most `largest` \(2\), got 3: give a larger `largest`, or no `cost`",
+        ),
         ({"length": 1.0, "block": 1}, ValueError, "`block` must be at least 2, so that offsets can cancel, got 1"),
         ({"length": 1.0, "finest": True}, TypeError, "`finest` must be a finite number of at least 0, got True"),
     ],
@@ -209,8 +214,14 @@ def test_bad_numbers_are_refused(numbers: dict[str, Any], error: type[Exception]
         Dither(**numbers)
 
 
-def test_normals_of_a_real_server_are_never_the_same() -> None:
-    one, other = secret_normals(np.zeros(40)), secret_normals([np.zeros((4, 10))])[0]
+@every_library
+def test_normals_of_a_real_server_are_never_the_same(library: Library) -> None:
+    with library.precision():
+        model = library.array(np.zeros(40))
+        drawn = secret_normals(model)
+        one, other = np.asarray(drawn), np.asarray(secret_normals([library.array(np.zeros((4, 10)))])[0])
+    assert type(drawn) is type(model)
+    assert library.name == "numpy" or drawn.dtype == model.dtype
     assert other.shape == (4, 10)
     assert abs(one @ other.reshape(-1)) < 0.99 * np.linalg.norm(one) * np.linalg.norm(other)
     assert 15 < one @ one < 85  # a χ² of 40 degrees of freedom is outside with probability 1e-4

@@ -36,12 +36,20 @@ def test_mlp(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @needs_torch
-def test_a_plain_loop_in_pytorch_is_paid(capsys: pytest.CaptureFixture[str]) -> None:
-    """The agent with a quarter of the samples is paid least; forty lines, without a framework."""
+def test_a_plain_loop_in_pytorch_is_paid(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work is paid about its cost, half of it less than it cost, zeros nothing; forty lines, without a framework."""
+    torch: Any = pytest.importorskip("torch")
+
+    def repeatable(model: list[Any]) -> list[Any]:
+        return [torch.randn_like(part) for part in model]
+
+    monkeypatch.setattr("guerdon.server.secret_normals", repeatable)
     load("torch_loop").main()
-    paid = [float(amount) for amount in re.findall(r"was paid +(-?[\d.]+) a round", capsys.readouterr().out)]
+    paid = [float(amount) for amount in re.findall(r"was paid (-?[\d.]+) a round", capsys.readouterr().out)]
     assert len(paid) == 8
-    assert min(paid) == paid[-1] < 0
+    assert all(13 < amount < 21 for amount in paid[:6])
+    assert paid[6] < 9
+    assert paid[7] == 0
     code = (EXAMPLES / "torch_loop.py").read_text().split('"""', 2)[2]
     assert len([line for line in code.splitlines() if line.strip()]) <= 40
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_readme import README, ROOT, commands
+from tests.test_readme import README, ROOT, commands, first_program
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 HOME = PROJECT["project"]["urls"]["Repository"]
@@ -85,7 +85,8 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_readme_works_from_the_wheel_alone(python: Path, tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text((ROOT / README).read_text())
+    program, printed = first_program()
+    (tmp_path / "first.py").write_text(program)
     environment = {"PATH": f"{python.parent}:{os.environ['PATH']}", "COLUMNS": "100"}
 
     def run(*command: str) -> str:
@@ -96,7 +97,7 @@ def test_readme_works_from_the_wheel_alone(python: Path, tmp_path: Path) -> None
         return done.stdout
 
     assert "site-packages" in run("python", "-c", "import guerdon; print(guerdon.__file__)")
-    run("python", "-m", "doctest", "README.md")
+    assert run("python", "first.py").strip() == printed
     told = [run("sh", "-c", command) for command, _ in commands(README)]
     assert "6 of 6 agents paid" in told[0]
     assert "Best response: 8" in told[1]
@@ -119,6 +120,7 @@ def test_what_pypi_shows(wheel: Path) -> None:
     """No link or picture of README is relative there, and nothing but the package is in the wheel."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
+        contents = [entry.CRC for entry in archive.infolist() if entry.file_size]
         (metadata,) = (archive.read(name).decode() for name in names if name.endswith("METADATA"))
     shown = message_from_string(metadata)
     text = str(shown.get_payload())
@@ -127,5 +129,6 @@ def test_what_pypi_shows(wheel: Path) -> None:
     assert all(link.startswith(HOME) for link in links), links
     assert f"{HOME}/raw/main/docs/images/first-round.svg" in text
     assert {name.partition("/")[0] for name in names} == {"guerdon", f"guerdon-{shown['Version']}.dist-info"}
+    assert len(contents) == len(set(contents)), "check-wheel-contents refuses a file that is there twice"
     assert "guerdon/py.typed" in names
     assert "guerdon/cli/example.toml" in names

@@ -200,6 +200,7 @@ def test_it_keeps_within_its_bounds(least: int, most: int) -> None:
     ("options", "message"),
     [
         ({"max_batch": 0}, "`max_batch` must be a positive integer, got 0"),
+        ({"max_batch": 2**21}, "`max_batch` must be at most 1048576, got 2097152"),
         ({"min_batch": 0}, "`min_batch` must be a positive integer, got 0"),
         ({"min_batch": 65}, r"`min_batch` must be at most `max_batch` \(64\), got 65"),
         ({"first": 0}, "`first` must be a positive integer, got 0"),

@@ -3,6 +3,7 @@
 # JAX's transformations forget the types of what they are given.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
 
+import importlib
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from guerdon.cli.once import pay_once
 from guerdon.evidence import AgentRows
 from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
 from guerdon.states import flatten_state, restore_state
-from tests.support.libraries import Library, without_jax
+from tests.support.libraries import Library, needs_torch, without_jax
 
 COST = AffineCost(1, 1)
 AGENTS, DIM, ROUNDS = 6, 10, 8
@@ -303,6 +304,8 @@ def test_layers_are_counted() -> None:
         server.settle(state, ask, as_layers(GOOD, None)[:1], EVERYBODY)
     with pytest.raises(ValueError, match=r"with the 4 numbers of the model in layer 1, got shape \(6, 3\)"):
         server.settle(state, ask, [as_layers(GOOD, None)[0], GOOD[:, :3]], EVERYBODY)
+    with pytest.raises(TypeError, match="`reports` must be arrays, one row per agent, got list for layer 1"):
+        server.settle(state, ask, [as_layers(GOOD, None)[0], [1.0]], EVERYBODY)
     with pytest.raises(TypeError, match="`reports` must be a list of layers, as the model is, got ndarray"):
         server.settle(state, ask, GOOD, EVERYBODY)
 
@@ -331,10 +334,33 @@ def test_a_state_is_restored_into_the_library_it_came_from() -> None:
     assert back.prediction.total.dtype == model.dtype
 
 
-def test_a_dither_needs_normals_outside_of_numpy() -> None:
+def test_a_dither_needs_normals_in_a_compiled_function() -> None:
+    """There they would be drawn once, when it is compiled, and every round would be asked at the same points."""
     server, model = SERVERS["dithered"], jnp.zeros(DIM)
-    with pytest.raises(ValueError, match="`normals` must be given under a dither"):
-        server.ask(server.init(model, AGENTS), model)
+    state = server.init(model, AGENTS)
+    with pytest.raises(ValueError, match="`normals` must be given under a dither in a compiled function"):
+        jax.jit(lambda now: server.ask(state, now)[0].model)(model)
+
+
+@needs_torch
+def test_a_network_of_pytorch_is_asked_next_to_its_model_and_never_changed() -> None:
+    """Its own parameters are refused: training changes them in place, and the model with them."""
+    torch: Any = importlib.import_module("torch")
+    network = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 1))
+    server, live = SERVERS["dithered"], list(network.parameters())
+    with pytest.raises(ValueError, match=r"`model` must be a copy without gradients, .* \[part.detach\(\).clone\(\)"):
+        server.init(live, AGENTS)
+    model = [part.detach().clone() for part in live]
+    state = server.init(model, AGENTS)
+    with pytest.raises(ValueError, match="`model` must be a copy without gradients"):
+        server.ask(state, live)
+    ask, state = server.ask(state, model)
+    moved = [asked - part for asked, part in zip(ask.model, model, strict=True)]
+    assert [part.dtype for part in ask.model] == [torch.float32] * 4
+    assert sum(float((part**2).sum()) for part in moved) == pytest.approx(0.5**2, rel=1e-5)
+    reports = [torch.ones((AGENTS, *part.shape)) for part in model]
+    with pytest.raises(ValueError, match=r"`reports` must not require gradients: .* \.detach\(\)"):
+        server.settle(state, ask, [part.requires_grad_() for part in reports], torch.ones(AGENTS, dtype=torch.bool))
 
 
 def test_copies_do_not_count_in_the_length_that_others_are_cut_to() -> None:

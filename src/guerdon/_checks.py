@@ -40,6 +40,11 @@ def check_model(model: Any) -> None:
     for layer in layers:
         if not namespace(layer).isdtype(layer.dtype, "real floating"):
             raise TypeError(f"`model` must hold real floating-point numbers, got dtype {layer.dtype}")
+        if getattr(layer, "requires_grad", False):  # it is the network's own, which training changes in place
+            raise ValueError(
+                "`model` must be a copy without gradients, got a tensor that requires one: give "
+                "[part.detach().clone() for part in network.parameters()]"
+            )
 
 
 def check_reports(model: Any, reports: Any, sent: Array, enrolled: Array) -> None:
@@ -74,6 +79,8 @@ def _check_layer(index: int, layer: Array, given: Any, agents: int) -> None:
         raise TypeError(f"`reports` must be arrays, one row per agent, got {_kind(given)} for layer {index}")
     if is_array(given) and not namespace(given).isdtype(given.dtype, "real floating"):
         raise TypeError(f"`reports` must hold real floating-point numbers, got dtype {given.dtype}")
+    if getattr(given, "requires_grad", False):
+        raise ValueError("`reports` must not require gradients: stack what agents send with .detach()")
     size = math.prod(layer.shape)
     if tuple(given.shape[:1]) != (agents,) or math.prod(given.shape[1:]) != size:
         raise ValueError(

@@ -32,7 +32,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon.arrays import Array, check_number, check_positive_integer, layers_dot, namespace, over_layers, zeros_like
+from guerdon.arrays import (
+    Array,
+    check_number,
+    check_positive_integer,
+    is_numpy,
+    layers_dot,
+    namespace,
+    over_layers,
+    zeros_like,
+)
 from guerdon.costs import Cost
 from guerdon.predictions import StepObservation
 from guerdon.rules import noise_scale_bound
@@ -92,6 +101,11 @@ class Dither:
             check_number(name, value, minimum=0, inclusive=False)
         check_number("finest", self.finest, minimum=0)
         check_positive_integer("block", self.block)
+        if self.cost is not None and self.length > self.largest:
+            raise ValueError(
+                f"`length` must be at most `largest` ({self.largest:g}), got {self.length:g}: give a larger `largest`, "
+                "or no `cost`, and it stays as it is"
+            )
         if self.block < 2:
             raise ValueError(f"`block` must be at least 2, so that offsets can cancel, got {self.block}")
 
@@ -173,9 +187,14 @@ class Dither:
 
 
 def secret_normals(model: Any) -> Any:
-    """Return normal numbers in the shape of a NumPy model, drawn from the operating system's randomness.
+    """Return normal numbers in the form of a model, drawn from the operating system's randomness.
 
     A real server places its dither with these: nothing that was drawn before helps to predict them.
     """
     rng = np.random.default_rng(secrets.randbits(256))
-    return over_layers(lambda part: rng.standard_normal(part.shape), model)
+
+    def draw(part: Array) -> Array:
+        drawn = rng.standard_normal(part.shape)
+        return drawn if is_numpy(part) else namespace(part).asarray(drawn, dtype=part.dtype, device=part.device)
+
+    return over_layers(draw, model)

@@ -117,7 +117,7 @@ class PaidFedAvg(FedAvg):
     def run(self) -> None:
         """Train, from the last round that is paid."""
         price = ExpressionCost(self.cost)
-        space = None if self.dither is None else Dither(self.dither, price)
+        space = None if self.dither is None else Dither(self.dither)
         rule, policy = choose_payable(self.rule, price), FixedRequest(self.request, self.step)
         with Ledger(self.ledger) as ledger:
             server = Server(rule, policy, None, space, self.sends, self.alike)

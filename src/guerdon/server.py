@@ -41,7 +41,6 @@ from guerdon.arrays import (
     check_choice,
     check_positive_integer,
     is_array,
-    is_numpy,
     is_traced,
     namespace,
     over_layers,
@@ -63,7 +62,7 @@ from guerdon.evidence import (
     shortening,
 )
 from guerdon.predictions import Prediction, RunningMean, StepObservation, ZeroPrediction
-from guerdon.records import LARGEST_MODEL, OwnRecords, adopt, widen
+from guerdon.records import LARGEST_MODEL, OwnRecords, adopt, shortened, widen
 from guerdon.requests import Outcome, Requests
 from guerdon.rules import Mechanism, Payments, as_request
 from guerdon.rules.information import prediction_error
@@ -196,13 +195,17 @@ class Server:
     def ask(self, state: ServerState, model: Any, normals: Any = None) -> tuple[Ask, ServerState]:
         """Return what to ask for, and the state to settle the round with.
 
-        Under a dither `normals` are fresh standard normal numbers in the model's shape; a NumPy server need not give
-        any, and takes them from the operating system.
+        Under a dither `normals` are fresh standard normal numbers in the model's shape. Where none are given they come
+        from the operating system, but not in a compiled function, which would draw once and for all.
         """
+        check_model(model)
         origin = model
         if self.dither is not None:
-            if normals is None and not is_numpy(model if is_array(model) else model[0]):
-                raise ValueError("`normals` must be given under a dither: fresh normal numbers in the model's shape")
+            if normals is None and is_traced(*([model] if is_array(model) else model)):
+                raise ValueError(
+                    "`normals` must be given under a dither in a compiled function: fresh normal numbers in the "
+                    "model's shape, such as jax.random.normal(key, model.shape)"
+                )
             normals = secret_normals(model) if normals is None else normals
             model, placed = self.dither.place(state.dither, origin, normals)
             state = state._replace(dither=placed)
@@ -344,14 +347,8 @@ class Server:
         recorder, xp = self.recorder, namespace(found.parts)
         if recorder is None or (isinstance(reports, AgentRows) and not len(reports.seats)):
             return state.records
-        counted, part = found.evidence.counted, found.parts[:, None]
-
-        def shortened(own: Array, centre: Array) -> Array:
-            centre = namespace(own).reshape(centre, (1, -1))
-            return namespace(own).where(part < 1, centre + part * (own - centre), own)
-
-        centre = self.centre(ask)
-        rows = over_layers(shortened, as_matrices(reports), centre)
+        counted, centre = found.evidence.counted, self.centre(ask)
+        rows = shortened(as_matrices(reports), centre, found.parts)
         if self.sends == "models":
             mean = over_layers(lambda move, start: move + start, mean, ask.model)
         heard = counted & (xp.sum(xp.astype(counted, xp.int32)) > 1)

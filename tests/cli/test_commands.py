@@ -1,5 +1,6 @@
 """The command line as a person uses it, wrong input included, with real files."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import polars as pl
 import pytest
 
 from guerdon import BalancedVariance, ExpressionCost, OutputAgreement, gather
+from guerdon.cli.options import read_factors
 from guerdon.cli.reports import print_claims
 from guerdon.experiments.claims import Claim, Experiment
 from tests.support.command_line import run, run_json, start
@@ -161,6 +163,12 @@ PLAN = ["plan", "--variance", "4", "--signal", "1"]
         (["plan", "gone.parquet", "--target", "error <= 1"], "`gone.parquet` is not a file"),
         (["plan", "FILE", "--target", "error <= 1"], "cannot be read as Parquet"),
         (["plan", "FILE", "--target", "error"], "`--target` must be a metric and a value"),
+        (["serve", "FILE", "--run", "x", "--request", "0"], "`--request` must be a positive integer, got 0"),
+        (
+            ["serve", "FILE", "--run", "x", "--request", "8", "--dither", "-1"],
+            "`--dither` must be a finite number above 0, got -1",
+        ),
+        (["serve", "FILE", "--run", "x", "--request", "8"], "`MODEL` must be a safetensors file"),
         (["nonsense"], "No such command 'nonsense'"),
     ],
 )
@@ -311,6 +319,37 @@ def test_help_has_examples() -> None:
         assert result.code == 0
         assert re.search(f"Examples?: guerdon {command}", result.stdout)
     assert "Examples: guerdon plan" in run("plan", "--help").stdout
+
+
+@pytest.mark.parametrize("wrong", ["north", "=2", "north=", "north=x", "north=0", "north=inf", "north=nan"])
+def test_cost_factors_that_are_none_are_refused(wrong: str) -> None:
+    message = "`--cost-factor` must be an agent and a number above 0, north=1.5, got "
+    with pytest.raises(ValueError, match=re.escape(f"{message}{wrong!r}")):
+        read_factors([wrong])
+    with pytest.raises(ValueError, match=r"got 'north=3', named twice"):
+        read_factors(["north=2", "north=3"])
+
+
+PLUGIN = """
+from guerdon.rules import FlatPay
+
+class Plugged(FlatPay):
+    rule_name = "plugged"
+"""
+
+
+def test_rules_of_installed_packages_are_found(gradients: Path, tmp_path: Path) -> None:
+    """As pip lays a package down: its module, and what it says of itself beside it."""
+    (tmp_path / "plugin.py").write_text(PLUGIN)
+    about = tmp_path / "plugin-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[guerdon.rules]\nplugged = plugin:Plugged\n")
+    arguments = ("pay", str(gradients), "--request", "8", "--rule", "plugged", "--json")
+    assert run(*arguments).code == 2
+    told = start(*arguments, PYTHONPATH=str(tmp_path))
+    assert (told.code, told.stderr) == (0, "")
+    assert {row["reward"] for row in json.loads(told.stdout)["agents"]} == {0.0, 9.0}  # one sent nothing
 
 
 def test_in_a_process_of_its_own() -> None:

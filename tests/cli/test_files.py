@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from guerdon.cli.files import read_gradients
+from guerdon.cli.files import read_array, read_gradients
 
 GRADIENTS = np.arange(6.0).reshape(3, 2)
 BY_NAME = {"ann": GRADIENTS[0], "bob": GRADIENTS[1], "cy": GRADIENTS[2]}
@@ -86,6 +86,14 @@ def test_an_array_larger_than_any_memory(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"(3, 2), }            ", b"(1000000, 1000000), }"))
     with pytest.raises(ValueError, match=r"cannot be read as \.npy"):
         read_gradients(path)
+
+
+def test_a_prediction_is_one_array(tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", np.ones((2, 3)))
+    assert read_array(tmp_path / "one.npy").shape == (6,)
+    np.savez(tmp_path / "two.npz", a=np.ones(2), b=np.ones(2))
+    with pytest.raises(ValueError, match=r"two.npz` must hold one array, got 2"):
+        read_array(tmp_path / "two.npz")
 
 
 def test_no_file_and_unknown_kinds(tmp_path: Path) -> None:

@@ -161,6 +161,13 @@ def test_unknown_ids_get_a_page(served: Served, path: str, number: str) -> None:
     assert "Traceback" not in answer.text
 
 
+def test_a_statement_comes_in_three_forms_and_the_front_page_leads_to_the_runs(served: Served) -> None:
+    answer = ask(served, "/agents/1/statement.pdf")
+    assert answer.status == 404
+    assert "a statement comes as" in answer.text
+    assert (ask(served, "/").status, ask(served, "/").headers["location"]) == (303, "/runs")
+
+
 @pytest.mark.parametrize("path", ["/api/runs/999", "/api/agents/999/statement", "/api/payouts/999", "/api/agents/1/runs/999", "/api/nothing"])  # noqa: E501  # fmt: skip
 def test_unknown_ids_get_a_problem(served: Served, path: str) -> None:
     answer = ask(served, path)

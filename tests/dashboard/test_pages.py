@@ -184,7 +184,7 @@ def test_a_run_without_metrics_distances_or_rounds(shown: tuple[str, Served], vi
     visitor.leave(served.address)
 
 
-def test_an_agent_and_his_statement(shown: tuple[str, Served], visitor: Visitor) -> None:
+def test_an_agent_and_its_statement(shown: tuple[str, Served], visitor: Visitor) -> None:
     kind, served = shown
     if kind in ("missing", "empty"):
         visitor.visit(f"{served.address}/agents/1", 503 if kind == "missing" else 404)

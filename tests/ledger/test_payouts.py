@@ -148,13 +148,13 @@ def test_what_is_asked_for_twice_under_one_key_is_done_once(paying: Ledger) -> N
     assert next(row.deposit for row in paying.balances() if row.agent == "north") == 5_000_000
 
 
-def exported(ledger: Ledger, form: str, **options: Any) -> str:
+def exported(ledger: Ledger, form: str, *, payout: int = 1, **options: Any) -> str:
     out = io.StringIO()
-    ledger.export_payout(1, form, out, **options)
+    ledger.export_payout(payout, form, out, **options)
     return out.getvalue()
 
 
-OPERATOR = {"name": "Heart Study", "iban": "DE02 1203 0000 0000 2020 51"}
+OPERATOR: dict[str, Any] = {"name": "Heart Study", "iban": "DE02 1203 0000 0000 2020 51"}
 
 
 def test_the_bank_gets_the_open_lines(paying: Ledger) -> None:
@@ -206,6 +206,15 @@ def test_what_a_bank_cannot_pay_is_not_exported(paying: Ledger, tmp_path: Path) 
     paying.settle_payout(1, "paid")
     with pytest.raises(RefusedError, match="payout 1 has no open line"):
         exported(paying, "csv")
+    paying.set_payee("new", IBANS[0])
+    paying.payout(places=6)
+    with pytest.raises(RefusedError, match=r"pain.001 needs whole cents for 'east'; create the payout with places=2"):
+        exported(paying, "pain.001", payout=2, **OPERATOR)
+    paying.settle_payout(2, "cancelled")
+    paying.set_payee("new", "wallet 7")
+    paying.payout()
+    with pytest.raises(RefusedError, match=r"pain.001 needs an IBAN for 'new', got 'wallet 7'; use the form csv"):
+        exported(paying, "pain.001", payout=3, **OPERATOR)
     with Ledger(tmp_path / "credits.db") as ledger:
         ledger.start_run("run", NAMES, RULE)
         record(ledger, "run", play(5))

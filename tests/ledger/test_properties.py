@@ -237,6 +237,6 @@ def check(machine: type[Books], examples: int) -> None:
 @pytest.mark.parametrize(
     "machine", [Books, pytest.param(PostgresqlBooks, marks=pytest.mark.skipif(not SERVER, reason=NO_SERVER))]
 )
-@pytest.mark.parametrize("examples", [4, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [4, pytest.param(16, marks=pytest.mark.slow)])
 def test_books_always_balance(machine: type[Books], examples: int) -> None:
     check(machine, examples)

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +75,9 @@ def test_a_released_ledger_says_what_it_said(upgraded: str) -> None:
 
 def test_the_chain_goes_on_from_what_was_signed(tmp_path: Path) -> None:
     path = Path(shutil.copy(RELEASED / "guerdon.db", tmp_path))
-    rows = sqlite3.connect(path).execute(
-        "SELECT name, seq - 1, previous, public_key, signature FROM ledger, signatures JOIN records ON seq = record"
-    )
-    name, record, sealed, key, signature = rows.fetchone()
+    query = "SELECT name, seq - 1, previous, public_key, signature FROM ledger, signatures JOIN records ON seq = record"
+    with closing(sqlite3.connect(path)) as connection:
+        name, record, sealed, key, signature = connection.execute(query).fetchone()
     receipt = Receipt(name, record, sealed, key, signature)
     with pytest.raises(RefusedError, match=r"has tables of version 0001, .* `guerdon ledger upgrade` after a backup"):
         Ledger(path)

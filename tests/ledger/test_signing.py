@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from sqlalchemy import text
 
 from guerdon.ledger import Ledger, Receipt, RefusedError, gradient_hash, sign_submission, submission
@@ -107,6 +107,10 @@ def test_bad_key_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "bad.pem").write_text("nonsense")
     with pytest.raises(RefusedError, match=r"bad.pem must hold an unencrypted Ed25519 private key"):
         load_key(tmp_path / "bad.pem")
+    other = KEYS["p384"].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "other.pem").write_bytes(other)
+    with pytest.raises(RefusedError, match=r"other.pem must hold an Ed25519 private key, got ECPrivateKey"):
+        load_key(tmp_path / "other.pem")
     with pytest.raises(RefusedError, match=r"bad.pem: must hold a public key"):
         read_public_key(tmp_path / "bad.pem")
     (tmp_path / "good.pem").write_bytes(

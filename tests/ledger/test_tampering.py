@@ -50,7 +50,8 @@ def attacker(where: str, *, keeps: bool = False) -> Generator[Connection]:
             yield connection
         finally:
             connection.execute(text("COMMIT" if keeps else "ROLLBACK"))
-    engine.dispose()
+            connection.close()
+            engine.dispose()
 
 
 def after(connection: Connection, change: Any) -> Verification | None:

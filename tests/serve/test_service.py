@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from guerdon import AffineCost, FlatPay, SteadyPay
+from guerdon.broadcasts import Dither
 from guerdon.client import ServiceClient, ServiceError, ServiceTask
 from guerdon.ledger import Ledger
 from guerdon.ledger.errors import RefusedError
-from guerdon.serve.running import write_lines
+from guerdon.serve.running import read_model, read_tokens, write_lines
 from tests.serve.conftest import (
     MODEL,
     TOKENS,
@@ -184,6 +186,38 @@ def test_nobody_else_gets_in(served: Served) -> None:
     assert answer(served, "/v1/ask")[0] == 429  # guesses from this address have to wait
 
 
+@pytest.mark.parametrize(
+    ("target", "code", "told"),
+    [
+        ("/v1/rounds/2/model", 409, "round 2 is not open; round 1 is the newest"),
+        ("/v1/rounds/1/pay", 404, "round 1 is not settled yet, or was settled without this agent"),
+        ("/v1/statement", 404, "the agent has no account yet: nothing was paid"),
+        ("/v1/model", 409, "the model can be had once the run has ended"),
+    ],
+)
+def test_what_is_not_there_yet_is_named(target: str, code: int, told: str, served: Served) -> None:
+    assert answer(served, target)[0] == code
+    assert answer(served, target)[1]["detail"] == told
+
+
+def test_a_client_shows_a_key_or_a_token(served: Served, tmp_path: Path) -> None:
+    write_key(tmp_path / "key.pem")
+    both: dict[str, Any] = {"key": tmp_path / "key.pem", "token": TOKENS["north"]}
+    for given in (dict[str, Any](), both):
+        with pytest.raises(ValueError, match="one of `key` and `token` must be given"):
+            ServiceClient(served.address, run="run", **given)
+
+
+def test_files_that_are_no_model_and_no_tokens_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "given"
+    for content, complaint in (("{", "a JSON file"), ('["a"]', "a JSON object"), ('{"a": 1}', "a JSON object")):
+        file.write_text(content)
+        with pytest.raises(ValueError, match=f"`--tokens` must be {complaint}"):
+            read_tokens(file)
+    with pytest.raises(ValueError, match=r"`MODEL` must be a safetensors file of arrays that NumPy has, got .*given"):
+        read_model(file)
+
+
 def test_other_hosts_are_not_answered(served: Served) -> None:
     assert answer(served, "/v1/ask", host="evil.example")[0] == 421
 
@@ -232,6 +266,17 @@ def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
         client = ServiceClient(f"http://127.0.0.1:{opened.getsockname()[1]}", run="run", token="t", patience=30)  # noqa: S106
         assert client.statement() == {"lines": []}
         thread.join()
+
+
+def test_steady_pay_without_a_dither_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cost = AffineCost(1, 1)
+    for rule, dither, said in ((SteadyPay(cost), None, 1), (SteadyPay(cost), Dither(3.0), 0), (FlatPay(cost), None, 0)):
+        caplog.clear()
+        folder = tmp_path / f"{rule.rule_name}-{dither}"
+        folder.mkdir()
+        with Ledger(folder / "guerdon.db") as own:
+            make_service(folder, own, rule=rule, dither=dither).spool.close()
+        assert caplog.text.count("Without a dither there is little to tell") == said
 
 
 def test_numbers_of_each_round_are_told(tmp_path: Path, ledger: Ledger) -> None:

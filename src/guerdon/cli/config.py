@@ -107,7 +107,7 @@ def parse_config(content: dict[str, Any]) -> ExperimentConfig:
     cost = _cost(sections["server"].get("cost", str, "1 + s"), problem.max_batch)
     names, agents, costs = _agents(groups, cost, problem.max_batch)
     mechanisms, requests, stop = _server(sections["server"], cost, problem, len(agents))
-    prediction, dither = _broadcast(sections["server"], cost)
+    prediction, dither = _broadcast(sections["server"])
     for section in sections.values():
         section.finish()
     terms = prediction, dither, stop, rounds, repetitions, seed, label
@@ -159,11 +159,11 @@ def _server(
     return rules, _requests(table, cost, problem, num_agents), stop
 
 
-def _broadcast(table: SettingsTable, cost: Cost) -> tuple[Prediction | None, Dither | None]:
+def _broadcast(table: SettingsTable) -> tuple[Prediction | None, Dither | None]:
     """Return what the server predicts, and how far from the model it asks for gradients."""
     named, length = table.optional("prediction", str), table.optional("dither", float)
     prediction = None if named is None else PREDICTIONS[table.choice("prediction", PREDICTIONS)]()
-    return prediction, None if length is None else Dither(float(length), cost)
+    return prediction, None if length is None else Dither(float(length))
 
 
 def _requests(table: SettingsTable, cost: Cost, problem: Problem, num_agents: int) -> Requests:

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from guerdon.arrays import check_number, check_positive_integer
 from guerdon.cli.options import DEFAULT, CostOption, DbOption, RuleOption, need, read_factors
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.rules import choose_payable
@@ -70,9 +71,12 @@ def serve(
 
     if (tls_cert is None) != (tls_key is None):
         raise ValueError("`--tls-cert` and `--tls-key` must be given together")
+    check_positive_integer("--request", request)
+    if dither is not None:
+        check_number("--dither", dither, minimum=0, inclusive=False)
     price = ExpressionCost(cost)
     check_cost(price, min(max(4 * request, 1), LARGEST_CHECKED))
-    space = None if dither is None else Dither(dither, price)
+    space = None if dither is None else Dither(dither)
     server = Server(choose_payable(rule, price), FixedRequest(request, step), None, space, sends, alike)
     factors = read_factors(cost_factor)
     arrays, known = read_model(model), {} if tokens is None else read_tokens(tokens)

@@ -136,23 +136,13 @@ def _sqlite(url: URL, read_only: bool, patience: float) -> Engine:
     pool = sa.NullPool if read_only else sa.QueuePool
     engine = sa.create_engine("sqlite://", creator=lambda: _open_file(path, read_only, patience), poolclass=pool)
 
-    @event.listens_for(engine, "connect")
-    def prepare(connection: Any, _: Any) -> None:
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA recursive_triggers = ON")  # or INSERT OR REPLACE would delete past them
-        connection.execute(f"PRAGMA query_only = {'ON' if read_only else 'OFF'}")
-        if not read_only:
-            # FULL: what was committed survives a loss of power too.
-            connection.execute("PRAGMA synchronous = FULL")
-            _use_wal(connection, patience)
-
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         # A writer takes its lock at once, so that what it has read stays true until it commits.
         writes = connection.get_execution_options().get("guerdon_writes", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
-    del prepare, begin
+    del begin
     return engine
 
 
@@ -175,9 +165,25 @@ def _open_file(path: Path, read_only: bool, patience: float) -> sqlite3.Connecti
         # create them and they are not there, nobody does.
         quiet = not Path(f"{path}-wal").exists() and not os.access(path.parent, os.W_OK)
         mode = "mode=ro&immutable=1" if quiet else "mode=ro"
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         f"{path.as_uri()}?{mode}", uri=True, timeout=patience, isolation_level=None, check_same_thread=False
     )
+    try:
+        _prepare(connection, read_only, patience)
+    except BaseException:
+        connection.close()  # or it would stay open until the garbage collector finds it
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, read_only: bool, patience: float) -> None:
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA recursive_triggers = ON")  # or INSERT OR REPLACE would delete past them
+    connection.execute(f"PRAGMA query_only = {'ON' if read_only else 'OFF'}")
+    if not read_only:
+        # FULL: what was committed survives a loss of power too.
+        connection.execute("PRAGMA synchronous = FULL")
+        _use_wal(connection, patience)
 
 
 def _postgresql(url: URL, read_only: bool, patience: float) -> Engine:

@@ -33,6 +33,10 @@ TOO_LARGE_TO_REMEMBER = (
     "The model has %d numbers: too many to remember how each node differs from the others. Nodes whose data differ are "
     "paid less than their cost for it. Give `alike=True` if they do not differ"
 )
+NOTHING_TO_TELL = (
+    "Without a dither there is little to tell once the model is nearly done, and this rule pays for what is told: also "
+    "members that work are then paid less than their cost. Give one: a length of 3 is a beginning"
+)
 
 
 class PaidServer:
@@ -66,6 +70,8 @@ class PaidServer:
         self.server = given.for_model(layers)
         if self.server is not given:
             self.log.warning(TOO_LARGE_TO_REMEMBER, sum(layer.size for layer in layers))
+        if given.mechanism.holds and given.dither is None:
+            self.log.warning(NOTHING_TO_TELL)
         self._state = self.server.init(layers, num_agents=1)
 
     def resume(self, done: int, rule: Any, saved: Mapping[str, Any]) -> None:
