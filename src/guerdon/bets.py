@@ -23,7 +23,9 @@ LEAST = 3  # agents, below which none can be compared with the others
 PEERS = 10.0  # to one, beyond which an agent is no longer one of those that others are ranked among
 BETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # how boldly is bet, side by side
 TESTS = ("tells less", "shorter", "longer")  # than the others
-LIARS = 0.45  # of the others, at most, that an accusation allows for: four of nine
+LIARS = 0.45  # of the other members, at most, that an accusation allows for: four of nine
+RARE = 0.1  # of the rounds of the agent with the most: who took part in fewer, but for a few, is no member
+FEW = 5
 TIE = 1e-6  # relative difference below which two values are the same: single precision tells no more
 
 
@@ -55,21 +57,26 @@ def agent_scores(score: Array, length: Array, counted: Array, reference: Array) 
     return Ranks(stack([low.score, short.score, -short.score]), stack([low.others, short.others, short.others]))
 
 
-def proven_scores(score: Array, length: Array, counted: Array) -> Ranks:
+def proven_scores(score: Array, length: Array, counted: Array, tenure: Array) -> Ranks:
     """Return the ranks (tests, agents) that are left where up to `LIARS` of the others lie to make an agent look bad.
 
     So many of the others that stand on the side that speaks against an agent are left out. If no more of them lie, the
-    rank is no worse than among the honest others alone, so the odds are never more than fair.
+    rank is no worse than among the honest others alone, so the odds are never more than fair. Others are all members,
+    by the rounds that each has taken part in (`tenure`): a crew is no larger where honest members are absent.
     """
-    xp = namespace(score)
-    found = [_without_liars(rank_scores(x, counted, counted)) for x in (score, length, -length)]
+    xp, tenure = namespace(score), namespace(score).asarray(tenure)
+    member = xp.astype(tenure >= RARE * xp.max(tenure) - FEW, score.dtype)
+    found = [
+        _without_liars(rank_scores(x, counted, counted), xp.sum(member) - member) for x in (score, length, -length)
+    ]
     return Ranks(xp.stack([ranks.score for ranks in found]), xp.stack([ranks.others for ranks in found]))
 
 
-def _without_liars(ranks: Ranks) -> Ranks:
+def _without_liars(ranks: Ranks, members: Array) -> Ranks:
+    """Return the ranks without as many of the others as may lie, given how many other members there are."""
     xp = namespace(ranks.score)
-    spare = xp.floor(LIARS * ranks.others)
-    left = ranks.others - spare
+    spare = xp.floor(LIARS * xp.where(members > ranks.others, members, ranks.others))
+    left = xp.where(ranks.others > spare, ranks.others - spare, 0.0)
     above, below = (ranks.others * (1 + sign * ranks.score) / 2 for sign in (1, -1))  # ties count half
     above = xp.where(above > spare, above - spare, 0.0)
     score = xp.where(left > 0, (above - below) / at_least_one(left), 0.0)

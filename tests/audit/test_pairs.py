@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from guerdon.audit import (
+    can_tell_apart,
     copying,
     evidence_against,
     first_pairs,
@@ -159,6 +160,34 @@ def test_who_was_found_in_a_pair_is_left_out_of_later_rounds() -> None:
     wealth, everybody = first_pairs(6), np.ones(6, dtype=bool)
     wealth[:, 1, 4] = wealth[:, 4, 1] = pair_limit(0.001, 6) + 1e-6
     assert np.flatnonzero(copying(np.arange(6) == 2, everybody, wealth)).tolist() == [1, 2, 4]
+
+
+def test_nobody_is_taken_for_a_copy_where_pairs_are_half_of_all() -> None:
+    """It cannot be told which half shares something; identical reports are copies all the same."""
+    wealth, everybody = first_pairs(6), np.ones(6, dtype=bool)
+    for first, second in ((0, 1), (1, 2)):
+        wealth[:, first, second] = wealth[:, second, first] = pair_limit(0.001, 7) + 1e-6
+    assert np.flatnonzero(copying(np.arange(6) == 4, everybody, wealth)).tolist() == [4]
+    assert np.flatnonzero(copying(np.arange(6) == 4, everybody, wealth, num_agents=7)).tolist() == [0, 1, 2, 4]
+
+
+def test_a_crew_that_is_half_of_those_present_has_nobody_accused() -> None:
+    """Four of ten share noise, and the others are there in six rounds of ten. Without the limit honest pairs are."""
+    found: list[Any] = []
+    for seed in range(12):
+        rng, wealth = np.random.default_rng(seed), first_pairs(10)
+        for _ in range(60):
+            reports = 0.5 + rng.normal(size=(10, DIM))
+            reports[:4] += rng.normal(size=DIM)
+            counted = (rng.random(10) < 0.6) | (np.arange(10) < 4)
+            reports[~counted] = 0
+            wealth = watch_pairs(wealth, reports @ reports.T, counted)
+        evidence = evidence_against(wealth).max(axis=1)
+        suspected = (evidence > pair_limit(0.001, 10))[4:].any()
+        found.append((suspected, can_tell_apart(evidence, 10), suspicious_pairs(wealth, 0.001) == []))
+    assert sum(honest for honest, *_ in found) >= 2
+    assert not any(honest and told for honest, told, _ in found)
+    assert all(none for _, told, none in found if not told)
 
 
 @pytest.mark.parametrize("tamper", [honest, half_the_work, garbage, zeros])

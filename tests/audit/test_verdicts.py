@@ -168,14 +168,15 @@ def test_what_is_held_back() -> None:
     np.testing.assert_array_equal(held_back(reward, AffineCost(1, 1), 8, amount=2.0), [2, 0.4, 0, 0])
 
 
-def framed(framers: int, idle: int, rounds: int = 150, seed: int = 0, unlike: float = 0.0) -> Any:
+def framed(framers: int, idle: int, rounds: int = 150, seed: int = 0, unlike: float = 0.0, absent: float = 0.0) -> Any:
     """Return the trail of ten agents, of which some send short reports of one kind, and others the prediction alone.
 
-    The noise of the rest differs, from `unlike` less to `unlike` more.
+    The noise of the rest differs, from `unlike` less to `unlike` more; they are absent in so many of the rounds.
     """
-    rng, everybody, rule = np.random.default_rng(seed), np.ones(10, dtype=bool), InformationPay(COST)
+    rng, presence, rule = np.random.default_rng(seed), np.random.default_rng(seed + 1), InformationPay(COST)
     played, state = list[PlayedRound](), rule.init(10)
     for _ in range(rounds):
+        everybody = (np.arange(10) < framers + idle) | (presence.random(10) >= absent)
         reports = 0.5 + np.linspace(1 - unlike, 1 + unlike, 10)[:, None] * rng.normal(size=(10, 30))
         reports[:framers] = 0.5 + 0.3 * (reports[:framers] - 0.5)  # closer to the mean, and shorter
         reports[framers : framers + idle] = 0.0
@@ -191,6 +192,17 @@ def test_four_of_ten_cannot_have_an_honest_agent_accused() -> None:
     findings = judge(trail, 0.001, alike=True)
     assert (trail.against[:, 4:].max(axis=0) >= limit(0.001)).mean() > 0.5
     assert [finding.verdict == "accused" for finding in findings[4:]] == [False] * 6
+
+
+def test_nor_where_they_are_half_of_those_present() -> None:
+    """The honest are there in six rounds of ten. Of those present alone four of nine are too few to allow for."""
+    found = [framed(framers=4, idle=0, seed=seed, absent=0.4).proven[:, 4:].max() for seed in range(6)]
+    assert max(found) < limit(0.001)
+
+
+def test_an_idle_agent_is_accused_where_some_are_absent() -> None:
+    found = judge(framed(framers=0, idle=1, seed=1, absent=0.2), 0.001, alike=True)
+    assert [finding.verdict == "accused" for finding in found] == [True] + [False] * 9
 
 
 def test_nobody_is_accused_where_the_rest_differs_among_themselves_too() -> None:

@@ -35,6 +35,7 @@ def outcome(name: str, profit: float, repetitions: int = 6) -> Outcome:
         ("zeros", -0.1, 0.5),
         ("surrogate, stretched", 17.0, 19.0),
         ("three share 5 % noise", 0.9, 1.5),
+        ("idle, three helpers that wait", 0.9, 1.5),
     ],
 )
 def test_a_claim_fails_where_a_deviation_gains(name: str, fine: float, bad: float) -> None:

@@ -263,6 +263,21 @@ def test_helpers_that_wait_out_their_probation_do_not_make_a_partner_look_inform
     assert paid[1:5].mean() > 0.85 * COST(NU)
 
 
+def test_a_few_rounds_do_not_tell_for_a_whole_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where founders help for a few rounds: much is told in a few rounds, and nothing in the rest of the period.
+
+    Without a limit on a stretch of rounds this is paid half of its cost.
+    """
+
+    def burst(rng: Any, surprise: Any, own: Any, number: int) -> Any:
+        del rng, own
+        return 4 * surprise if number < 12 else 0 * surprise
+
+    assert play(burst)[:, :, 0].sum(axis=1).mean() < 0.05 * PERIOD * COST(NU)
+    monkeypatch.setattr("guerdon.rules.steady.REACH", 1e9)
+    assert play(burst)[:, :, 0].sum(axis=1).mean() > 0.4 * PERIOD * COST(NU)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("staggered", [1, 2, 3])
 def test_helpers_gain_nothing(staggered: int) -> None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, PowerCost
+from guerdon import AffineCost, InformationPay, PowerCost
 from guerdon.agents import Cooperative, Declining, Fixed, best_responding, learning, scale
 from guerdon.problems import linear_regression
 from guerdon.problems.linear_regression import expected_errors
@@ -398,3 +398,16 @@ def test_the_estimated_rule_underpays() -> None:
 def test_balanced_pay_adds_up() -> None:
     total = cooperation().rewards["balanced"].sum(axis=2)
     np.testing.assert_allclose(total, AGENTS * COST(NU), rtol=1e-4)
+
+
+def test_an_agent_that_comes_back_under_a_new_name_starts_from_nothing() -> None:
+    """What is held against one that sends far too much is gone with its name; of the others nothing changes before."""
+    problem, agents = linear_regression(DIM, DISTANCE, LARGEST), [Cooperative()] * (AGENTS - 1) + [scale(9.0)]
+    rule, requests = InformationPay(COST), FixedRequest(NU, 0.01)
+    once, again = (
+        simulate(problem, agents, rule, requests, 12, REPETITIONS, joins=[*[0] * (AGENTS - 1), names]).accusation
+        for names in ([0, 0], [0, 8])
+    )
+    np.testing.assert_array_equal(once[:, :8], again[:, :8])
+    assert (once[:, 8:, -1] > 5).all()
+    assert (again[:, 8, -1] < 2).all()

@@ -3,6 +3,7 @@
 from guerdon.audit.groups import SuspiciousGroup, suspicious_group
 from guerdon.audit.pairs import (
     SuspiciousPair,
+    can_tell_apart,
     copying,
     first_pairs,
     identical,
@@ -35,6 +36,7 @@ __all__ = [
     "Verdict",
     "VerdictTrail",
     "against_agents",
+    "can_tell_apart",
     "copying",
     "differ_among_themselves",
     "evidence_against",

@@ -48,14 +48,27 @@ def copying(copies: Array, counted: Array, wealth: Array, num_agents: Any = None
 
     Only where all agents draw fresh samples of the same kind: data that are alike trip this test too. `wealth` is that
     of the bets against pairs before this round. Of all pairs of `num_agents` honest agents (default: all that there is
-    room for) together a share `alpha` is ever taken for copies. Where no other agent would be left, it is none: then
-    something else is wrong.
+    room for) together a share `alpha` is ever taken for copies. Where half of all agents are in doubtful pairs none is:
+    it cannot be told which part shares something. Nor is anybody where no other agent would be left.
     """
     xp = namespace(copies)
     both = counted[:, None] & counted[None, :] & ~xp.eye(counted.shape[0], dtype=xp.bool)
-    limit = pair_limit(alpha, counted.shape[0] if num_agents is None else num_agents)
-    found: Array = copies | xp.any(both & (evidence_against(wealth) > limit), axis=1)
+    num_agents = counted.shape[0] if num_agents is None else num_agents
+    evidence = evidence_against(wealth)
+    suspected = (evidence > pair_limit(alpha, num_agents)) & can_tell_apart(xp.max(evidence, axis=1), num_agents)
+    found: Array = copies | xp.any(both & suspected, axis=1)
     return found & xp.any(counted & ~found)
+
+
+def can_tell_apart(evidence: Array, num_agents: Any) -> Array:
+    """Tell whether agents in doubtful pairs are fewer than half, by the evidence (…, agents) on each one's worst pair.
+
+    Else an accusation could be their own doing: what half of the agents share looks the same as what the rest share,
+    and a crew may be half of those that are present.
+    """
+    xp = namespace(evidence)
+    doubted = xp.astype(evidence >= pair_limit(DOUBT, num_agents), xp.int32)
+    return 2 * xp.sum(doubted, axis=-1) < xp.asarray(num_agents)
 
 
 def without_credit(
@@ -143,9 +156,13 @@ def watch_pairs(
 
 
 def suspicious_pairs(wealth: Any, alpha: float) -> list[SuspiciousPair]:
-    """Return the pairs against which the evidence is sufficient, the most suspicious first."""
+    """Return the pairs against which the evidence is sufficient, the most suspicious first.
+
+    None is returned where half of the agents are in doubtful pairs: `can_tell_apart`.
+    """
     evidence = evidence_against(np.asarray(wealth))
-    first, second = np.nonzero(np.triu(evidence >= pair_limit(alpha, len(evidence)), k=1))
+    beyond = evidence >= pair_limit(alpha, len(evidence))
+    first, second = np.nonzero(np.triu(beyond & can_tell_apart(evidence.max(axis=1, initial=0.0), len(evidence)), k=1))
     found = [SuspiciousPair(i, j, float(evidence[i, j])) for i, j in zip(first.tolist(), second.tolist(), strict=True)]
     return sorted(found, key=lambda pair: -pair.evidence)
 

@@ -6,7 +6,7 @@ Two bets at fair odds (`guerdon.bets`) are kept for each agent, round by round, 
   information pay keeps in its state. For a run under another rule they are made in the same way, around the point that
   its evidence was gathered around. When their wealth reaches 1/α the agent *differs*. That may be its data, or the
   work of others that want it to look bad. Only where the operator says that all agents are alike, it may be *accused*:
-  by bets that leave out those of the others that speak most against it, up to four of nine. So an honest agent is
+  by bets that leave out those of the others that speak most against it, four of nine members. So an honest agent is
   accused with a probability of at most α, even where so many of the others lie. And what the operator says is tested:
   if the agents that are not accused differ among themselves too, their data are not alike, and nobody is accused.
 - *for it*: that its reports tell something that was not public. If the agent knows only what is public, ⟨v_k, w_k⟩
@@ -100,7 +100,7 @@ def follow(rounds: Iterable[PlayedRound], alpha: float) -> VerdictTrail:
         state, wealth = padded(rule.init(crowd), state), widened(wealth, crowd)
         proven = np.pad(proven, [(0, 0), (0, 0), (0, crowd - proven.shape[-1])])
         score, length = _ranked(played.evidence, rule.reference(state, played.evidence.counted))
-        proven = bet(proven, proven_scores(score, length, played.evidence.counted))
+        proven = bet(proven, proven_scores(score, length, played.evidence.counted, state.tenure))
         signs = _agreement(rule, state, played)
         wealth = bet(wealth, Ranks(signs, np.abs(signs)))  # of two values each, as if ranked beside one other
         informed = evidence_against(wealth)
@@ -169,9 +169,9 @@ def _betting(mechanism: Mechanism) -> Any:
     return mechanism if mechanism.keeps_bets else InformationPay(mechanism.cost, doubt=float("inf"))
 
 
-def proven_ranks(evidence: Evidence, trusted: Any) -> Ranks:
+def proven_ranks(evidence: Evidence, trusted: Any, tenure: Any) -> Ranks:
     """Return where each agent's score and length stand, those of the others left out that speak most against it."""
-    return proven_scores(*_ranked(evidence, trusted), evidence.counted)
+    return proven_scores(*_ranked(evidence, trusted), evidence.counted, tenure)
 
 
 def _ranked(evidence: Evidence, trusted: Any) -> tuple[Any, Any]:

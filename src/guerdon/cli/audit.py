@@ -220,7 +220,7 @@ def _sentences(found: "RunAudit", pairs: list[SuspiciousPair] | None) -> list[st
     if pairs is None:
         lines.append("Pairs were not watched in this run.")
     elif not pairs:
-        lines.append("No pair of agents agrees more than independent samples can.")
+        lines.append("No pair of agents stands out by agreeing more than independent samples can.")
     else:
         lines += [
             f"{found.agents[pair.first]} and {found.agents[pair.second]} agree more than independent samples of the "

@@ -45,6 +45,7 @@ OLD_ROWS = 320  # that a surrogate was made from
 BLOCK = 4  # broadcasts that cancel
 HITS = (1, 5, 20)  # rounds after which a name leaves
 SEED = 77  # of the noise that a crew shares
+MOST_NAMES = 50  # of an agent
 
 
 @register
@@ -56,7 +57,8 @@ class Deviating(Agent):
     times the honest variance. `secret` is the share of that variance which it shares with its crew, on top of what it
     sends. With `every` above 1 it works in one round of so many. In the last `mirror` rounds of a dithered block it
     does not work, and sends `reflect` times the opposite of what it found in the block. A `surrogate` never works: it
-    sends what `rows` say of the gradient, stretched towards honest length.
+    sends what `rows` say of the gradient, stretched towards honest length. A helper takes a new name every `cycle`
+    rounds; when a name is `waits` rounds old, it sends the prediction and `helps` times the noise that its crew shares.
     """
 
     rows: Any
@@ -75,6 +77,15 @@ class Deviating(Agent):
     every: int = 1
     mirror: float = 0.0
     reflect: float = 1.0
+    helps: float = 0.0
+    waits: int = 0
+    cycle: int = ROUNDS
+    phase: int = 0
+
+    @property
+    def names(self) -> list[int]:
+        """The rounds in which it joins, or comes back under a new name."""
+        return [0, *(r for r in range(1, ROUNDS) if (r + self.phase) % self.cycle == 0)]
 
     @property
     def fabricates(self) -> bool:
@@ -89,7 +100,7 @@ class Deviating(Agent):
 
     def choose(self, view: View, key: Array) -> Array:
         works = jax.random.bernoulli(key, self.q) & (view.round < self.stop) & (jnp.asarray(self.surrogate) == 0)
-        works &= (view.round % self.every == 0) & ~self._mirrors(view)
+        works &= (view.round % self.every == 0) & ~self._mirrors(view) & ~self._helping(view)
         return jnp.where(works, jnp.asarray(jnp.round(self.share * view.request), jnp.int32), 0)
 
     def report(self, view: View, gradient: Array, key: Array) -> Array:
@@ -103,11 +114,15 @@ class Deviating(Agent):
         made += jnp.sqrt(self.noise) * scale * own
         sent = jnp.where(worked, view.prediction + self.shrink * (gradient - view.prediction), made)
         sent = sent + jnp.sqrt(self.secret) * scale * common
+        sent = jnp.where(self._helping(view), view.prediction + self.helps * scale * common, sent)
         return jnp.where(jnp.asarray(self.surrogate) > 0, self._remembered(view), sent)
 
     def keep(self, view: View, gradient: Array) -> Array:
         found = jnp.where(self._mirrors(view), 0.0, gradient - view.prediction)
         return found + jnp.where(view.round % BLOCK == 0, 0.0, view.memory)
+
+    def _helping(self, view: View) -> Array:
+        return (jnp.asarray(self.helps) > 0) & ((view.round + self.phase) % self.cycle >= self.waits)
 
     def _mirrors(self, view: View) -> Array:
         return (jnp.asarray(self.mirror) > 0) & (view.round % BLOCK >= BLOCK - self.mirror)
@@ -121,11 +136,27 @@ class Deviating(Agent):
 
 
 class Behaviour(NamedTuple):
-    """What a crew of so many does, and what that must come to."""
+    """What a crew of so many does, how others help it, and what that must come to."""
 
     changes: dict[str, float]
     crew: int = 1
     kind: str = "less"  # honest, less (loses), forged (gets nothing), surrogate (the cost at most), crew (fixed cost)
+    helpers: tuple[dict[str, float], ...] = ()
+
+    @property
+    def seats(self) -> int:
+        """How many agents do not simply work."""
+        return self.crew + len(self.helpers)
+
+
+IDLE = {"q": 0.0, "secret": 1.0}  # the prediction, and noise that helpers know
+SHORT = {"q": 0.0, "helps": 3.0, "cycle": 4}  # a helper whose names are as good as new
+TURNS: tuple[dict[str, float], ...] = tuple(
+    {"q": 0.0, "noise": 1.0, "helps": 3.0, "waits": 20, "cycle": 28, "phase": phase} for phase in (0, 9, 18)
+)
+WORKING: tuple[dict[str, float], ...] = tuple(
+    {"helps": 3.0, "waits": 60, "cycle": 80, "phase": phase} for phase in (0, 27, 54)
+)
 
 
 BEHAVIOURS: dict[str, Behaviour] = {
@@ -155,6 +186,10 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "three share 5 % noise": Behaviour({"secret": 0.05}, 3, "crew"),
     "five share 5 % noise": Behaviour({"secret": 0.05}, 5, "crew"),
     "four idle share 10 % noise": Behaviour({"q": 0.0, "noise": 0.9, "secret": 0.1}, 4, "crew"),
+    "idle, a helper of many names": Behaviour(IDLE, kind="crew", helpers=(SHORT,)),
+    "idle, three helpers of many names": Behaviour(IDLE, kind="crew", helpers=(SHORT,) * 3),
+    "idle, three helpers that wait": Behaviour(IDLE, kind="crew", helpers=TURNS),
+    "idle, three helpers that work": Behaviour(IDLE, kind="crew", helpers=WORKING),
 }
 
 
@@ -170,8 +205,12 @@ class Outcome(NamedTuple):
 
     @property
     def own(self) -> Any:
-        """What the crew gains a round, per repetition."""
-        return self.steady[:, :, : self.behaviour.crew].mean(axis=(1, 2))
+        """What each of the crew gains a round, per repetition."""
+        return self.gain(self.steady)
+
+    def gain(self, kept: Any) -> Any:
+        """Return what each of the crew keeps a round, per repetition; what helpers keep is the crew's."""
+        return kept[:, :, : self.behaviour.seats].sum(axis=2).mean(axis=1) / self.behaviour.crew
 
 
 def play(data: HeartData, request: int, name: str, repetitions: int, seed: int) -> Outcome:
@@ -179,7 +218,8 @@ def play(data: HeartData, request: int, name: str, repetitions: int, seed: int) 
     behaviour = BEHAVIOURS[name]
     honest = Deviating(jnp.asarray(data.train_features[:OLD_ROWS]), jnp.asarray(data.train_labels[:OLD_ROWS]))
     crew = replace(honest, **behaviour.changes)
-    agents = [crew] * behaviour.crew + [honest] * (AGENTS - behaviour.crew)
+    helpers = [replace(honest, **changes) for changes in behaviour.helpers]
+    agents = [crew] * behaviour.crew + helpers + [honest] * (AGENTS - behaviour.seats)
     largest = max(request, round(request * crew.share))
     history = simulated(problem_of(data, largest), agents, request, repetitions, seed)
     steady, balanced = (history.utilities[rule] for rule in ("steady", "balanced"))
@@ -192,12 +232,14 @@ def problem_of(data: HeartData, largest: int) -> Problem:
     return data.regression(largest, VALIDATION)
 
 
-def simulated(problem: Problem, agents: list[Any], request: int, repetitions: int, seed: int) -> History:
-    """Train with these agents."""
+def simulated(problem: Problem, agents: list[Deviating], request: int, repetitions: int, seed: int) -> History:
+    """Train with these agents; names are padded, so that one compiled simulation serves all."""
     rules: dict[str, Any] = {"steady": SteadyPay(COST, period=ROUNDS), "balanced": OutputAgreement(COST)}
     requests, dither = FixedRequest(request, STEP), Dither(LENGTH, block=BLOCK)
+    names = [(agent.names + [0] * ROUNDS)[:MOST_NAMES] for agent in agents]
     return simulate(
         problem, agents, rules, requests, ROUNDS, repetitions, seed, prediction=RunningMean(), dither=dither,
+        joins=names,
     )  # fmt: skip
 
 
@@ -310,14 +352,13 @@ def _draw(outcomes: list[Outcome]) -> Any:
 
 
 def _gain(found: Outcome, rule: str) -> Mean:
-    profits = getattr(found, rule)
-    return mean_over_repetitions(profits[:, :, : found.behaviour.crew].mean(axis=(1, 2)))
+    return mean_over_repetitions(found.gain(getattr(found, rule)))
 
 
 def _table(outcomes: list[Outcome]) -> pl.DataFrame:
     rows: list[dict[str, Any]] = []
     for found in outcomes:
-        others = found.steady[:, :, found.behaviour.crew :].mean(axis=(1, 2))
+        others = found.steady[:, :, found.behaviour.seats :].mean(axis=(1, 2))
         own, balanced, rest = _gain(found, "steady"), _gain(found, "balanced"), mean_over_repetitions(others)
         leaves = {f"leaves_after_{k}": float(found.steady[:, :k, 0].mean()) for k in HITS}
         rows.append(

@@ -11,8 +11,10 @@ can hit and run. This rule uses each for what it is good at:
 
 ρ̂ is how much of the surprise m − p an agent's reports have told, relative to what the others' told among themselves. It
 is their median, so that a minority cannot set what the rest is measured by. s_t, the signal of the last rounds, makes
-rounds count equally. Honest work has ρ = 1, whatever its size;
-the prediction, and anything else that is public, has about 0; work in every other round, 0.5. Then
+rounds count equally, and twenty rounds together count for no more than honest work and 1.5 standard deviations: a
+partner that helps for a few rounds, before it throws its name away, does not tell enough for a whole period. Honest
+work has ρ = 1, whatever its size; the prediction, and anything else that is public, has about 0; work in every other
+round, 0.5. Then
 
     released  = min(Σ R, Σ h) · min(ρ, 1)^2.5               with ρ = ρ̂ at the end of each period of rounds,
                                                             and ρ̂ − 3·(1 − t/0.9T) standard errors in round t of T;
@@ -61,6 +63,8 @@ LEAST_TOLD = 0.8  # of a round, that the others are taken to have told in the me
 SETTLED = 0.9  # of a period, by which all is released that its end would release; the rest is for what is left over
 MOST = 2.0  # costs that a round releases, before the end of a period
 LEAST_SIGNAL = 3.0  # times its standard error in the round: less is taken for that
+STRETCH = 20  # rounds, which together count for no more than honest work and chance explain
+REACH = 1.5  # standard deviations of chance
 STANDING = ("tenure", "founder", "agreed", "agreed_squares")  # what lets an agent be a measure of others
 
 
@@ -82,7 +86,17 @@ class SteadyState(NamedTuple):
     spread: Array  # Σ (R − h)²
     told: Array  # Σ ⟨v, w⟩/s
     told_squares: Array
+    credited: Array  # what counts of Σ ⟨v, w⟩/s in the stretches that are over
+    lately: Array  # Σ ⟨v, w⟩/s in the current stretch
     released: Array
+
+
+class ToldShare(NamedTuple):
+    """How much every agent's reports told, relative to the others'."""
+
+    share: Array  # ρ̂
+    error: Array  # its standard error
+    in_full: Array  # ρ̂ where no stretch of rounds is limited
 
 
 @dataclass(frozen=True)
@@ -167,21 +181,20 @@ class SteadyPay(Mechanism):
             variance=xp.where(paid, variance + 0 * plain.distance, xp.nan),
         )
 
-    def told(self, state: SteadyState) -> tuple[Array, Array]:
-        """Return ρ̂ of every agent, how much its reports told relative to the others', and its standard error."""
+    def told(self, state: SteadyState) -> "ToldShare":
+        """Return how much every agent's reports told, relative to the others'."""
         xp = namespace(state.told)
         here = state.rounds > 0
         rounds, number = at_least_one(state.rounds), xp.sum(xp.astype(here, state.told.dtype))
-        own = state.told / rounds
+        own = (state.credited + _credible(state)) / rounds
         usual, some = median_of_others(own, here)
         # Every other's reports are compared with this agent's, too: what they told without it.
         usual = ((number - 1) * usual - own) / at_least_one(number - 2)
-        usual = xp.where(
-            usual > LEAST_TOLD, usual, LEAST_TOLD
-        )  # less where the signal fell, and its scale was too large
-        square = state.told_squares / rounds - own**2
-        error = xp.sqrt(xp.where(square > 0, square, 0.0) / rounds)
-        return xp.where(some, own / usual, 0.0), xp.where(some & here, error / usual, xp.inf)
+        usual = _at_least(usual, LEAST_TOLD)  # less where the signal fell, and its scale was too large
+        square = state.told_squares / rounds - (state.told / rounds) ** 2
+        error = xp.sqrt(_at_least(square, 0.0) / rounds)
+        told = xp.where(some, own / usual, 0.0), xp.where(some & here, error / usual, xp.inf)
+        return ToldShare(*told, xp.where(some, state.told / rounds / usual, 0.0))
 
     def sure(self, state: SteadyState) -> Array:
         """Return what can be released by now, of the current period; nothing where no part is beyond doubt."""
@@ -194,29 +207,26 @@ class SteadyPay(Mechanism):
     def _amount(self, state: SteadyState, over: Array) -> Array:
         """Return what is released in all by the time that so much of the period is `over`."""
         xp = namespace(state.told)
-        share, error = self.told(state)
+        share, error, in_full = self.told(state)
         error = xp.where(error < xp.inf, error, 1.0)
         due = xp.where(state.due > 0, state.due, 1.0)
         more = state.earned - state.due
         square = state.spread - more**2 / at_least_one(state.rounds)
-        lost = CUT * _by_chance(more / due, xp.sqrt(xp.where(square > 0, square, 0.0)) / due)
-        lost = lost + CUT * STEEP * _by_chance(share - 1, error)
+        lost = CUT * _by_chance(more / due, xp.sqrt(_at_least(square, 0.0)) / due)
+        lost = lost + CUT * STEEP * _by_chance(in_full - 1, error)
         clear = (state.rounds >= FEWEST) & (share > SURE * error)
         amount = _capped(state) * _part(share - SURE * (1 - over) * error) * (1 + over * lost)
         return xp.where(clear, amount, 0.0)
 
     def held(self, state: SteadyState) -> Array:
         """Return what each agent would get, beyond what it got, if its period ended now."""
-        xp = namespace(state.told)
-        rest = self.final(state) - state.released
-        return xp.where(rest > 0, rest, 0.0)
+        return _at_least(self.final(state) - state.released, 0.0)
 
     def warning(self, state: SteadyState, request: Any) -> str:
         """Return that nothing tells work from no work, where that is so."""
         del request
         xp = namespace(state.told)
-        _, error = self.told(state)
-        vague = ~(error < VAGUE)
+        vague = ~(self.told(state).error < VAGUE)
         waited = state.rounds >= 2 * FEWEST
         return PREDICTABLE if bool(xp.any(waited) & xp.all(vague | ~waited)) else ""
 
@@ -266,12 +276,17 @@ class SteadyPay(Mechanism):
         usual, seen, scale = _usual(state, told, others, known, known & trusted)
         told = told / scale
         one, fair = xp.astype(worked, price.dtype), xp.where(worked, self.cost(nu), 0.0)
-        return SteadyState(
+        after = SteadyState(
             *tested,
             usual, seen,
             state.rounds + one, state.due + fair, state.earned + price, state.spread + (price - fair) ** 2,
-            state.told + told, state.told_squares + told**2, state.released,
+            state.told + told, state.told_squares + told**2, state.credited, state.lately + told, state.released,
         )  # fmt: skip
+        over = worked & (after.rounds % STRETCH == 0)
+        return after._replace(
+            credited=xp.where(over, after.credited + _credible(after), after.credited),
+            lately=xp.where(over, 0.0, after.lately),
+        )
 
 
 def _tested(state: SteadyState) -> InformationState:
@@ -298,11 +313,30 @@ def _usual(state: SteadyState, told: Array, others: Array, known: Array, trusted
     return usual, seen, xp.where(scale > 0, scale, 1.0)
 
 
+def _credible(state: SteadyState) -> Array:
+    """Return what an agent told in its current stretch, no more than honest work tells and chance adds.
+
+    Else a partner that helps for a few rounds, and then throws its name away, could tell enough for a whole period.
+    """
+    xp = namespace(state.told)
+    here, rounds = state.rounds > 0, at_least_one(state.rounds)
+    mean = state.told / rounds
+    square = state.told_squares / rounds - mean**2
+    usual, some = median_of_others(mean, here)
+    spread, _ = median_of_others(xp.sqrt(_at_least(square, 0.0)), here)
+    number = (state.rounds + STRETCH - 1) % STRETCH + 1
+    most = number * _at_least(usual, LEAST_TOLD) + REACH * spread * xp.sqrt(number)
+    return xp.where(some & (state.lately > most), most, state.lately)
+
+
+def _at_least(values: Array, least: float) -> Array:
+    return namespace(values).where(values > least, values, least)
+
+
 def _capped(state: SteadyState) -> Array:
     """Return what was earned, no less than nothing and no more than the cost."""
-    xp = namespace(state.earned)
-    earned = xp.where(state.earned > 0, state.earned, 0.0)
-    return xp.where(earned < state.due, earned, state.due)
+    earned = _at_least(state.earned, 0.0)
+    return namespace(earned).where(earned < state.due, earned, state.due)
 
 
 def _part(share: Array) -> Array:

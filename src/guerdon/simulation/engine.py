@@ -58,7 +58,7 @@ def simulate(
     prediction: Prediction | None = ...,
     dither: Dither | None = ...,
     stop: Stop | None = ...,
-    joins: Sequence[int] | None = ...,
+    joins: Sequence[int | Sequence[int]] | None = ...,
     alike: bool | None = ...,
     witness: int = ...,
     sends: Sends = ...,
@@ -82,7 +82,7 @@ def simulate(
     prediction: Prediction | None = ...,
     dither: Dither | None = ...,
     stop: Stop | None = ...,
-    joins: Sequence[int] | None = ...,
+    joins: Sequence[int | Sequence[int]] | None = ...,
     alike: bool | None = ...,
     witness: int = ...,
     sends: Sends = ...,
@@ -105,7 +105,7 @@ def simulate(
     prediction: Prediction | None = None,
     dither: Dither | None = None,
     stop: Stop | None = None,
-    joins: Sequence[int] | None = None,
+    joins: Sequence[int | Sequence[int]] | None = None,
     alike: bool | None = None,
     witness: int = 0,
     sends: Sends = "gradients",
@@ -126,10 +126,11 @@ def simulate(
     the first mechanism believes). `prediction` is the server's public one of each gradient, which information pay
     measures improvements on (default: `RunningMean()` where a rule wants one), and `dither` makes the server broadcast
     next to the model, stepping once every two rounds. After `stop` is reached a run does and pays nothing more. `joins`
-    gives the round (0 for the first) in which each agent joins, as one that nothing is known of. `alike` says that all
-    agents draw fresh samples of the same kind (default: unless the problem gives each its own). `witness` is how many
-    minibatches of `problem.max_batch` samples the server itself draws in a round, for `WitnessedPay`. With
-    `sends="models"` agents send the broadcast model less `requests.step` times their report: where the problem is a
+    gives the round (0 for the first) in which each agent joins, as one that nothing is known of; several rounds are an
+    agent that throws its name away and comes back under a new one. `alike` says that all agents draw fresh samples of
+    the same kind (default: unless the problem gives each its own). `witness` is how many minibatches of
+    `problem.max_batch` samples the server itself draws in a round, for `WitnessedPay`. With `sends="models"` agents
+    send the broadcast model less `requests.step` times their report: where the problem is a
     `guerdon.problems.federation.local_training` of the same rate, that is FedAvg, and there is a step in every round.
 
     Where agents choose batch sizes only, all that matters of linear regression is lengths and angles: these are drawn

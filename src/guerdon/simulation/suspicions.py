@@ -29,6 +29,8 @@ def nothing_proven(num_agents: int) -> Any:
     return np.zeros((len(BETS), len(TESTS), num_agents))
 
 
-def prove(mechanism: Mechanism, wealth: Array, done: Settlement) -> Array:
+def prove(mechanism: Mechanism, wealth: Array, before: ServerState, done: Settlement) -> Array:
     """Return the same after a round, where the rule keeps bets."""
-    return bet(wealth, proven_ranks(done.evidence, done.comparison.trusted)) if mechanism.keeps_bets else wealth
+    if not mechanism.keeps_bets:
+        return wealth
+    return bet(wealth, proven_ranks(done.evidence, done.comparison.trusted, before.rule.tenure))

@@ -94,11 +94,15 @@ def check_rounds(dither: Dither | None, rounds: int, requests: Requests, sends: 
         raise ValueError(f"`rounds` must be even under a dither, which steps once in two rounds, got {rounds}")
 
 
-def check_joins(joins: Sequence[int], num_agents: int) -> Array:
-    """Return the round in which each agent joins, or raise."""
-    if len(joins) != num_agents or min(joins) < 0:
-        raise ValueError(f"`joins` must be a round of at least 0 for each of the {num_agents} agents, got {joins!r}")
-    return jnp.asarray(joins)
+def check_joins(joins: Sequence[int | Sequence[int]], num_agents: int) -> Array:
+    """Return the rounds (agents, names) in which each agent joins, or comes back under a new name, or raise."""
+    given: list[list[int]] = [[entry] if isinstance(entry, int) else list(entry) for entry in joins]
+    if len(given) != num_agents or not all(given) or min(map(min, given)) < 0:
+        raise ValueError(
+            f"`joins` must be a round of at least 0, or several, for each of the {num_agents} agents, got {joins!r}"
+        )
+    most = max(map(len, given))
+    return jnp.asarray([rounds + rounds[:1] * (most - len(rounds)) for rounds in given])
 
 
 def validation_loss(problem: Any, model: Array) -> Array:

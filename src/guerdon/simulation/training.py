@@ -69,7 +69,7 @@ class Data(NamedTuple):
     problem: Problem
     kinds: tuple[Any, ...]  # agents of one kind, their numbers stacked: they are played together
     requests: Requests
-    joins: Array | None  # the round in which each agent joins; None: all are there from the start
+    joins: Array | None  # (agents, names): the rounds in which each agent joins; None: all are there from the start
     last: Array  # round, in which what a rule holds is settled
     stop: Stop | None
 
@@ -162,7 +162,10 @@ def _play_round(
     players, problem = data.players(setting), data.problem
     choose_keys, draw_keys, report_keys = (keys_of(key, round, players.number, use) for use in range(3))
     servers = setting.servers(data.requests)
-    states = carry.servers if data.joins is None else _admit(servers, carry.servers, data.joins == round)
+    states, proven = carry.servers, carry.proven
+    if data.joins is not None:
+        newcomers = jnp.any(data.joins == round, axis=1)
+        states, proven = _admit(servers, states, newcomers), jnp.where(newcomers, 0.0, proven)
     ask, first = servers[0].ask(states[0], carry.model, _normals(setting, key, carry.model, round))
     asked = jnp.asarray(ask.request, jnp.int32)
     over = carry.stopped | (asked < 1)  # a request of 0 ends the training
@@ -175,7 +178,7 @@ def _play_round(
     sizes = jnp.clip(sizes, 0, problem.max_batch)
     participating = ((sizes > 0) | fabricates) & ~(over | carry.diverged)
     if data.joins is not None:
-        participating &= data.joins <= round
+        participating &= jnp.any(data.joins <= round, axis=1)
     gradients = _draw(problem, ask.model, leaders, jnp.maximum(sizes, 1), draw_keys)
     reports = report(players, view, carry.memories, sizes, gradients, report_keys)
     if setting.sends == "models":
@@ -196,7 +199,7 @@ def _play_round(
         jnp.where(stepped, done.mean, carry.aggregate),
         jnp.where(stepped, carry.model, carry.origin),
         jnp.where(done.error.enough, done.error.variance, carry.variance),
-        after, memories, prove(setting.mechanisms[0], carry.proven, done), over, diverged,
+        after, memories, prove(setting.mechanisms[0], proven, first, done), over, diverged,
     )  # fmt: skip
     metrics = {name: jnp.where(diverged, jnp.inf, x) for name, x in problem.metrics(moved.model).items()}
     stopped = over | (data.stop.reached(metrics) & ~diverged if data.stop else False)
