@@ -13,7 +13,7 @@ from guerdon.arena.learning import Settled
 from guerdon.arena.report import write_arena
 from guerdon.arena.settings import ArenaSetting, setting_of
 from guerdon.arena.strategies import STRATEGIES
-from guerdon.arena.verdicts import rule_words, told, told_share, verdicts
+from guerdon.arena.verdicts import first_paragraph, rule_words, told, told_share, verdicts
 from guerdon.cli.arena import _print  # pyright: ignore[reportPrivateUsage]
 from guerdon.experiments.claims import Mean
 
@@ -103,6 +103,10 @@ def test_rules_of_others_that_are_as_good_are_named(setting: ArenaSetting) -> No
     results["flat"] = result("flat", setting, settled={"effort": Mean(0.2, 0.1)})
     words = {verdict.what: verdict.words for verdict in verdicts(results)}["Most work by agents that learn"]
     assert words == "Most work by agents that learn: steady (1), one of ours. As good, as far as can be told: signs."
+
+
+def test_without_a_rule_of_ours_nothing_is_said_of_ours(setting: ArenaSetting) -> None:
+    assert first_paragraph(setting, {"flat": result("flat", setting)}).startswith("No rule of ours was played")
 
 
 def test_every_rule_has_a_page_with_its_formula_and_source(setting: ArenaSetting, tmp_path: Path) -> None:

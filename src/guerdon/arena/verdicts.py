@@ -122,8 +122,10 @@ def first_paragraph(setting: ArenaSetting, results: Mapping[str, RuleResult]) ->
     if beaten:
         opening = f"Other rules beat ours at {len(beaten)} of {len(made)} measures here. "
         opening += " ".join(verdict.words for verdict in beaten)
-    else:
+    elif made:
         opening = f"No other rule beats ours at any of the {len(made)} measures here."
+    else:
+        opening = "No rule of ours was played, so that nothing is said of ours."
     holding = [name for name, found in results.items() if deters(found, setting) and name != CEILING]
     closing = f" Rules under which no dishonest answer was found to pay: {', '.join(holding) or 'none'}."
     idle = [name for name in holding if not works(results[name])]

@@ -54,10 +54,15 @@ def arena(
 
     if repetitions < 2 or generations < 2:
         raise ValueError(f"`--repetitions` and `--generations` must be at least 2, got {repetitions} and {generations}")
+    if seed < 0:
+        raise ValueError(f"`--seed` must be 0 or more, got {seed}")
+    named = [name.strip() for name in rules.split(",") if name.strip()]
+    if rules and not named:
+        raise ValueError(f"`--rules` must name rules with commas between them, as in flat,steady, got {rules!r}")
     sizes = QUICK if quick else {"repetitions": repetitions, "generations": generations}
     if load is not None:
         _load(load)
-    entered = entrants([name.strip() for name in rules.split(",") if name.strip()])
+    entered = entrants(named)
     setting = setting_of(problem, agents, different)
     out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be written to is told before the work
     total, step = count_steps_of(entered), count()
