@@ -101,6 +101,7 @@ def test_false_claims_are_called_honest_work_where_nobody_reads_them(setting: Ar
 def test_rules_of_others_that_are_as_good_are_named(setting: ArenaSetting) -> None:
     results = {name: result(name, setting) for name in ("signs", "steady")}
     results["flat"] = result("flat", setting, settled={"effort": Mean(0.2, 0.1)})
+    results["leave-one-out"] = result("leave-one-out", setting, settled={"effort": Mean(0.5, 0.29)})  # nobody knows
     words = {verdict.what: verdict.words for verdict in verdicts(results)}["Most work by agents that learn"]
     assert words == "Most work by agents that learn: steady (1), one of ours. As good, as far as can be told: signs."
 

@@ -27,7 +27,10 @@ ARENA_PAGE, RULE_PAGE = (
     files("guerdon.arena").joinpath(name).read_text(encoding="utf-8") for name in ("arena.html", "rule.html")
 )
 FEW = 8  # repetitions, below which a standard error is a guess
-MORE_STYLE = "pre { white-space: pre-wrap; font-size: .9rem; } a { color: var(--good); }"
+MORE_STYLE = (
+    "pre { white-space: pre-wrap; font-size: .9rem; } a { color: var(--good); } "
+    "@media (max-width: 700px) { table { width: max-content; } td { max-width: 16rem; } }"
+)
 
 
 def write_arena(

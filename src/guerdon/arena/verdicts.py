@@ -14,6 +14,7 @@ CEILING = "genie"  # which no server can have: it wins nothing
 GOOD = 0.98  # of the best accuracy
 WORKING = 0.9  # of the work
 DETERRED = 0.02  # of the cost: a gain below it is none
+ALIKE = 0.1  # relative difference of two rules of which one is as good as the other
 LEAST_ERROR = 0.0005  # that is told
 
 
@@ -106,8 +107,13 @@ def _verdict(what: str, measure: Callable[[RuleResult], Mean], usable: Mapping[s
         return None
     # A rule surely does better also where ours has no number at all.
     surely = not _close(values[own], values[winner])
-    as_good = tuple(name for name in values if name not in ours and _close(values[name], values[own]))
+    as_good = tuple(name for name in values if name not in ours and _as_good(values[name], values[own]))
     return Verdict(what, winner if surely else own, values[winner], own, values[own], as_good)
+
+
+def _as_good(one: Mean, other: Mean) -> bool:
+    """Tell whether chance explains what one lacks, and it is not much: a number that is known badly is not good."""
+    return _close(one, other) and one.value - other.value <= ALIKE * abs(other.value)
 
 
 def _close(one: Mean, other: Mean) -> bool:
