@@ -133,7 +133,7 @@ def first_paragraph(setting: ArenaSetting, results: Mapping[str, RuleResult]) ->
     else:
         opening = "No rule of ours was played, so that nothing is said of ours."
     holding = [name for name, found in results.items() if deters(found, setting) and name != CEILING]
-    closing = f" Rules under which no dishonest answer was found to pay: {', '.join(holding) or 'none'}."
+    closing = f" Rules under which no dishonest answer was found to pay, beyond chance: {', '.join(holding) or 'none'}."
     idle = [name for name in holding if not works(results[name])]
     if idle:
         closing += (
