@@ -27,7 +27,7 @@ source_suffix = {".md": "myst-nb"}
 html_theme = "furo"
 html_title = "Guerdon"
 html_show_sphinx = html_copy_source = False
-html_static_path, html_css_files = ["_static"], ["prompts.css"]
+html_static_path, html_css_files = ["_static"], ["site.css"]
 html_math_renderer = "mathml"
 html_baseurl = ""
 

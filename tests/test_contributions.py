@@ -65,6 +65,8 @@ def test_alignment_with_trusted_agents_alone_is_understood() -> None:
     means = [REPORTS[[j for j in range(4) if j != k]].mean(axis=0) for k in range(5)]
     alone = np.array([REPORTS[k] @ means[k] for k in range(5)])
     assert found.leave_one_out == pytest.approx((alone - (alone.sum() - alone) / 4) / 5)
+    lengths = [np.linalg.norm(REPORTS[k]) * np.linalg.norm(means[k]) for k in range(5)]
+    assert found.cosine == pytest.approx(alone / lengths)
 
 
 def test_beyond_twelve_agents_random_orders_add_up_to_the_whole() -> None:

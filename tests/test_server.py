@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, FixedRequest, InformationPay, NoiseScaleRequest, OutputAgreement, Server
+from guerdon import AffineCost, FixedRequest, InformationPay, NoiseScaleRequest, OutputAgreement, Server, SteadyPay
 from guerdon._round import COPY
 from guerdon.audit import pair_scores
 from guerdon.bets import bet
@@ -316,6 +316,23 @@ def test_parts_that_are_none_are_refused() -> None:
         Server(nothing, FixedRequest(8, 0.1))
     with pytest.raises(TypeError, match="`requests` must be a policy"):
         Server(RULE, nothing)
+    text: Any = "1 + s"
+    with pytest.raises(TypeError, match=r"`cost` must be a cost, such as AffineCost\(1, 1\) .* got '1 \+ s'"):
+        Server(SteadyPay(text), FixedRequest(8, 0.1))
+
+
+@needs_torch
+@pytest.mark.parametrize("form", [lambda one: one, lambda one: [one]], ids=["array", "layers"])
+def test_reports_of_another_library_are_refused(form: Any) -> None:
+    torch: Any = importlib.import_module("torch")
+    server, arrays, tensors = SERVERS["balanced"], np.zeros(DIM), torch.zeros(DIM)
+    for model, reports, libraries in (
+        (arrays, torch.zeros(AGENTS, DIM), r"\(numpy\), got torch"),
+        (tensors, GOOD, r"\(torch\), got numpy"),
+    ):
+        ask, state = server.ask(server.init(form(model), AGENTS), form(model))
+        with pytest.raises(TypeError, match=f"`reports` must be of the model's library {libraries}"):
+            server.settle(state, ask, form(reports), EVERYBODY)
 
 
 def test_a_state_of_another_size_is_not_restored() -> None:

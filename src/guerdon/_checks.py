@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+from array_api_compat import is_torch_array
+
 from guerdon.arrays import Array, as_mask, is_array, is_traced, namespace
 from guerdon.evidence import AgentRows
 
@@ -15,6 +17,9 @@ def check_parts(mechanism: Any, requests: Any, dither: Any, sends: str) -> None:
     ):
         if isinstance(part, type) or not hasattr(part, method):
             raise TypeError(f"`{name}` must be {what}, got {part!r}")
+    cost = getattr(mechanism, "cost", None)
+    if cost is not None and not (callable(cost) and hasattr(cost, "slope")):
+        raise TypeError(f'`cost` must be a cost, such as AffineCost(1, 1) or ExpressionCost("1 + s"), got {cost!r}')
     if sends == "models" and requests.learns:
         raise ValueError(
             "`requests` that learn need gradients, and choose the step: let agents send gradients (on Flower: wrap "
@@ -77,6 +82,10 @@ def check_reports(model: Any, reports: Any, sent: Array, enrolled: Array) -> Non
 def _check_layer(index: int, layer: Array, given: Any, agents: int) -> None:
     if not hasattr(given, "shape"):
         raise TypeError(f"`reports` must be arrays, one row per agent, got {_kind(given)} for layer {index}")
+    if is_array(given) and is_torch_array(given) != is_torch_array(layer):
+        raise TypeError(
+            f"`reports` must be of the model's library ({_library(layer)}), got {_library(given)}: convert one of them"
+        )
     if is_array(given) and not namespace(given).isdtype(given.dtype, "real floating"):
         raise TypeError(f"`reports` must hold real floating-point numbers, got dtype {given.dtype}")
     if getattr(given, "requires_grad", False):
@@ -87,6 +96,10 @@ def _check_layer(index: int, layer: Array, given: Any, agents: int) -> None:
             f"`reports` must have one row for each of the {agents} agents, with the {size} numbers of the model"
             f"{'' if index == 0 else f' in layer {index}'}, got shape {tuple(given.shape)}"
         )
+
+
+def _library(array: Array) -> str:
+    return type(array).__module__.partition(".")[0]
 
 
 def _kind(value: Any) -> str:

@@ -48,7 +48,7 @@ def values_from_evidence(evidence: Evidence, trusted: Any = None) -> HelpValues:
     apart = np.where(counted, common - rest, 0.0) if number > 1 else common
     harmonic = sum(1 / k for k in range(1, number + 1))
     shapley = np.where(counted, (common + (harmonic - 1) * apart) / number, 0.0)
-    return HelpValues(apart / number, shapley, np.where(counted, cosines_to_others(evidence), 0.0))
+    return HelpValues(apart / number, shapley, np.where(counted, cosines_to_others(evidence, among), 0.0))
 
 
 def values_from_validation(gain: Callable[[Sequence[int]], float], num_agents: int, orders: int = 20) -> HelpValues:
@@ -102,8 +102,11 @@ def as_shares(values: Any) -> Any:
     return positive / positive.sum() if positive.sum() > 0 else positive
 
 
-def cosines_to_others(evidence: Evidence) -> Array:
-    """Return the cosine of each report with the sum of the others', from evidence of all with all.
+def cosines_to_others(evidence: Evidence, among: Any = None) -> Array:
+    """Return the cosine of each report with the sum of the others'.
+
+    `among` says with whom reports were compared, if not with all that are counted: who is not one of them has no part
+    in that sum.
 
     >>> from guerdon import gather
     >>> found = gather(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), np.array([True, True, True]))
@@ -111,8 +114,9 @@ def cosines_to_others(evidence: Evidence) -> Array:
     array([0.447, 0.447, 1.   ])
     """
     xp = namespace(evidence.length)
-    product = evidence.alignment - evidence.length
-    whole = xp.sum(xp.where(evidence.counted, evidence.alignment, 0.0), axis=-1, keepdims=True)
-    others = xp.clip(whole - 2 * evidence.alignment + evidence.length, 0.0, None)
+    inside = evidence.counted if among is None else among
+    product = evidence.alignment - xp.where(inside, evidence.length, 0.0)
+    whole = xp.sum(xp.where(inside, evidence.alignment, 0.0), axis=-1, keepdims=True)
+    others = xp.clip(whole - xp.where(inside, 2 * evidence.alignment - evidence.length, 0.0), 0.0, None)
     square = others * evidence.length
     return xp.where(square > 0, product / xp.sqrt(xp.where(square > 0, square, 1.0)), 0.0)

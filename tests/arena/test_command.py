@@ -41,6 +41,26 @@ def test_a_folder_that_cannot_be_made_is_told_before_the_work(tmp_path: Path) ->
     assert "taken" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        (("--rules", "flatt"), "must be one of flat, samples"),
+        (("--rules", ","), "`--rules` must name rules with commas between them"),
+        (("--rules", "known:0"), "`variance` must be a finite number above 0"),
+        (("--problem", "lungs"), "`problem` must be one of 'linear', 'heart'"),
+        (("--agents", "2"), "`agents` must be at least 4"),
+        (("--different",), "choose heart or network"),
+        (("--repetitions", "1"), "must be at least 2"),
+        (("--seed", "-1"), "`--seed` must be 0 or more, got -1"),
+        (("--load", "none.py"), "none.py cannot be opened"),
+    ],
+)
+def test_wrong_input_is_told_before_the_work(tmp_path: Path, given: tuple[str, ...], error: str) -> None:
+    result = run("arena", *given, cwd=tmp_path)
+    assert result.code == 2
+    assert error in result.stderr
+
+
 @pytest.mark.slow
 def test_a_rule_of_your_own_joins_by_its_file(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN_RULE)

@@ -78,6 +78,13 @@ def test_pay_prints_every_agent_with_a_reason(gradients: Path) -> None:
     assert "4 of 5 agents paid" in result.stdout
 
 
+def test_pay_by_a_rule_that_needs_many_rounds_says_so(gradients: Path) -> None:
+    result = run("pay", str(gradients), "--request", "8", "--rule", "steady")
+    assert (result.code, result.stderr) == (0, "")
+    assert "this rule pays over many rounds" in result.stdout
+    assert "many rounds" not in run("pay", str(gradients), "--request", "8").stdout
+
+
 def test_pay_is_what_the_mechanism_says(gradients: Path) -> None:
     report = run_json("pay", str(gradients), "--request", "8")
     mechanism = OutputAgreement(ExpressionCost("1 + s"), BalancedVariance())

@@ -4,14 +4,19 @@ import http.client
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from guerdon.arena.prices import ContractMenu, LocalAccuracy, StackelbergPrice
 from guerdon.costs import ExpressionCost
 from guerdon.dashboard import playground
+from guerdon.evidence import gather
 from guerdon.game import MinibatchGame
+from guerdon.rules import Facts, FlatPay, register, registry
 from tests.dashboard.conftest import Served, Visitor, ask, serving
 
 UTILITY = "document.querySelector('#curve .plot').data.find(t => t.name.startsWith('utility')).y"
@@ -162,6 +167,56 @@ def test_one_simulation_at_a_time_and_it_ends_with_its_reader(served: Served, mo
     assert len([one for one in heard if one == "3"]) < 100, "the first was cancelled"
     waiting.close()
     second.close()
+
+
+@pytest.mark.parametrize(("rule", "best"), [("stackelberg", 32), ("contract", 8), ("accuracy", 8)])
+def test_prices_of_the_arena_are_drawn_as_they_pay(rule: str, best: int) -> None:
+    found = playground.play(settings_of(rule, max_batch=32))
+    assert found.best_response == best
+    cost = ExpressionCost("1 + s")
+    made = {"stackelberg": StackelbergPrice, "contract": ContractMenu, "accuracy": LocalAccuracy}[rule](cost)
+    drawn = [row.expected_reward for row in found.table if row.batch_size > 0]
+    announced = [row.batch_size for row in found.table if row.batch_size > 0]
+    assert drawn == pytest.approx(paid_for(made, announced))
+
+
+def settings_of(rule: str, max_batch: int = 8) -> playground.GameSettings:
+    return playground.GameSettings(rule=rule, agents=4, request=8, cost="1 + s", others=8, max_batch=max_batch)
+
+
+def paid_for(rule: Any, announced: list[int]) -> list[float]:
+    """Return what the rule pays agents that announce so many samples."""
+    facts = Facts(
+        np.zeros((len(announced), 1)), np.zeros(1), np.array(announced, dtype=float), np.zeros(1), lambda _: 0.0
+    )
+    everybody = np.ones(len(announced), dtype=bool)
+    evidence = gather(np.arange(len(announced), dtype=float)[:, None], everybody)
+    return rule.informed(facts).pay(rule.init(len(announced)), evidence, everybody, 8)[0].reward.tolist()
+
+
+def test_a_rule_of_your_own_with_a_curve_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class HalfPrice(FlatPay):
+        rule_name = "half-price"
+
+        def curve(self, size: Any, request: Any) -> Any:
+            return self.cost(request) * size / (2 * request)
+
+    monkeypatch.setattr(registry, "_RULES", dict(registry._RULES))
+    register(HalfPrice)
+    assert playground.offered_rules()["half-price"] == "half-price pay"
+    found = playground.play(settings_of("half-price"))
+    assert [row.expected_reward for row in found.table][-1] == pytest.approx(4.5)
+    with pytest.raises(ValueError, match="'steady' has no closed form; press Simulate"):
+        playground.play(settings_of("steady"))
+
+
+def test_prices_of_the_arena_come_with_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(playground.PRICES) <= set(playground.offered_rules())
+    monkeypatch.setattr(playground, "can_simulate", lambda: False)
+    assert not set(playground.PRICES) & set(playground.offered_rules())
+    with pytest.raises(ValueError, match="got 'stackelberg'"):
+        settings_of("stackelberg").mechanism()
 
 
 def test_a_simulation_that_fails_says_why(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

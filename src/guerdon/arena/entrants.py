@@ -20,6 +20,7 @@ from guerdon.arena.prices import (
 from guerdon.arena.repeated import RobustWeights, ZeroDeterminant
 from guerdon.arena.reputation import CosineReputation
 from guerdon.arena.settings import ArenaSetting
+from guerdon.arena.sources import SOURCES
 from guerdon.arena.validation import GuidedShapley, LeaveOneOut, LossScore, QualityAuction, ShapleyShare
 from guerdon.costs import Cost, ExpressionCost, formula_of
 from guerdon.rules import (
@@ -44,24 +45,28 @@ CONTROL = "flat"  # which trains the model where all rules are paid beside each 
 
 
 class Entrant(NamedTuple):
-    """A rule of the arena: how it is made for a game, what it does in plain words, and whether it is ours."""
+    """A rule of the arena: how it is made for a game, what it does in plain words, and whether it is ours.
+
+    `source` is its formula and where it comes from; where it is empty, the docstring of its class says that.
+    """
 
     name: str
     words: str
     make: Maker
     ours: bool = False
+    source: str = ""
 
 
 ENTRANTS: dict[str, Entrant] = {}
 
 
-def enter(name: str, words: str, ours: bool = False) -> Callable[[Maker], Maker]:
+def enter(name: str, words: str, ours: bool = False, source: str = "") -> Callable[[Maker], Maker]:
     """Let a rule join the arena under a name; used above a function that makes the rule for a game."""
     if not name or name in ENTRANTS:
         raise ValueError(f"`name` must be a name of its own in the arena, got {name!r}")
 
     def remember(make: Maker) -> Maker:
-        ENTRANTS[name] = Entrant(name, words, make, ours)
+        ENTRANTS[name] = Entrant(name, words, make, ours, source)
         return make
 
     return remember
@@ -135,8 +140,8 @@ THEIRS: list[tuple[str, str, Maker]] = [
      "(Templar's Gauntlet).", lambda s: LossScore(s.cost, s.validation_step)),
     ("signs", "Pays for agreement with the others in the signs of what differs from the public prediction.",
      lambda s: SignAgreement(s.cost)),
-    ("directions", "Pays for pointing where the others point, away from the public prediction: signs without signs.",
-     lambda s: DirectionAgreement(s.cost)),
+    ("directions", "Pays for pointing where the others point, as seen from the public prediction. Length does not "
+     "count.", lambda s: DirectionAgreement(s.cost)),
     ("deviation", "Fines each agent for its squared distance to the others' mean, and gives the fines to the "
      "others.", lambda s: SquaredDeviation(s.cost, TrueVariance())),
     ("known", "The paper's rule: pays by the distance to the others' mean, with the variance known.",
@@ -162,4 +167,4 @@ OURS: list[tuple[str, str, Maker]] = [
 
 for _ours, _listed in ((False, THEIRS), (True, OURS)):
     for _name, _words, _make in _listed:
-        enter(_name, _words, _ours)(_make)
+        enter(_name, _words, _ours, SOURCES.get(_name, ""))(_make)

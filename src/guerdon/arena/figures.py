@@ -94,7 +94,7 @@ def _name_points(axes: "Axes", groups: list[list[RuleResult]], by_all: float) ->
         places = [1 - height * (row + number + 0.5) for number in range(len(group))]
         row += len(group) + 1
         for found, place in zip(group, places, strict=True):
-            beyond = "" if _inside(found, by_all) else f" ({found.settled.paid.value / by_all:,.0f})"
+            beyond = "" if _inside(found, by_all) else f" ({found.settled.paid.value / by_all:,.0f})".replace("-", "−")
             color = GREEN if found.entrant.ours else BLUE
             axes.text(1.07, place, _label(found) + beyond, transform=axes.transAxes, fontsize=SMALL, va="center",
                       color=color)  # fmt: skip

@@ -108,13 +108,16 @@ class ContractMenu(Informed):
             items.append((size, reward + factor * (self.cost(size) - self.cost(before))))
         return items
 
+    def curve(self, size: Any, request: Any) -> Any:
+        """Return the reward of the largest item that `size` samples fulfil, for an agent that says the truth."""
+        reward = 0.0 * size
+        for asked, paid in self.menu(request):
+            reward = reward + (paid - reward) * (size >= asked)
+        return reward
+
     def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
         state, status, nu = begin(state, evidence, participating, request)
-        announced = announced_by(self, status)
-        xp, reward = namespace(announced), 0.0 * announced
-        for size, paid in self.menu(nu):
-            reward = xp.where(announced >= size, paid, reward)
-        return plain_payments(reward, status), state
+        return plain_payments(self.curve(announced_by(self, status), nu), status), state
 
 
 @dataclass(frozen=True)
@@ -164,10 +167,13 @@ class LocalAccuracy(Informed):
         """Return r."""
         return math.e * request * self.cost.slope(request)
 
+    def curve(self, size: Any, request: Any) -> Any:
+        """Return r·(1 − exp(−s/ν)), for an agent that says the truth."""
+        return self.rate(request) * (1 - namespace(size).exp(-size / request))
+
     def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
         state, status, nu = begin(state, evidence, participating, request)
-        announced = announced_by(self, status)
-        return plain_payments(self.rate(nu) * (1 - namespace(announced).exp(-announced / nu)), status), state
+        return plain_payments(self.curve(announced_by(self, status), nu), status), state
 
 
 class MarketState(NamedTuple):

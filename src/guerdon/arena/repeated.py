@@ -30,7 +30,8 @@ class ZeroDeterminant(Mechanism):
 
     Source: Akbay and Zhang, Distributed Learning with Strategic Users: A Repeated Game Approach, 2022. Between the
     lines: they classify users while they estimate the gradient, against users that send noise, and adapt the strategy
-    to the errors of that; here the classifier is one threshold, and honest reports hardly ever fail it.
+    to the errors of that; here the classifier is one threshold. In linear
+    regression one honest report of twelve fails it, so that honest pay is 1.4 below a cost of 17.
     """
 
     cost: Cost

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -16,7 +17,8 @@ from guerdon.arena.figures import heat_map, money_map
 from guerdon.arena.learning import POPULATIONS
 from guerdon.arena.settings import ArenaSetting
 from guerdon.arena.strategies import STRATEGIES
-from guerdon.arena.verdicts import first_paragraph, knowledge_of, rule_words, told, verdicts
+from guerdon.arena.verdicts import first_paragraph, knowledge_of, rule_words, told, told_share, verdicts
+from guerdon.costs import formula_of
 from guerdon.experiments.claims import Mean
 from guerdon.experiments.report import STYLE, inline_svg
 from guerdon.figures import save_figure
@@ -24,7 +26,11 @@ from guerdon.figures import save_figure
 ARENA_PAGE, RULE_PAGE = (
     files("guerdon.arena").joinpath(name).read_text(encoding="utf-8") for name in ("arena.html", "rule.html")
 )
-MORE_STYLE = "pre { white-space: pre-wrap; font-size: .9rem; }"
+FEW = 8  # repetitions, below which a standard error is a guess
+MORE_STYLE = (
+    "pre { white-space: pre-wrap; font-size: .9rem; } a { color: var(--good); } "
+    "@media (max-width: 700px) { table { width: max-content; } td { max-width: 16rem; } }"
+)
 
 
 def write_arena(
@@ -46,23 +52,32 @@ def write_arena(
     frame = numbers(results)
     frame.write_parquet(out / "arena.parquet")
     frame.write_csv(out / "arena.csv")
-    listed = "".join(
-        f'<li><a href="rules/{_file(name)}">{escape(name)}</a>: {escape(found.entrant.words)}</li>'
-        for name, found in results.items()
-    )
+    listed = "".join(f"<li>{_linked(found)}: {escape(found.entrant.words)}</li>" for found in results.values())
+    errors = _about_errors(repetitions)
     page = ARENA_PAGE.format(
         style=STYLE + MORE_STYLE, first=escape(first_paragraph(setting, results)), rules=len(results),
         agents=setting.agents, different=", different" if different else ", alike", repetitions=repetitions,
         populations=POPULATIONS, generations=generations,
         rounds=setting.rounds, request=setting.request, fair=setting.fair, words=escape(setting.words),
+        cost=escape(re.sub(r"\b1\*s", "s", formula_of(setting.cost))),
         heat=inline_svg(drawings["heat"], "heat"), money=inline_svg(drawings["money"], "money"),
         gains=_gain_table(results), settled=_settled_table(results), list=f"<ul>{listed}</ul>",
         verdicts=_list(verdict.words for verdict in verdicts(results)), version=escape(guerdon.__version__), seed=seed,
-        survey=escape(f"With the {setting.survey}." if setting.survey else ""),
+        errors=errors, survey=escape(f"With the {setting.survey}." if setting.survey else ""),
     )  # fmt: skip
     (out / "arena.html").write_text(page, encoding="utf-8")
+    game = (
+        f"{setting.words}; {setting.agents} agents, {'different' if different else 'alike'}; {setting.request} "
+        f"samples asked for, at a cost of {setting.fair:g}; {repetitions} repetitions of {setting.rounds} rounds; "
+        f"seed {seed}. {errors}"
+    )
     for name, found in results.items():
-        (out / "rules" / _file(name)).write_text(_rule_page(name, found, setting), encoding="utf-8")
+        (out / "rules" / _file(name)).write_text(_rule_page(name, found, setting, game), encoding="utf-8")
+
+
+def _about_errors(repetitions: int) -> str:
+    rough = f" With {repetitions} repetitions standard errors are rough." if repetitions < FEW else ""
+    return f"± is one standard error; where it is not shown it is below the last digit.{rough}"
 
 
 def numbers(results: Mapping[str, RuleResult]) -> pl.DataFrame:
@@ -112,54 +127,74 @@ def _numbers(mean: Mean) -> dict[str, float | None]:
     return {part: value if math.isfinite(value) else None for part, value in mean._asdict().items()}
 
 
-def _rule_page(name: str, found: RuleResult, setting: ArenaSetting) -> str:
+class Html(str):
+    """Text that is HTML already, and is not escaped."""
+
+    __slots__ = ()
+
+
+def _rule_page(name: str, found: RuleResult, setting: ArenaSetting, game: str) -> str:
     first, *words = rule_words(found, setting)
-    source = inspect.getdoc(type(found.entrant.make(setting))) or ""
+    source = found.entrant.source or inspect.getdoc(type(found.entrant.make(setting))) or ""
     rows = [[own, STRATEGIES[own].words, told(gain, "+")] for own, gain in found.gains.items()]
     return RULE_PAGE.format(
-        style=STYLE + MORE_STYLE, name=escape(name), first=escape(first), words=_list(words),
+        style=STYLE + MORE_STYLE, name=escape(name), first=escape(first), words=_list(words), game=escape(game),
         source=_paragraphs(source), gains=table(("strategy", "what it does", "gain a round"), rows),
         version=escape(guerdon.__version__),
     )  # fmt: skip
 
 
 def _paragraphs(text: str) -> str:
-    """Return a docstring as HTML: what is indented, or an example, keeps its lines."""
-    parts = text.split("\n\n")
-    kind = {part: "pre" if part.startswith((" ", ">>>")) else "p" for part in parts}
-    return "\n".join(f"<{kind[part]}>{escape(inspect.cleandoc(part))}</{kind[part]}>" for part in parts)
+    """Return a docstring as HTML without its examples: what is indented keeps its lines, and names are code."""
+    parts = [part for part in text.split("\n\n") if not part.startswith(">>>")]
+    kind = {part: "pre" if part.startswith(" ") else "p" for part in parts}
+    return "\n".join(f"<{kind[part]}>{_with_code(inspect.cleandoc(part))}</{kind[part]}>" for part in parts)
+
+
+def _with_code(text: str) -> str:
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
+def _linked(found: RuleResult) -> Html:
+    """Return a rule's name, marked where it is ours, as a link to its page."""
+    name = found.entrant.name
+    return Html(f'<a href="rules/{_file(name)}">{escape(name)}</a>{" *" if found.entrant.ours else ""}')
 
 
 def _gain_table(results: Mapping[str, RuleResult]) -> str:
     rows = [
         [
-            name,
+            _linked(found),
             told(found.rent, "+"),
             told(found.spread),
             told(found.best.gain, "+"),
-            found.best.words,
+            "none found" if found.best.words == "honest" else found.best.words,
             knowledge_of(found),
         ]
-        for name, found in results.items()
+        for found in results.values()
     ]
-    heads = ("rule", "honest pay over cost", "spread", "best answer gains", "best answer", "the server must know")
+    heads = ("rule", "honest pay over cost", "its spread", "best answer gains", "best answer", "the server must know")
     return table(heads, rows)
 
 
 def _settled_table(results: Mapping[str, RuleResult]) -> str:
     rows = [
-        [name, f"{found.settled.strategy} ({found.settled.share:.0%})", told(found.settled.effort),
+        [_linked(found), f"{found.settled.strategy} ({found.settled.share:.0%})", told_share(found.settled.effort),
          told(found.settled.paid), told(found.settled.accuracy), told(found.settled.price)]
-        for name, found in results.items()
+        for found in results.values()
     ]  # fmt: skip
-    return table(("rule", "mostly", "work", "paid a round", "accuracy", "money a point"), rows)
+    return table(("rule", "agents end mostly at", "work", "paid a round", "accuracy", "money a point"), rows)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return an HTML table."""
+    """Return an HTML table; its cells are text, or `Html`."""
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    body = "\n".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    body = "\n".join(f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cell(cell: str) -> str:
+    return cell if isinstance(cell, Html) else escape(cell)
 
 
 def _list(sentences: Iterable[str]) -> str:

@@ -54,10 +54,15 @@ def arena(
 
     if repetitions < 2 or generations < 2:
         raise ValueError(f"`--repetitions` and `--generations` must be at least 2, got {repetitions} and {generations}")
+    if seed < 0:
+        raise ValueError(f"`--seed` must be 0 or more, got {seed}")
+    named = [name.strip() for name in rules.split(",") if name.strip()]
+    if rules and not named:
+        raise ValueError(f"`--rules` must name rules with commas between them, as in flat,steady, got {rules!r}")
     sizes = QUICK if quick else {"repetitions": repetitions, "generations": generations}
     if load is not None:
         _load(load)
-    entered = entrants([name.strip() for name in rules.split(",") if name.strip()])
+    entered = entrants(named)
     setting = setting_of(problem, agents, different)
     out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be written to is told before the work
     total, step = count_steps_of(entered), count()
@@ -91,13 +96,28 @@ def _load(file: Path) -> None:
 
 def _print(results: dict[str, "RuleResult"], title: str, first: str, out: Path) -> None:
     """Print what was found of each rule, the report's first paragraph, and where the report is."""
-    headings = ("rule", "honest pay − cost", "best gain", "agents that learn", "work", "paid", "accuracy")
+    headings = ("rule", "pay − cost", "best gain", "agents that learn", "work", "paid", "accuracy")
     table = new_table(title, *headings, text=("rule", "agents that learn"))
-    for name, found in results.items():
-        settled, cells = found.settled, [f"{mean.value:+.2f}" for mean in (found.rent, found.best.gain)]
-        cells += [settled.strategy, f"{settled.effort.value:.0%}", f"{settled.paid.value:.0f}"]
-        table.add_row(escape(name), *cells, f"{settled.accuracy.value:.3f}")
+    rows = [_row(name, found) for name, found in results.items()]
+    for column, heading, *cells in zip(table.columns, headings, *rows, strict=True):  # names are not cut at 80 letters
+        column.width = max(len(word) for text in (heading, *cells) for word in text.split())
+    for name, *cells in rows:
+        table.add_row(escape(name), *cells)
     console = Console(emoji=False)
     console.print(table)
     console.print(first, highlight=False, markup=False)
+    console.print("Money is in a round. Standard errors are in the report, and in --json.", highlight=False)
     console.print(f"Report: {out / 'arena.html'}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _row(name: str, found: "RuleResult") -> list[str]:
+    settled = found.settled
+    return [
+        name, _signed(found.rent.value), _signed(found.best.gain.value), settled.strategy,
+        f"{settled.effort.value:.0%}", f"{settled.paid.value:,.0f}", f"{settled.accuracy.value:.3f}",
+    ]  # fmt: skip
+
+
+def _signed(value: float) -> str:
+    """Return a number with its sign; what rounds to zero has none."""
+    return f"{value:+.2f}" if abs(value) >= 0.005 else "0.00"

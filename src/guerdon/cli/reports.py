@@ -65,6 +65,8 @@ def print_payments(rows: list[dict[str, Any]], title: str) -> None:
     total = math.fsum(row["reward"] for row in rows)
     paid = sum(row["status"] == Status.PAID.label for row in rows)
     console.print(f"Total {total:.4f}, {paid} of {len(rows)} agents paid")
+    if paid and all(row["reward"] == 0 for row in rows):
+        console.print("Nothing is released: this rule pays over many rounds, and a single one says too little.")
 
 
 def certificate_report(certificate: "Certificate") -> dict[str, Any]:

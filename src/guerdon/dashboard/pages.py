@@ -10,11 +10,10 @@ from urllib.parse import parse_qs, urlencode
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
-from guerdon.costs import AffineCost
 from guerdon.dashboard import queries
 from guerdon.dashboard.api import monitor_of, source_of
 from guerdon.dashboard.monitor import LedgerStatus
-from guerdon.dashboard.playground import LARGEST_BATCH, MOST_AGENTS, can_simulate
+from guerdon.dashboard.playground import LARGEST_BATCH, MOST_AGENTS, can_simulate, offered_rules
 from guerdon.dashboard.security import COOKIE, SANDBOX, SESSION, Access, GuessedError, safe_next
 from guerdon.ledger import render
 from guerdon.ledger.errors import UnavailableError
@@ -22,7 +21,6 @@ from guerdon.ledger.payouts import find_payout, owed
 from guerdon.ledger.queries import common_accounts
 from guerdon.ledger.unvested import waiting_of
 from guerdon.pilot import PilotRecord, assess, wording
-from guerdon.rules import choices
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 LONGEST_FORM = 4096  # bytes of a login
@@ -189,8 +187,7 @@ def payout(request: Request, number: str) -> HTMLResponse:
 def playground(request: Request) -> HTMLResponse:
     """Show the playground; it needs no ledger."""
     limits = {"most_agents": MOST_AGENTS, "largest_batch": LARGEST_BATCH}
-    rules = {name: make(AffineCost(1, 1)).words() for name, make in choices().items()}
-    return show(request, "playground.html", can_simulate=can_simulate(), rules=rules, **limits)
+    return show(request, "playground.html", can_simulate=can_simulate(), rules=offered_rules(), **limits)
 
 
 @router.get("/report")

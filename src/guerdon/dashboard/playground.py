@@ -7,13 +7,14 @@ from collections.abc import AsyncGenerator, Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 from pydantic import BaseModel, Field
 
 from guerdon._quantiles import student_quantile
-from guerdon.costs import ExpressionCost, check_cost
+from guerdon.costs import AffineCost, ExpressionCost, check_cost
 from guerdon.dashboard.monitor import TICK, event
 from guerdon.game import RULES, MinibatchGame, equilibrium_report
-from guerdon.rules import Mechanism, choose
+from guerdon.rules import Mechanism, choices, choose
 
 if TYPE_CHECKING:
     from guerdon.certificate import Certificate
@@ -24,6 +25,11 @@ DIMENSION = 100
 ROUNDS = 20
 REPETITIONS = 500
 NEEDED = ("jax", "polars")
+PRICES = {  # rules of the arena whose pay depends on nobody else; the simulator comes with them
+    "stackelberg": "a price per announced sample (Stackelberg)",
+    "contract": "a menu of amounts and rewards (contract)",
+    "accuracy": "pay for announced accuracy (crowdsourcing)",
+}
 
 
 BatchSize = Annotated[int, Field(ge=1, le=LARGEST_BATCH)]
@@ -45,16 +51,24 @@ class GameSettings(BaseModel):
             if getattr(self, name) > self.max_batch:
                 largest = f"`max_batch` ({self.max_batch})"
                 raise ValueError(f"`{name}` must be at most {largest}, got {getattr(self, name)}")
-        rule = choose(self.rule, ExpressionCost(self.cost))
+        rule = self._rule(ExpressionCost(self.cost))
         check_cost(rule.cost, self.max_batch)
         return rule
+
+    def _rule(self, cost: ExpressionCost) -> Mechanism:
+        if self.rule not in PRICES or self.rule in choices() or not can_simulate():
+            return choose(self.rule, cost)
+        from guerdon.arena.prices import ContractMenu, LocalAccuracy, StackelbergPrice
+
+        made = {"stackelberg": StackelbergPrice, "contract": ContractMenu, "accuracy": LocalAccuracy}
+        return made[self.rule](cost)
 
     def game(self) -> MinibatchGame:
         """Return the game in closed form, or raise a ValueError that says which setting is wrong."""
         mechanism, sizes = self.mechanism(), (self.agents, self.request, ExpressionCost(self.cost), self.max_batch)
         if self.rule in RULES:
             return MinibatchGame(*sizes, rule=self.rule)
-        if mechanism.curve(1.0, float(self.request)) is None:
+        if mechanism.curve(np.ones(1), float(self.request)) is None:
             raise ValueError(f"the rule {self.rule!r} has no closed form; press Simulate to see what it pays")
         return MinibatchGame(*sizes, rule=self.rule, curve=mechanism.curve)
 
@@ -93,6 +107,12 @@ def play(settings: GameSettings) -> GameAnswer:
 def can_simulate() -> bool:
     """Tell whether the simulator's own dependencies are installed."""
     return all(find_spec(package) is not None for package in NEEDED)
+
+
+def offered_rules() -> dict[str, str]:
+    """Return the rules that can be chosen, in words: every one that is registered, and prices of the arena."""
+    known = {name: make(AffineCost(1, 1)).words() for name, make in choices().items()}
+    return known | {name: words for name, words in PRICES.items() if name not in known and can_simulate()}
 
 
 def sizes_to_try(settings: GameSettings) -> list[int]:
