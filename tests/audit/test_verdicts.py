@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, ExpressionCost, InformationPay, OutputAgreement, gather
+from guerdon import AffineCost, ExpressionCost, InformationPay, OutputAgreement, SteadyPay, gather
 from guerdon.audit import AuditFinding, PlayedRound, differ_among_themselves, follow, held_back, judge
 from guerdon.bets import BETS, Ranks, against_agents, bet, evidence_against, limit
 from guerdon.evidence import Evidence
@@ -232,3 +232,19 @@ def test_honest_agents_are_accused_no_more_often_than_said() -> None:
     """at α = 0.1, to have the power to see it; 10 agents × 25 runs."""
     highest = np.concatenate([framed(0, 0, rounds=40, seed=seed).proven.max(axis=0) for seed in range(25)])
     assert (highest >= np.log(10)).mean() <= 0.1
+
+
+def test_under_steady_pay_told_more_is_what_reports_tell_and_not_what_they_earn() -> None:
+    """Zeros are close to the others, and earn most before they are held back; they tell nothing."""
+    rng, everybody, rule = np.random.default_rng(0), np.ones(6, dtype=bool), SteadyPay(COST)
+    played, state = list[PlayedRound](), rule.init(6)
+    for _ in range(30):
+        reports = rng.normal(size=30) + rng.normal(size=(6, 30))
+        reports[0] = 0.0
+        evidence = gather(reports, everybody, np.zeros(30), rule.reference(state, everybody))
+        played.append(PlayedRound(rule, evidence, everybody, 8))
+        _, state = rule.pay(state, evidence, everybody, 8)
+    idle, *others = judge(follow(played, 0.001), 0.001)
+    assert idle.advantage < -1
+    assert all(abs(finding.advantage) < 1 for finding in others)
+    np.testing.assert_allclose(follow(played, 0.001).against[-1], rule.suspicion(state))

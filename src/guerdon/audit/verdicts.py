@@ -165,8 +165,8 @@ def held_back(reward: Any, cost: Cost, request: int, amount: float | None = None
 
 
 def _betting(mechanism: Mechanism) -> Any:
-    """Return the rule that keeps the bets: the run's own, or one that trusts every agent, as the run did."""
-    return mechanism if mechanism.keeps_bets else InformationPay(mechanism.cost, doubt=float("inf"))
+    """Return the rule that keeps the bets: the run's own test, or one that trusts every agent, as the run did."""
+    return mechanism.test or InformationPay(mechanism.cost, doubt=float("inf"))
 
 
 def proven_ranks(evidence: Evidence, trusted: Any, tenure: Any) -> Ranks:
@@ -185,7 +185,7 @@ def _ranked(evidence: Evidence, trusted: Any) -> tuple[Any, Any]:
 def _agreement(rule: Mechanism, state: Any, played: PlayedRound) -> Any:
     """Return the sign of ⟨v_k, w_k⟩ per agent: 0 where it is not resolved, or says nothing."""
     evidence = played.evidence
-    if rule is not played.mechanism:
+    if played.mechanism.test is None:
         return np.zeros(len(evidence.length))
     trusted = rule.reference(state, evidence.counted)
     cross = evidence.alignment - np.where(trusted, evidence.length, 0.0)

@@ -133,6 +133,11 @@ class Mechanism(Protocol):
         """Return the payments of a round, and the next state; `own_requests`, or `request` of all, were asked for."""
         ...
 
+    @property
+    def test(self) -> "Mechanism | None":
+        """The rule that keeps the bets against agents, and whose score says what a report told; None: there is none."""
+        return self if self.keeps_bets else None
+
     def own_requests(self, state: Any, request: Any) -> Array | None:
         """Return how many samples each agent is asked for in a round of `request`; None: that many of all."""
         del state, request

@@ -123,22 +123,23 @@ class SteadyPay(Mechanism):
 
     def __post_init__(self) -> None:
         check_whole(self, "period")
-        _ = self._test  # which checks the rest
+        _ = self.test  # which checks the rest
 
     @property
-    def _test(self) -> InformationPay:
+    def test(self) -> InformationPay:
+        """The rule whose evidence tells who may score others."""
         return InformationPay(self.cost, doubt=self.doubt, limit=self.limit, probation=self.probation)
 
     def init(self, num_agents: int) -> SteadyState:
         check_positive_integer("num_agents", num_agents)
         empty = [np.zeros(num_agents) for _ in SteadyState._fields]
-        return SteadyState(*empty)._replace(wealth=self._test.init(num_agents).wealth)
+        return SteadyState(*empty)._replace(wealth=self.test.init(num_agents).wealth)
 
     def reference(self, state: SteadyState, counted: Array) -> Array:
-        return self._test.reference(_tested(state), counted)
+        return self.test.reference(_tested(state), counted)
 
     def suspicion(self, state: SteadyState) -> Array:
-        return self._test.suspicion(_tested(state))
+        return self.test.suspicion(_tested(state))
 
     def pay(
         self, state: SteadyState, evidence: Evidence, participating: Array, request: Any
@@ -148,7 +149,7 @@ class SteadyPay(Mechanism):
         price = self._price(evidence, mask, request)
         trusted = self.reference(state, evidence.counted)
         scores = information_scores(evidence, trusted)
-        _, tested = self._test.pay(_tested(state), evidence, mask, request)
+        _, tested = self.test.pay(_tested(state), evidence, mask, request)
         worked = price.status == Status.PAID.value
         state = self._remember(state, scores, trusted, tested, worked, xp.where(worked, price.reward, 0.0), nu)
         ends = worked & (state.rounds >= self.period)
@@ -251,10 +252,10 @@ class SteadyPay(Mechanism):
         return far_or_near(distance, expected)
 
     def reasons(self) -> Mapping[Status, str]:
-        return self._test.reasons()
+        return self.test.reasons()
 
     def largest_distance(self, payments: Payments, length: Array) -> Array:
-        return self._test.largest_distance(payments, length)
+        return self.test.largest_distance(payments, length)
 
     def _remember(
         self,
