@@ -70,13 +70,17 @@ def utility_figure(game: MinibatchGame, others: int, cost_text: str) -> "Figure"
 
 
 def save_figure(figure: "Figure", target: Path | io.StringIO) -> None:
-    """Write a figure to a file of any kind, or as SVG to a buffer; the same data give the same bytes."""
+    """Write a figure to a file of any kind, or as SVG to a buffer; the same data give the same bytes.
+
+    Its layout is computed when it is first written, and stays: it is half of the work, and alike for all kinds.
+    """
     import matplotlib as mpl
 
     kind = target.suffix[1:].lower() if isinstance(target, Path) else "svg"
     undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     with mpl.rc_context(STYLE):
         figure.savefig(target, format=kind, metadata=undated.get(kind))
+        figure.set_layout_engine(None)
 
 
 def as_svg(figure: "Figure") -> str:
