@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from guerdon._trees import register
 from guerdon.arrays import Array, check_positive_integer
@@ -69,7 +70,7 @@ def logistic_regression(
             raise ValueError(
                 f"`{name}` must be (rows, columns) with one label per row, got {rows.shape} and {labelled.shape}"
             )
-        if not bool(jnp.all((labelled == 0) | (labelled == 1))):
+        if not np.isin(labelled, (0, 1)).all():
             raise ValueError(f"the labels of `{name}` must be 0 or 1, got others")
     columns, validated = arrays[0].shape[1], arrays[2].shape[1]
     if columns != validated:
