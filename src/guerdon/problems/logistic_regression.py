@@ -50,8 +50,11 @@ class LogisticRegression:
         return jnp.mean(lengths) - jnp.sum(self.population_gradient(model) ** 2)
 
     def metrics(self, model: Array) -> dict[str, Array]:
-        predicted = model @ self.validation_features.T > 0  # for many models at once, faster than rows @ model
-        return {"accuracy": jnp.mean(predicted == (self.validation_labels > 0.5))}
+        positive = model @ self.validation_features.T > 0  # for many models at once, faster than rows @ model
+        # Of the rows called positive those that are add 1, and the others take it off: a product, faster than a mean.
+        gained = positive.astype(model.dtype) @ (2 * self.validation_labels - 1)
+        right = gained + jnp.sum(self.validation_labels < 0.5)  # with no row called positive, all that are not
+        return {"accuracy": right / self.validation_labels.shape[0]}
 
     def validation_loss(self, model: Array) -> Array:
         """Return the mean logistic loss over the first `VALIDATED` validation rows."""
