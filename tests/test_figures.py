@@ -44,3 +44,11 @@ def test_figures_are_fit_for_print() -> None:
     ]
     check_print(plan_figure({"recommended": "a", "policies": policies}, "a plan"))
     check_print(pilot_figure(assess(made_up(-8.0, 1.0, rounds=4))))
+
+
+def test_every_kind_of_file_has_the_same_layout(tmp_path: Path) -> None:
+    figure = utility_figure(GAME, others=8, cost_text="1 + s")
+    save_figure(figure, tmp_path / "a.svg")
+    place = figure.axes[0].get_position().bounds
+    save_figure(figure, tmp_path / "a.png")
+    assert figure.axes[0].get_position().bounds == place

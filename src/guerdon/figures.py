@@ -70,12 +70,18 @@ def utility_figure(game: MinibatchGame, others: int, cost_text: str) -> "Figure"
 
 
 def save_figure(figure: "Figure", target: Path | io.StringIO) -> None:
-    """Write a figure to a file of any kind, or as SVG to a buffer; the same data give the same bytes."""
+    """Write a figure to a file of any kind, or as SVG to a buffer; the same data give the same bytes.
+
+    It is laid out when it is first written, and stays so: that is half of the work, and alike for all kinds.
+    """
     import matplotlib as mpl
 
     kind = target.suffix[1:].lower() if isinstance(target, Path) else "svg"
     undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     with mpl.rc_context(STYLE):
+        if (layout := figure.get_layout_engine()) is not None:
+            layout.execute(figure)
+            figure.set_layout_engine(None)
         figure.savefig(target, format=kind, metadata=undated.get(kind))
 
 

@@ -1,5 +1,6 @@
 """All commands but those of the ledger, Flower and the dashboard. An extra is imported only where it is needed."""
 
+import gc
 import math
 import sys
 from pathlib import Path
@@ -240,6 +241,7 @@ def reproduce(
     need_simulator("guerdon reproduce")
     from guerdon.experiments.reproduce import reproduce as run_experiments
 
+    gc.freeze()  # what is imported stays: the search for garbage, which tracing often starts, may leave it out
     with progress_bar() as tell:
         experiments = run_experiments(figures or (), repetitions, out, seed, tell)
     print_claims(experiments, out)

@@ -35,6 +35,12 @@ TARGET = 1.0
 DRAWN = 20_000  # runs of the error alone that the expectation rests on
 
 
+def ahead() -> None:
+    """Work out what is expected."""
+    for nu in SIZES:
+        expected_rounds(nu)
+
+
 def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     """Train until the squared error is 1, asking for 1, 2, 4, 8 and 16 samples with the step that suits each."""
     problem = linear_regression(DIM, START, max_batch=LARGEST)

@@ -22,8 +22,9 @@ def reproduce(
 ) -> list[Experiment]:
     """Run the named experiments (the paper's figures, if none is named), and write everything into the folder `out`.
 
-    An experiment's figure is drawn while the next one computes. `tell` gets what is being done, and which share of
-    everything is behind it. Each experiment leaves NAME.svg, NAME.pdf, NAME.png, NAME.parquet and NAME.csv, all
+    An experiment's figure is drawn while the next one computes. What a later one needs beside its simulations (its
+    `ahead`, where it has one) is worked out while the first is traced. `tell` gets what is being done, and which share
+    of everything is behind it. Each experiment leaves NAME.svg, NAME.pdf, NAME.png, NAME.parquet and NAME.csv, all
     together claims.json and report.html.
     """
     unknown = [name for name in names if name not in EXPERIMENTS]
@@ -34,15 +35,20 @@ def reproduce(
         raise ValueError("`repetitions` must be at least 2, so that there is a standard error; got 1")
     out.mkdir(parents=True, exist_ok=True)
     finished: list[Experiment] = []
+    chosen = names or FIGURES
+    modules = [import_module(f"guerdon.experiments.{name}") for name in chosen]
     with ThreadPoolExecutor(1) as pen:  # one at a time: Matplotlib's settings belong to the whole process
+        for module in modules[1:]:
+            if hasattr(module, "ahead"):
+                pen.submit(module.ahead)  # what it raises, `run` will raise again
         written: list[Future[None]] = []
-        for index, name in enumerate(chosen := names or FIGURES):
+        for index, (name, module) in enumerate(zip(chosen, modules, strict=True)):
 
             def tell_all(words: str, share: float, index: int = index, name: str = name) -> None:
                 tell(f"{name}: {words}", (index + share) / len(chosen))
 
             start = time.perf_counter()
-            found: Experiment = import_module(f"guerdon.experiments.{name}").run(repetitions, seed, tell_all)
+            found: Experiment = module.run(repetitions, seed, tell_all)
             finished.append(replace(found, seconds=time.perf_counter() - start))
             written.append(pen.submit(_write, finished[-1], out))
         for one in written:

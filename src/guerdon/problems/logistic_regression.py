@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from guerdon._trees import register
 from guerdon.arrays import Array, check_positive_integer
@@ -49,8 +50,11 @@ class LogisticRegression:
         return jnp.mean(lengths) - jnp.sum(self.population_gradient(model) ** 2)
 
     def metrics(self, model: Array) -> dict[str, Array]:
-        predicted = model @ self.validation_features.T > 0  # for many models at once, faster than rows @ model
-        return {"accuracy": jnp.mean(predicted == (self.validation_labels > 0.5))}
+        positive = model @ self.validation_features.T > 0  # for many models at once, faster than rows @ model
+        # Of the rows called positive those that are add 1, and the others take it off: a product, faster than a mean.
+        gained = positive.astype(model.dtype) @ (2 * self.validation_labels - 1)
+        right = gained + jnp.sum(self.validation_labels < 0.5)  # with no row called positive, all that are not
+        return {"accuracy": right / self.validation_labels.shape[0]}
 
     def validation_loss(self, model: Array) -> Array:
         """Return the mean logistic loss over the first `VALIDATED` validation rows."""
@@ -69,7 +73,7 @@ def logistic_regression(
             raise ValueError(
                 f"`{name}` must be (rows, columns) with one label per row, got {rows.shape} and {labelled.shape}"
             )
-        if not bool(jnp.all((labelled == 0) | (labelled == 1))):
+        if not np.isin(labelled, (0, 1)).all():
             raise ValueError(f"the labels of `{name}` must be 0 or 1, got others")
     columns, validated = arrays[0].shape[1], arrays[2].shape[1]
     if columns != validated:

@@ -31,7 +31,7 @@ from guerdon.simulation.summary import Summary, sum_up
 from guerdon.simulation.terms import Stop, check_joins, check_rounds, check_witness, without_dimension
 from guerdon.simulation.training import Carry, Data, Setting, begin, play, repetition_keys
 
-SEGMENT = 32  # rounds compiled as one scan where a stopping rule may end a run early
+SEGMENT = 16  # rounds compiled as one scan where a stopping rule may end a run early
 MEMORY = 2**29  # bytes that a chunk of repetitions may take
 
 T = TypeVar("T", covariant=True)

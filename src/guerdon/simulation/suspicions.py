@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from guerdon.arrays import Array
-from guerdon.audit import BETS, TESTS, evidence_against, proven_ranks
+from guerdon.audit import BETS, TESTS, against_agents, evidence_against, proven_ranks
 from guerdon.bets import bet
 from guerdon.rules import Mechanism
 from guerdon.server import ServerState, Settlement
@@ -34,3 +34,8 @@ def prove(mechanism: Mechanism, wealth: Array, before: ServerState, done: Settle
     if not mechanism.keeps_bets:
         return wealth
     return bet(wealth, proven_ranks(done.evidence, done.comparison.trusted, before.rule.tenure))
+
+
+def proofs(mechanism: Mechanism, wealth: Array) -> Array:
+    """Return the logarithm of the evidence that an accusation of each agent rests on; else zeros."""
+    return against_agents(wealth) if mechanism.keeps_bets else jnp.zeros(wealth.shape[-1])
