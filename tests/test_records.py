@@ -8,7 +8,7 @@ import pytest
 from guerdon import AffineCost, FixedRequest, InformationPay, OutputAgreement, Server
 from guerdon.broadcasts import Dither
 from guerdon.predictions import ZeroPrediction
-from guerdon.records import OwnRecords
+from guerdon.records import LARGE_MODEL, OwnRecords
 
 COST, AGENTS, DIM = AffineCost(1, 1), 8, 30
 EVERYBODY = np.ones(AGENTS, dtype=bool)
@@ -134,3 +134,20 @@ def test_an_agent_that_sends_zeros_is_not_credited_with_the_answer_of_the_others
     assert np.abs(answers[0]).max() < 0.03
     assert answers[1].mean() == pytest.approx(2.0, abs=0.2)
     assert answers[2].mean() == pytest.approx(1.0, abs=0.1)
+
+
+def test_records_of_a_large_model_are_in_single_precision_and_stay_so() -> None:
+    """Half the memory and half the checkpoint; what is taken off is the same to rounding."""
+    rng, heard, recorder = np.random.default_rng(0), np.ones(3, dtype=bool), OwnRecords()
+    model = np.zeros(LARGE_MODEL + 1)
+    large, exact = (recorder.init(part, 3, dithered=True) for part in (model, model[:-1]))
+    shift = rng.normal(size=(3, len(model)))
+    for _ in range(3):
+        reports, u = shift + 0.1 * rng.normal(size=shift.shape), rng.normal(size=len(model))
+        given = reports, recorder.offsets(large, u), reports.mean(axis=0), model, u
+        large = recorder.learn(large, *given, heard)
+        cut = (part[..., :-1] for part in given)
+        exact = recorder.learn(exact, *cut, heard)
+    assert {large.total.dtype, large.answer.dtype} == {np.dtype(np.float32)}
+    assert {exact.total.dtype, exact.answer.dtype, large.weight.dtype} == {np.dtype(np.float64)}
+    np.testing.assert_allclose(recorder.offsets(large, u)[:, :-1], recorder.offsets(exact, u[:-1]), atol=1e-4)

@@ -19,6 +19,7 @@ so honest pay keeps its mean. Noisier data are not cured: they look like less wo
 # No type covers both an array and a list of layers.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ from guerdon.evidence import column_blocks, median_of
 AGENTS = ("weight", "squares", "answer_weight", "answer_squares")  # one number for each
 PRIOR = 4.0  # rounds without a difference, that an agent's answer to a dither starts from
 LARGEST_MODEL = 10**6  # numbers; of a larger one nothing is remembered by default: every agent's record is as long
+LARGE_MODEL = 10**5  # numbers; of a larger one records are in single precision: they are estimates, and many
 
 
 class RecordState(NamedTuple):
@@ -61,18 +63,25 @@ class OwnRecords:
 
     def init(self, model: Any, num_agents: int, *, dithered: bool) -> RecordState:
         """Return the state before the first round."""
-        nothing = over_layers(lambda part: _rows_of_zeros(part, num_agents), model)
-        xp = namespace(model if is_array(model) else model[0])
+        layers = [model] if is_array(model) else model
+        xp, own = namespace(layers[0]), layers[0].dtype
+        large = sum(math.prod(part.shape) for part in layers) > LARGE_MODEL
+
+        def rows_of_zeros(part: Array) -> Array:
+            size = math.prod(part.shape)
+            return xp.zeros((num_agents, size), dtype=xp.float32 if large else part.dtype)
+
+        nothing = over_layers(rows_of_zeros, model)
         answers = nothing if dithered else over_layers(lambda part: part[:, :0], nothing)
         flat = over_layers(lambda part: part[0], answers)
-        agents, zero = xp.zeros(num_agents, dtype=_first(nothing).dtype), xp.zeros((), dtype=_first(nothing).dtype)
+        agents, zero = xp.zeros(num_agents, dtype=own), xp.zeros((), dtype=own)
         return RecordState(nothing, agents, agents, answers, agents, agents, flat, zero, zero, zero)
 
     def offsets(self, state: RecordState, dither: Any) -> Any:
         """Return what to take off each report, (agents, numbers) per layer; `dither` is how far off they were taken."""
         noise = state.noise / _positive(state.rounds)
         weight = _positive(state.weight)
-        base = _by_columns(lambda part: part / weight[:, None], state.total)
+        base = _by_columns(lambda part: part / _column(weight, part), state.total)
         base = self._shrunk(base, noise * state.squares / weight**2, noise)
         if not _first(state.answer).shape[1]:
             return base
@@ -100,7 +109,7 @@ class OwnRecords:
         fade, known = 1 - (1 - self.decay) * seen, xp.any(heard)
 
         def added(old: Array, own: Array, middle: Array) -> Array:
-            return fade[:, None] * old + beside(own, middle)
+            return xp.astype(fade[:, None] * old + beside(own, middle), old.dtype)
 
         after = state._replace(
             total=_by_columns(added, state.total, reports, model=mean),
@@ -123,7 +132,7 @@ class OwnRecords:
 
         def answer(old: Array, new: Array, total: Array, u: Array) -> Array:
             left = seen[:, None] * (new - total / weight[:, None])
-            return slow[:, None] * old + left * xp.reshape(u, (1, -1))
+            return xp.astype(slow[:, None] * old + left * xp.reshape(u, (1, -1)), old.dtype)
 
         return after._replace(
             answer=over_layers(answer, before.answer, added, before.total, dither),
@@ -149,7 +158,7 @@ class OwnRecords:
         factor = xp.clip(xp.where(square > 0, 1 - by_noise / _positive(square), 0.0), 0.0, None)
         length, most = factor * xp.sqrt(square), self.reach * xp.sqrt(noise)
         factor = xp.where(length > most, factor * most / _positive(length), factor)
-        return _by_columns(lambda part: factor[:, None] * part, base)
+        return _by_columns(lambda part: _column(factor, part) * part, base)
 
 
 def shortened(rows: Any, centre: Any, parts: Array) -> Any:
@@ -188,9 +197,9 @@ def widen(state: RecordState, num_agents: int) -> RecordState:
     return state._replace(total=over_layers(longer, state.total), answer=over_layers(longer, state.answer), **agents)
 
 
-def _rows_of_zeros(part: Array, num_agents: int) -> Array:
-    xp = namespace(part)
-    return xp.zeros((num_agents, xp.reshape(part, (-1,)).shape[0]), dtype=part.dtype)
+def _column(values: Array, beside: Array) -> Array:
+    """Return one number for each agent as a column, as precise as the matrix that it goes with."""
+    return namespace(values).astype(values, beside.dtype)[:, None]
 
 
 def _by_columns(function: Callable[..., Array], *matrices: Any, model: Any = None) -> Any:
@@ -202,7 +211,7 @@ def _by_columns(function: Callable[..., Array], *matrices: Any, model: Any = Non
             given[-1] = namespace(given[-1]).reshape(given[-1], (-1,))
         if not is_numpy(first):
             return function(*given)
-        done = np.empty(first.shape, dtype=np.result_type(*given))
+        done = np.empty(first.shape, dtype=function(*(part[..., :0] for part in given)).dtype)
         for cut in column_blocks(first):
             done[:, cut] = function(*(part[..., cut] for part in given))
         return done
