@@ -4,6 +4,7 @@ A test that lacks something here (a package, a server, a browser, a file) is ski
 --left-out` runs those tests and the slow ones, and nothing else: what `make test` did not run.
 """
 
+import gc
 import os
 from importlib.metadata import version
 
@@ -62,6 +63,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = {item for item in items if item.get_closest_marker("slow") or skipped.intersection(_ids(item))}
     config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
     items[:] = sorted((item for item in items if item in wanted), key=_place)
+
+
+def pytest_collection_finish() -> None:
+    """Let Python look for garbage less often, and not in what all tests share: that took a twelfth of their time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 def _place(item: pytest.Item) -> int:
