@@ -48,7 +48,7 @@ unit: $(STAMP)  ## pytest: tests, doctests, README examples
 	$(PYTEST)
 
 test-left-out: $(STAMP)  ## what `make test` left out here: the full-size tests, and those it skipped
-	$(BIN)/pytest -n 3 --dist loadfile --left-out --durations=25  # three: many of them wait for something
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --left-out --durations=25  # four: many wait for something
 
 reproduce: $(STAMP)  ## every experiment of the paper at full size; writes results/report.html
 	$(BIN)/guerdon reproduce --out results

@@ -164,13 +164,14 @@ class Run:
 
     def wait(self, seconds: float = 300) -> str:
         """Wait until the run has finished, and return its status."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            status = self.status()
-            if status.startswith("finished"):
-                return status
-            time.sleep(0.5)
-        raise RuntimeError(f"run {self.number} has not finished after {seconds:.0f} s:\n{self.log()[-4000:]}")
+        followed = [program("flwr"), "log", self.number, CONNECTION, "--stream"]  # it ends when the run does
+        with suppress(subprocess.TimeoutExpired):
+            environment = self.deployment.environment
+            subprocess.run(followed, env=environment, capture_output=True, check=False, timeout=seconds)
+        status = self.status()
+        if not status.startswith("finished"):
+            raise RuntimeError(f"run {self.number} has not finished after {seconds:.0f} s:\n{self.log()[-4000:]}")
+        return status
 
     def log(self) -> str:
         """Return what the run has logged."""

@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONGEST
+
+ROOT = Path(__file__).parent.parent
 pytest_plugins = ["pytester"]
 
 TESTS = {
@@ -53,3 +56,13 @@ def test_it_needs_an_earlier_run(project: pytest.Pytester) -> None:
     result = project.runpytest("--left-out")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*run `make test` first*"])
+
+
+def test_the_longest_files_start_first(project: pytest.Pytester) -> None:
+    assert [name for name in LONGEST if not (ROOT / name).is_file()] == []
+    long = project.path / LONGEST[-1]
+    long.parent.mkdir(parents=True)
+    long.write_text("import pytest\n@pytest.mark.slow\ndef test_long(): pass\n")
+    project.runpytest()
+    ran = [line for line in project.runpytest("-v", "--left-out").outlines if "PASSED" in line]
+    assert [line.split()[0].split("::")[1] for line in ran] == ["test_long", "test_full_size"]

@@ -3,6 +3,7 @@
 import functools
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,15 +70,24 @@ def test_in_the_round_itself_the_request_is_the_best_size() -> None:
 
 
 @pytest.mark.slow
-def test_the_planner_is_cheap_wherever_it_is_used(tmp_path: Path) -> None:
+def test_the_planner_is_cheap_wherever_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the linear and heart problems and the network; the uneven regression may miss by a tenth.
 
-    Fewer repetitions than `guerdon reproduce planner` plays: enough for what is paid, not for the work in one round.
+    Fewer repetitions than `guerdon reproduce planner` plays: enough for what is paid. The work in one round needs more
+    and has the test above; of the network's rivals those play that are near the best of all (ν = 4, step 1).
     """
     if not os.environ.get(VARIABLE):
         pytest.skip(f"the CDC survey is absent: set {VARIABLE}")
+    policies = planner._policies
+
+    def near_the_best(setting: PlannerSetting) -> Any:
+        return [policy for policy in policies(setting) if setting.name != "network" or policy[1] in (0, 4, 8)]
+
+    monkeypatch.setattr(planner, "_policies", near_the_best)
+    monkeypatch.setattr(planner, "incentive_claims", lambda _repetitions, _seed: [])
     (experiment,) = reproduce(["planner"], 50, tmp_path)
     check_print(experiment.drawing)
     uneven = [claim for claim in experiment.claims if "condition 100" in claim.claim]
     assert all(claim.measured < 1.25 for claim in uneven)
-    assert [c for c in experiment.claims if not c.holds and c not in uneven and "work" not in c.claim] == []
+    assert [c for c in experiment.claims if not c.holds and c not in uneven] == []
+    assert any("network" in claim.claim for claim in experiment.claims)

@@ -2,7 +2,7 @@
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,36 +18,35 @@ pytestmark = pytest.mark.slow
 APP = Path(__file__).parent / "paid_app"
 NAMES = ["n0", "n1", "n2", "n3"]
 
-Up = Callable[[Mapping[str, Mapping[str, Any]]], tuple[Deployment, Ledger]]
+
+@pytest.fixture(scope="module")
+def flower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A SuperLink and four SuperNodes for all tests; the last one kills a node."""
+    deployment = Deployment(tmp_path_factory.mktemp("flower"))
+    try:
+        deployment.start_superlink()
+        for name in NAMES:
+            deployment.register(name)
+            start_node(deployment, name)
+        yield deployment
+    finally:
+        deployment.stop()
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Iterator[Up]:
-    """Return a function that starts a SuperLink and four SuperNodes, with something special about some of them."""
-    deployment = Deployment(tmp_path / "flower")
-    ledger = Ledger(tmp_path / "guerdon.db")
-
-    def start(special: Mapping[str, Mapping[str, Any]]) -> tuple[Deployment, Ledger]:
-        deployment.start_superlink()
-        for i, name in enumerate(NAMES):
-            deployment.register(name)
-            start_node(deployment, i, special.get(name, {}))
-        ledger.enrol({name: read_public_key(public_key(deployment, name)) for name in NAMES})
-        return deployment, ledger
-
-    try:
-        yield start
-    finally:
-        deployment.stop()
-        ledger.close()
+def ledger(tmp_path: Path, flower: Deployment) -> Iterator[Ledger]:
+    with Ledger(tmp_path / "guerdon.db") as opened:
+        opened.enrol({name: read_public_key(public_key(flower, name)) for name in NAMES})
+        yield opened
 
 
-def start_node(deployment: Deployment, number: int, special: Mapping[str, Any]) -> None:
-    key = str(deployment.folder / NAMES[number])
-    deployment.start_node(NAMES[number], {"partition-id": number, "guerdon-key": key, **special})
+def start_node(deployment: Deployment, name: str) -> None:
+    key = str(deployment.folder / name)
+    deployment.start_node(name, {"partition-id": NAMES.index(name), "guerdon-key": key})
 
 
 def submit(deployment: Deployment, ledger: Ledger, rounds: int, **changes: Any) -> Run:
+    """Start a run; `faults` says what is special about some nodes."""
     told = {"guerdon-db": ledger.where, "num-server-rounds": rounds, "min-nodes": 4, "signed": True}
     return deployment.run_app(APP, told | changes)
 
@@ -75,44 +74,23 @@ def resume(deployment: Deployment, ledger: Ledger, rounds: int) -> str:
     return done.stdout + done.stderr
 
 
-def test_nodes_that_fail_or_die_in_the_middle_of_a_round(up: Up) -> None:
-    """One raises, one's app aborts, one is killed with all it started while it works; then it comes back."""
-    special = {"n1": {"fails-in": 1}, "n2": {"dies-in": 2}, "n3": {"hangs-in": 3}}
-    deployment, ledger = up(special)
-    run = submit(deployment, ledger, 4, **{"round-timeout": 40})
-    until("round 3", lambda: len(paid(ledger)) == 2)
-    until("hanging", lambda: "flwr-clientapp" in _commands(deployment.processes["n3"].pid))
-    deployment.kill("n3")
-    until("round 4", lambda: len(paid(ledger)) == 3)
-    start_node(deployment, 3, {})
-    assert run.wait(150) == "finished:completed", run.log()[-3000:]
-    assert paid(ledger)[:3] == [{"declined": 1, "paid": 3}] * 3
-    why = {name: [line.why for line in ledger.statement(name).lines if line.round] for name in NAMES}
-    assert "raised an exception (<class 'ZeroDivisionError'>:<'this node cannot count'>)" in why["n1"][0]
-    for name, index in (("n2", 1), ("n3", 2)):  # Flower tells of it after a while, perhaps after the deadline
-        assert "failed" in why[name][index] or "no reply before the deadline" in why[name][index]
-    assert [line.status for line in ledger.statement("n0").lines if line.round] == ["paid"] * 4
-    assert ledger.roster("run") == NAMES  # the node that came back has its old account
-    assert ledger.verify().holds
-
-
-def test_a_run_in_which_every_node_raises_fails_and_records_nothing(up: Up) -> None:
-    deployment, ledger = up({name: {"fails-in": 1} for name in NAMES})
-    run = submit(deployment, ledger, 2)
+def test_a_run_in_which_every_node_raises_fails_and_records_nothing(flower: Deployment, ledger: Ledger) -> None:
+    run = submit(flower, ledger, 2, faults=", ".join(f"{name} fails-in 1" for name in NAMES))
     assert run.wait(90).startswith("finished:failed"), run.log()[-2000:]
     assert "round 1 of run 'run': all 4 nodes failed" in run.log()
     assert paid(ledger) == []
 
 
-def test_a_serverapp_killed_in_the_middle_of_a_round_goes_on_after_the_last_paid_one(up: Up) -> None:
-    deployment, ledger = up({"n0": {"takes": 2}})
-    run = submit(deployment, ledger, 4)
+def test_a_serverapp_killed_in_the_middle_of_a_round_goes_on_after_the_last_paid_one(
+    flower: Deployment, ledger: Ledger
+) -> None:
+    run = submit(flower, ledger, 4, faults="n0 takes 2")
     until("two paid rounds", lambda: len(paid(ledger)) == 2)
     before = {balance.agent: balance.balance - balance.carried for balance in ledger.balances()}
-    until("the kill", deployment.kill_serverapp)
+    until("the kill", flower.kill_serverapp)
     assert run.wait(90).startswith("finished:failed"), run.log()[-2000:]
     assert len(paid(ledger)) == 2
-    said = resume(deployment, ledger, 4)
+    said = resume(flower, ledger, 4)
     assert "Run 'run' continues with round 3." in said
     until("the end", lambda: len(paid(ledger)) == 4)
     assert paid(ledger) == [{"paid": 4}] * 4
@@ -121,18 +99,37 @@ def test_a_serverapp_killed_in_the_middle_of_a_round_goes_on_after_the_last_paid
     assert ledger.verify().holds
 
 
-def test_a_superlink_killed_and_started_again(up: Up) -> None:
+def test_a_superlink_killed_and_started_again(flower: Deployment, ledger: Ledger) -> None:
     """Its nodes find it again by themselves, and the run goes on."""
-    deployment, ledger = up({"n0": {"takes": 2}})
-    submit(deployment, ledger, 3)
+    submit(flower, ledger, 3, faults="n0 takes 2")
     until("a paid round", lambda: len(paid(ledger)) == 1)
-    deployment.kill("superlink")
+    flower.kill("superlink")
     kept = len(paid(ledger))
-    deployment.start_superlink()
-    resume(deployment, ledger, 3)
+    flower.start_superlink()
+    resume(flower, ledger, 3)
     until("the end", lambda: len(paid(ledger)) == 3, seconds=150)
     assert kept <= 2
     assert [found.round for found in ledger.rounds("run")] == [1, 2, 3]
+    assert ledger.verify().holds
+
+
+def test_nodes_that_fail_or_die_in_the_middle_of_a_round(flower: Deployment, ledger: Ledger) -> None:
+    """One raises, one's app aborts, one is killed with all it started while it works; then it comes back."""
+    faults = "n1 fails-in 1, n2 dies-in 2, n3 hangs-in 3"
+    run = submit(flower, ledger, 4, faults=faults, **{"round-timeout": 40})
+    until("round 3", lambda: len(paid(ledger)) == 2)
+    until("hanging", lambda: "flwr-clientapp" in _commands(flower.processes["n3"].pid))
+    flower.kill("n3")
+    until("round 4", lambda: len(paid(ledger)) == 3)
+    start_node(flower, "n3")
+    assert run.wait(150) == "finished:completed", run.log()[-3000:]
+    assert paid(ledger)[:3] == [{"declined": 1, "paid": 3}] * 3
+    why = {name: [line.why for line in ledger.statement(name).lines if line.round] for name in NAMES}
+    assert "raised an exception (<class 'ZeroDivisionError'>:<'this node cannot count'>)" in why["n1"][0]
+    for name, index in (("n2", 1), ("n3", 2)):  # Flower tells of it after a while, perhaps after the deadline
+        assert "failed" in why[name][index] or "no reply before the deadline" in why[name][index]
+    assert [line.status for line in ledger.statement("n0").lines if line.round] == ["paid"] * 4
+    assert ledger.roster("run") == NAMES  # the node that came back has its old account
     assert ledger.verify().holds
 
 

@@ -22,6 +22,7 @@ from tests.support.namespaces import ROOT, run_alone
 
 PAGE = (ROOT / "docs/tutorials/quickstarts.md").read_text()
 NODES = 8
+PAID = "Now paid"  # on the same SuperLink, which takes a while to start
 
 
 class Quickstart(NamedTuple):
@@ -67,12 +68,13 @@ def test_the_diff_applies_to_the_quickstart(app: Quickstart, tmp_path: Path) -> 
 def test_the_commands_run(app: Quickstart, tmp_path: Path) -> None:
     """Unpaid as it is published, and paid after the diff, on Flower's simulation runtime."""
     first, second = app.blocks("sh")
-    setup = "export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1\n"
-    unpaid = run_alone(setup + first.replace(f"my-{app.name}", f"{tmp_path}/plain"), tmp_path, "ray", app.package)
-    assert "aggregate_train: Received 8 results and 0 failures" in unpaid
     app.paid(tmp_path)
+    plain = first.replace(f"my-{app.name}", f"{tmp_path}/plain")
     placed = second.replace("$PWD/", f"{tmp_path}/").replace("--db ", f"--db {tmp_path}/")
-    told = run_alone(setup + placed.replace(f"my-{app.name}", f"{tmp_path}/my-{app.name}"), tmp_path)
+    paid = placed.replace(f"my-{app.name}", f"{tmp_path}/my-{app.name}")
+    commands = f"export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1\n{plain}\necho {PAID}\n{paid}"
+    unpaid, _, told = run_alone(commands, tmp_path, "ray", app.package).partition(PAID)
+    assert "aggregate_train: Received 8 results and 0 failures" in unpaid
     assert "[ROUND 20/20]" in told
     assert "Nodes report other" not in told
     with Ledger(tmp_path / f"{app.name}.db", read_only=True) as ledger:

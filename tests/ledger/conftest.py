@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
 
 from guerdon.ledger import Ledger
-from tests.support.ledger_scenes import prepare
+from tests.support.ledger_scenes import administer, prepare
 
 SERVER = os.environ.get("GUERDON_TEST_POSTGRES")
 NO_SERVER = "no PostgreSQL server: set GUERDON_TEST_POSTGRES to its URL, or run tools/with_postgres make test"
@@ -30,17 +29,11 @@ class new_database:  # noqa: N801 - used as a function
 
     def __enter__(self) -> str:
         self.name = f"guerdon_{secrets.token_hex(8)}"
-        self._run(f"CREATE DATABASE {self.name}")
+        administer(f"CREATE DATABASE {self.name}")
         return str(SERVER).rpartition("/")[0] + f"/{self.name}"
 
     def __exit__(self, *_: object) -> None:
-        self._run(f"DROP DATABASE {self.name} WITH (FORCE)")
-
-    def _run(self, command: str) -> None:
-        engine = create_engine(make_url(str(SERVER)).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
-        with engine.connect() as connection:
-            connection.execute(text(command))
-        engine.dispose()
+        administer(f"DROP DATABASE {self.name} WITH (FORCE)")
 
 
 def create(where: str) -> None:

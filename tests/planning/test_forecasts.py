@@ -227,8 +227,12 @@ def test_a_bad_goal_is_refused(pilot: Path | None, target: str, numbers: Any, me
         parse_goal(pilot, target, *numbers)
 
 
-def test_a_goal_is_understood(tmp_path: Path) -> None:
+def test_a_goal_is_understood() -> None:
     assert parse_goal(None, "0.2", 400.0, 4.0) == fit_numbers(400.0, 4.0, 0.2)
+
+
+@pytest.mark.slow  # as others that look at this training
+def test_a_goal_beside_a_pilot_is_understood(tmp_path: Path) -> None:
     train().save(tmp_path / "p.parquet")
     fit = parse_goal(tmp_path / "p.parquet", " error<=0.5 ", None, None)
     assert 30 <= len(fit.numbers.signal) <= 41

@@ -25,7 +25,7 @@ def run_alone(commands: str, folder: Path, *needs: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     alone = [unshare, "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-ec"]
     done = subprocess.run(
-        [*alone, f"ip link set lo up\n{commands}"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
+        [*alone, f"ip link set lo up\n{commands}"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=600,
         env=os.environ | QUIET | {"FLWR_HOME": str(folder / "flwr"), "PATH": path, "COLUMNS": "120"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]

@@ -1,5 +1,6 @@
 """Everything that is read from a ledger, by code that writes to it and by code that only shows it."""
 
+import functools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import Connection, bindparam, case, func, select
 
 from guerdon.ledger import tables
 from guerdon.ledger.checks import AGENT, check_roster, clean, normal_name, tidy
@@ -168,16 +169,22 @@ def standing(connection: Connection, run: AnyRow, num_agents: int) -> Standing:
     return unread._replace(**{kind: np.array(column) for kind, column in zip(kinds, columns, strict=True)})
 
 
-def per_member(connection: Connection, run: int, columns: list[Any], what: str, kinds: Sequence[str]) -> list[Any]:
+def per_member(connection: Connection, run: int, columns: Sequence[Any], what: str, kinds: Sequence[str]) -> list[Any]:
     """Return columns of a run's agents in their order: some of their own, and one of each kind of account."""
+    query = _query_per_member(tuple(columns), what, tuple(kinds))
+    return list(zip(*connection.execute(query, {"asked": run}).all(), strict=True))
+
+
+@functools.cache
+def _query_per_member(columns: tuple[Any, ...], what: str, kinds: tuple[str, ...]) -> Any:
+    """Build the query of `per_member` once: that takes longer than most ledgers take to answer it."""
     member = tables.members
     source: Any = member.join(agents, member.c.agent == agents.c.id) if columns else member
     for kind in kinds:
         own = accounts.alias(kind)
         source = source.join(own, (own.c.owner == member.c.agent) & (own.c.kind == kind))
-        columns = [*columns, own.c[what].label(f"{kind}_{what}")]
-    query = select(*columns).select_from(source).where(member.c.run == run).order_by(member.c.position)
-    return list(zip(*connection.execute(query).all(), strict=True))
+        columns = (*columns, own.c[what].label(f"{kind}_{what}"))
+    return select(*columns).select_from(source).where(member.c.run == bindparam("asked")).order_by(member.c.position)
 
 
 def last_round(connection: Connection, run: int, up_to: int = LARGEST_ID) -> AnyRow | None:
