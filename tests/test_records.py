@@ -141,13 +141,12 @@ def test_records_of_a_large_model_are_in_single_precision_and_stay_so() -> None:
     rng, heard, recorder = np.random.default_rng(0), np.ones(3, dtype=bool), OwnRecords()
     model = np.zeros(LARGE_MODEL + 1)
     large, exact = (recorder.init(part, 3, dithered=True) for part in (model, model[:-1]))
-    shift = rng.normal(size=(3, len(model)))
+    shift, u = rng.normal(size=(3, len(model))), rng.normal(size=len(model))
     for _ in range(3):
-        reports, u = shift + 0.1 * rng.normal(size=shift.shape), rng.normal(size=len(model))
-        given = reports, recorder.offsets(large, u), reports.mean(axis=0), model, u
-        large = recorder.learn(large, *given, heard)
-        cut = (part[..., :-1] for part in given)
-        exact = recorder.learn(exact, *cut, heard)
+        reports = shift + 0.1 * rng.normal(size=shift.shape)
+        mean, off = reports.mean(axis=0), recorder.offsets(large, u)
+        large = recorder.learn(large, reports, off, mean, model, u, heard)
+        exact = recorder.learn(exact, reports[:, :-1], off[:, :-1], mean[:-1], model[:-1], u[:-1], heard)
     assert {large.total.dtype, large.answer.dtype} == {np.dtype(np.float32)}
     assert {exact.total.dtype, exact.answer.dtype, large.weight.dtype} == {np.dtype(np.float64)}
     np.testing.assert_allclose(recorder.offsets(large, u)[:, :-1], recorder.offsets(exact, u[:-1]), atol=1e-4)
