@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, OutputAgreement, SteadyPay, explain, gather
-from guerdon.rules.steady import PREDICTABLE, SteadyState
+from guerdon.rules.steady import FAINT, PREDICTABLE, SteadyState
 
 COST, NU, DIM, AGENTS, PERIOD = AffineCost(1, 1), 16, 30, 8, 40
 RULE = SteadyPay(COST, period=PERIOD)
@@ -318,6 +318,21 @@ def test_where_nothing_can_be_told_it_says_so() -> None:
         assert not payments.reward.any()
     assert RULE.warning(state, NU) == PREDICTABLE
     assert RULE.warning(RULE.init(AGENTS), NU) == ""
+
+
+@pytest.mark.parametrize(("told", "warns"), [(1.0, False), (0.2, True)])
+def test_where_too_little_is_told_for_a_wage_it_says_so(told: float, warns: bool) -> None:
+    """With a signal of 0.2 honest agents are paid less than their cost: its own error is what it is divided by."""
+    rng, rule = np.random.default_rng(4), SteadyPay(COST)
+    state = rule.init(AGENTS)
+    for number in range(90):
+        direction = rng.normal(size=DIM)
+        surprise = told * direction / np.linalg.norm(direction)
+        sent = np.stack([sample(rng, surprise, NU) for _ in range(AGENTS)])
+        evidence = gather(sent, EVERYBODY, np.zeros(DIM), rule.reference(state, EVERYBODY))
+        _, state = rule.pay(state, evidence, EVERYBODY, NU)
+        assert number > 48 or rule.warning(state, NU) != FAINT
+    assert rule.warning(state, NU) == (FAINT if warns else "")
 
 
 def test_a_payment_is_explained_by_what_was_earned_and_what_is_released() -> None:

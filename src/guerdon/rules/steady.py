@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon.arrays import Array, at_least_one, check_positive_integer, namespace
+from guerdon.arrays import Array, at_least_one, check_positive_integer, namespace, to_numpy
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, median_of_others
 from guerdon.rules.agreement import OutputAgreement, far_or_near
@@ -58,6 +58,11 @@ PREDICTABLE = (
     "gradients here are so predictable that work cannot be told from no work: nothing is released. Ask for more "
     "samples, or take a longer dither"
 )
+FAINT = (
+    "a round tells so little here that honest work is paid less than its cost. Ask for more samples, take a longer "
+    "dither, or let more agents take part"
+)
+LATE = 50  # rounds, before which that is not said
 MEMORY = 0.7  # weight of a round in the usual signal, relative to the next
 LEAST_TOLD = 0.8  # of a round, that the others are taken to have told in the mean
 SETTLED = 0.9  # of a period, by which all is released that its end would release; the rest is for what is left over
@@ -224,12 +229,13 @@ class SteadyPay(Mechanism):
         return _at_least(self.final(state) - state.released, 0.0)
 
     def warning(self, state: SteadyState, request: Any) -> str:
-        """Return that nothing tells work from no work, where that is so."""
+        """Return that nothing tells work from no work, or that too little does, where that is so."""
         del request
-        xp = namespace(state.told)
-        vague = ~(self.told(state).error < VAGUE)
-        waited = state.rounds >= 2 * FEWEST
-        return PREDICTABLE if bool(xp.any(waited) & xp.all(vague | ~waited)) else ""
+        rounds, told, error = (to_numpy(x) for x in (state.rounds, state.told, self.told(state).error))
+        waited, late = rounds >= 2 * FEWEST, rounds >= LATE
+        if waited.any() and not (error[waited] < VAGUE).any():
+            return PREDICTABLE
+        return FAINT if late.any() and np.median(told[late] / rounds[late]) < LEAST_TOLD else ""
 
     def closing(self, last: Any = True) -> Mechanism:
         """Return the rule that settles what it holds of every agent that takes part, whatever round it is."""
