@@ -241,7 +241,8 @@ def reproduce(
     need_simulator("guerdon reproduce")
     from guerdon.experiments.reproduce import reproduce as run_experiments
 
-    gc.freeze()  # what is imported stays: the search for garbage, which tracing often starts, may leave it out
+    gc.freeze()  # what is imported stays: the search for garbage may leave it out
+    gc.set_threshold(100_000)  # tracing makes many objects, and little garbage
     with progress_bar() as tell:
         experiments = run_experiments(figures or (), repetitions, out, seed, tell)
     print_claims(experiments, out)
