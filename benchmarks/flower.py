@@ -49,8 +49,8 @@ def run() -> tuple[Table, list[Promise]]:
         found = {dimension: deployed_rounds(Path(folder) / str(dimension), dimension) for dimension in DIMENSIONS}
     for dimension, (bare, paid) in found.items():
         ratio, grown = mean(paid["worked"]) / mean(bare["worked"]), mean(paid["peaks"]) - mean(bare["peaks"])
-        # Three records of every agent and two copies of a checkpoint; of a large model there are none.
-        allowed = (5 * 8 if dimension <= LARGEST_MODEL else 4) * dimension * NODES
+        # Records of every agent, what is taken off, and copies of a checkpoint; of a large model there are none.
+        allowed = (7 * 4 if dimension <= LARGEST_MODEL else 4) * dimension * NODES
         own = arithmetic(dimension)
         table.add_column(f"d = {dimension:,}", justify="right")
         shown = [
