@@ -3,9 +3,7 @@
 import math
 from typing import Any
 
-from array_api_compat import is_torch_array
-
-from guerdon.arrays import Array, as_mask, is_array, is_traced, namespace
+from guerdon.arrays import Array, as_mask, is_array, is_torch, is_traced, namespace
 from guerdon.evidence import AgentRows
 
 
@@ -82,7 +80,7 @@ def check_reports(model: Any, reports: Any, sent: Array, enrolled: Array) -> Non
 def _check_layer(index: int, layer: Array, given: Any, agents: int) -> None:
     if not hasattr(given, "shape"):
         raise TypeError(f"`reports` must be arrays, one row per agent, got {_kind(given)} for layer {index}")
-    if is_array(given) and is_torch_array(given) != is_torch_array(layer):
+    if is_array(given) and is_torch(given) != is_torch(layer):
         raise TypeError(
             f"`reports` must be of the model's library ({_library(layer)}), got {_library(given)}: convert one of them"
         )

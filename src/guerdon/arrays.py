@@ -48,6 +48,11 @@ def is_numpy(value: object) -> bool:
     return isinstance(value, np.ndarray)
 
 
+def is_torch(value: object) -> bool:
+    """Tell whether a value is a tensor of PyTorch."""
+    return isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))  # it may be being imported just now
+
+
 def are_jax(values: Any) -> bool:
     """Tell whether `values` is an array of JAX, or a list or tuple of such arrays."""
     return all(map(compat.is_jax_array, values if isinstance(values, (list, tuple)) else [values]))  # pyright: ignore[reportUnknownArgumentType]
@@ -72,7 +77,7 @@ def to_numpy(array: Array) -> Any:
 def as_host_array(array: Any) -> Any:
     """Return the NumPy array that shares its memory with a PyTorch tensor or a JAX array; None where there is none."""
     tensor: Any = array  # the checks below would leave its type unknown where a library is not installed
-    if compat.is_torch_array(array):
+    if is_torch(array):
         on_host = bool(tensor.device.type == "cpu")
     else:
         on_host = are_jax(array) and not is_traced(array) and all(d.platform == "cpu" for d in tensor.devices())
