@@ -76,7 +76,7 @@ def test_old_samples_pay_unless_work_is_checked_and_honest_members_lose_nothing(
     assert before[-1] > 0.8 * COST(NU)
     paid, (passed, failed) = train(checked=True)
     assert paid[-1] < 0.4 * COST(NU)
-    np.testing.assert_allclose(paid[:-1], before[:-1], atol=0.15 * COST(NU))
+    assert (paid[:-1] > before[:-1] - 0.15 * COST(NU)).all()
     assert not failed[:-1].any()
     assert not passed[-1]
     assert failed[-1] > 10
