@@ -105,7 +105,7 @@ def as_shares(values: Any) -> Any:
 def cosines_to_others(evidence: Evidence, among: Any = None) -> Array:
     """Return the cosine of each report with the sum of the others'.
 
-    `among` says with whom reports were compared, if not with all that are counted: who is not one of them has no part
+    `among` says which agents reports were compared with, if not all that are counted: one that is not has no part
     in that sum.
 
     >>> from guerdon import gather

@@ -163,10 +163,7 @@ def _play_round(
     players, problem = data.players(setting), data.problem
     choose_keys, draw_keys, report_keys = (keys_of(key, round, players.number, use) for use in range(3))
     servers = setting.servers(data.requests)
-    states, proven = carry.servers, carry.proven
-    if data.joins is not None:
-        newcomers = jnp.any(data.joins == round, axis=1)
-        states, proven = _admit(servers, states, newcomers), jnp.where(newcomers, 0.0, proven)
+    states, proven = _admit(servers, carry, data.joins, round)
     ask, first = servers[0].ask(states[0], carry.model, _normals(setting, key, carry.model, round))
     asked = jnp.asarray(ask.request, jnp.int32)
     over = carry.stopped | (asked < 1)  # a request of 0 ends the training
@@ -246,8 +243,18 @@ def _settle(
     return done, tuple(rewards), tuple(following)
 
 
-def _admit(servers: tuple[Server, ...], states: tuple[ServerState, ...], newcomers: Array) -> tuple[ServerState, ...]:
-    return tuple(server.admit(state, newcomers) for server, state in zip(servers, states, strict=True))
+def _admit(
+    servers: tuple[Server, ...],
+    carry: Carry,
+    joins: Array | None,
+    round: Array,  # noqa: A002
+) -> tuple[tuple[ServerState, ...], Array]:
+    """Return the servers' states, and what is proven, with nothing known of those that join in this round."""
+    if joins is None:
+        return carry.servers, carry.proven
+    new = jnp.any(joins == round, axis=1)
+    states = tuple(server.admit(state, new) for server, state in zip(servers, carry.servers, strict=True))
+    return states, jnp.where(new, 0.0, carry.proven)
 
 
 def _normals(setting: Setting, key: Array, model: Array, round: Array) -> Array | None:  # noqa: A002
