@@ -46,7 +46,16 @@ from guerdon.arrays import (
     over_layers,
     zeros_like,
 )
-from guerdon.audit import copying, first_pairs, identical, watch_pairs, widened, without_credit
+from guerdon.audit import (
+    accused_pairs,
+    copying,
+    doubtful_pairs,
+    first_pairs,
+    identical,
+    watch_pairs,
+    widened,
+    without_credit,
+)
 from guerdon.broadcasts import Dither, MeanNoise, secret_normals
 from guerdon.evidence import (
     AgentRows,
@@ -59,6 +68,7 @@ from guerdon.evidence import (
     lengths_around,
     lengths_of,
     multiply,
+    shortened_products,
     shortening,
 )
 from guerdon.predictions import Prediction, RunningMean, StepObservation, ZeroPrediction
@@ -314,16 +324,26 @@ class Server:
         watched, pairs = products.inner, namespace(products.inner).asarray(state.pairs, dtype=products.inner.dtype)
         if self.alike:
             copies = copying(copies, counted, pairs, state.enrolled)
-        else:
-            products = products._replace(inner=without_credit(watched, counted, pairs, state.enrolled))
         kept = counted & ~copies
-        factors, parts = (shortening(square, kept, self.mechanism.limit) for square in lengths_of(products))
         trusted = self.mechanism.reference(state.rule, kept)
+        factors, parts = (shortening(square, kept, self.mechanism.limit) for square in lengths_of(products))
         evidence = evidence_around_prediction(products, factors, kept, trusted)
+        inner = shortened_products(products, factors, kept)
+        evidence = evidence._replace(alignment=self._alignment(state, inner, trusted, pairs))
         plain, used = evidence_around_zero(products, kept), trusted if self.alike else kept
         # Of the agents that the mean is made from: noise of those that are not trusted is in it too.
         error = prediction_error(evidence_around_prediction(products, factors, kept, used), used, ask.request)
         return Comparison(evidence, plain, trusted, used, copies, factors, parts, watched, offsets, counted, error)
+
+    def _alignment(self, state: ServerState, products: Array, trusted: Array, pairs: Array) -> Array:
+        """Return how well each report agrees with the trusted ones; what pairs share that are doubtful is no part."""
+        xp, rule = namespace(products), self.mechanism
+        if not rule.credits_doubtful_pairs:
+            doubted = doubtful_pairs(pairs)
+        else:
+            doubted = accused_pairs(pairs, state.enrolled) & (not self.alike)
+        credited = without_credit(products, trusted, doubted, rule.knowledge(state.rule, trusted))
+        return xp.sum(credited * xp.astype(trusted, products.dtype)[None, :], axis=1)
 
     def _mean(self, found: Comparison, ask: Ask, reports: Layers) -> Any:
         """Return the mean of the reports that are used, shortened where they are too long; zero if there are none."""

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from guerdon.audit import (
+    accused_pairs,
     can_tell_apart,
     copying,
+    doubtful_pairs,
     evidence_against,
     first_pairs,
     identical,
@@ -258,13 +260,27 @@ def test_alpha_is_a_probability(alpha: float) -> None:
         limit(alpha)
 
 
-def test_a_suspicious_pair_is_not_credited_for_agreeing_with_itself() -> None:
-    """Its product becomes the mean of what both have with the others; all else stays."""
-    reports, wealth, counted = np.random.default_rng(7).normal(size=(6, 40)), first_pairs(6), np.arange(6) != 5
-    gram = reports @ reports.T
-    np.testing.assert_array_equal(without_credit(gram, counted, wealth), gram)
-    wealth[:, 1, 4] = wealth[:, 4, 1] = pair_limit(0.001, 6) + 1e-6
-    found = without_credit(gram, counted, wealth)
-    assert found[1, 4] == found[4, 1] == pytest.approx((gram[1, [0, 2, 3]].mean() + gram[4, [0, 2, 3]].mean()) / 2)
-    found[1, 4] = found[4, 1] = gram[1, 4]
+def test_a_pair_is_not_credited_for_agreeing_with_itself() -> None:
+    """Each one's product becomes what it has with the trusted others, as far as the other one tells; all else stays."""
+    gram = (reports := np.random.default_rng(7).normal(size=(6, 40))) @ reports.T
+    trusted, pairs, knowledge = np.arange(6) != 5, np.zeros((6, 6), dtype=bool), np.array([1, 1, 0.5, 1, 0.6, 3])
+    np.testing.assert_array_equal(without_credit(gram, trusted, pairs, knowledge), gram)
+    pairs[1, 4] = pairs[4, 1] = True
+    found = without_credit(gram, trusted, pairs, knowledge)
+    assert found[1, 4] == pytest.approx(gram[1, [0, 2, 3]].sum() / 2.5 * 0.6)
+    assert found[4, 1] == pytest.approx(gram[4, [0, 2, 3]].sum() / 2.5)
+    found[[1, 4], [4, 1]] = gram[1, 4]
     np.testing.assert_array_equal(found, gram)
+
+
+def test_a_pair_is_doubtful_long_before_it_is_accused() -> None:
+    """Of honest pairs few are. Pairs of four that share a tenth of their noise are soon, and none is accused yet."""
+    rng, wealth = np.random.default_rng(3), first_pairs(10)
+    for _ in range(100):
+        reports = rng.normal(size=(10, 40))
+        reports[:4] = 0.9**0.5 * reports[:4] + 0.1**0.5 * rng.normal(size=40)
+        wealth = watch_pairs(wealth, reports @ reports.T, np.ones(10, dtype=bool))
+    found, crew = doubtful_pairs(wealth), np.arange(10) < 4
+    assert found[np.ix_(crew, crew)].sum() >= 10  # of 12
+    assert found[np.ix_(crew, ~crew)].mean() < 0.15
+    assert accused_pairs(wealth, 10).sum() < found.sum() / 2

@@ -3,8 +3,10 @@
 from guerdon.audit.groups import SuspiciousGroup, suspicious_group
 from guerdon.audit.pairs import (
     SuspiciousPair,
+    accused_pairs,
     can_tell_apart,
     copying,
+    doubtful_pairs,
     first_pairs,
     identical,
     pair_limit,
@@ -35,10 +37,12 @@ __all__ = [
     "SuspiciousPair",
     "Verdict",
     "VerdictTrail",
+    "accused_pairs",
     "against_agents",
     "can_tell_apart",
     "copying",
     "differ_among_themselves",
+    "doubtful_pairs",
     "evidence_against",
     "first_pairs",
     "follow",

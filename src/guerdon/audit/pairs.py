@@ -17,6 +17,7 @@ IDENTICAL = 0.001  # of their length, by which two reports differ at most that a
 FEWEST = 4  # agents, below which no pair can be compared: two, and two others that tell what is common to all
 LONGEST = 1.0  # times the median length of the others' reports, around the one in the middle: longer ones are shortened
 DOUBT = 0.05  # the rate of false alarms at which a pair is no longer compared with
+AHEAD = 1.0  # logarithm of wealth, beyond which a bet against a pair is ahead
 
 
 class SuspiciousPair(NamedTuple):
@@ -54,8 +55,8 @@ def copying(copies: Array, counted: Array, wealth: Array, num_agents: Any = None
     xp = namespace(copies)
     both = counted[:, None] & counted[None, :] & ~xp.eye(counted.shape[0], dtype=xp.bool)
     num_agents = counted.shape[0] if num_agents is None else num_agents
-    evidence = evidence_against(wealth)
-    suspected = (evidence > pair_limit(alpha, num_agents)) & can_tell_apart(xp.max(evidence, axis=1), num_agents)
+    suspected = accused_pairs(wealth, num_agents, alpha)
+    suspected &= can_tell_apart(xp.max(evidence_against(wealth), axis=1), num_agents)
     found: Array = copies | xp.any(both & suspected, axis=1)
     return found & xp.any(counted & ~found)
 
@@ -71,23 +72,30 @@ def can_tell_apart(evidence: Array, num_agents: Any) -> Array:
     return 2 * xp.sum(doubted, axis=-1) < xp.asarray(num_agents)
 
 
-def without_credit(
-    products: Array, counted: Array, wealth: Array, num_agents: Any = None, alpha: float = 0.001
-) -> Array:
-    """Return the products, with those of pairs that agreed too well in earlier rounds as each has them with the others.
+def accused_pairs(wealth: Array, num_agents: Any, alpha: float = 0.001) -> Array:
+    """Tell which pairs the evidence suffices against, at a rate `alpha` for all pairs of honest agents together."""
+    return evidence_against(wealth) > pair_limit(alpha, num_agents)
 
-    Nobody is refused or accused for it: two honest agents with similar data agree with the others as they do with each
-    other, on average, while two that share made-up noise agree with each other alone.
+
+def doubtful_pairs(wealth: Array) -> Array:
+    """Tell which pairs a bet is ahead on: one of sixteen honest ones, and most that share a few per cent of noise."""
+    return namespace(wealth).max(wealth, axis=0) > AHEAD
+
+
+def without_credit(products: Array, trusted: Array, pairs: Array, knowledge: Array) -> Array:
+    """Return the products, with those of some `pairs` as the first of the two has them with the others.
+
+    So what a crew shares in secret counts for little, also before a test has found it. Nobody is refused or accused for
+    it, and no honest agent loses by it where the pairs were chosen in earlier rounds: two honest agents agree with the
+    others as they do with each other, on average. Others are those that are `trusted`. `knowledge` is how much each
+    agent's reports told before, so that nobody gains by being compared with those that tell more.
     """
     xp = namespace(products)
-    both = counted[:, None] & counted[None, :] & ~xp.eye(counted.shape[0], dtype=xp.bool)
-    limit = pair_limit(alpha, counted.shape[0] if num_agents is None else num_agents)
-    suspected = both & (evidence_against(wealth) > limit)
-    usual = xp.astype(both & ~suspected, products.dtype)
-    count = xp.sum(usual, axis=1)
-    mean = xp.sum(usual * products, axis=1) / at_least_one(count)
-    known = (count > 0)[:, None] & (count > 0)[None, :]
-    return xp.where(suspected & known, (mean[:, None] + mean[None, :]) / 2, products)
+    apart = ~xp.eye(trusted.shape[0], dtype=xp.bool)
+    usual = xp.astype(apart & trusted[None, :] & ~pairs, products.dtype)
+    known = xp.sum(usual * knowledge[None, :], axis=1)[:, None]
+    told = xp.sum(usual * products, axis=1)[:, None] / xp.where(known > 0, known, 1.0)
+    return xp.where(apart & pairs & (known > 0), told * knowledge[None, :], products)
 
 
 def pair_scores(products: Array, counted: Array, reference: Array | None = None) -> Ranks:

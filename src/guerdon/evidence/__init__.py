@@ -10,6 +10,7 @@ from guerdon.evidence.products import (
     median_of,
     median_of_others,
     multiply,
+    shortened_products,
     shortening,
 )
 
@@ -29,5 +30,6 @@ __all__ = [
     "median_of",
     "median_of_others",
     "multiply",
+    "shortened_products",
     "shortening",
 ]

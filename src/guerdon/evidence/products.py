@@ -110,8 +110,13 @@ def evidence_around_prediction(products: Products, factors: Array, counted: Arra
 
     `reference` tells whose reports the alignment is with.
     """
+    return _evidence(shortened_products(products, factors, counted), counted, reference)
+
+
+def shortened_products(products: Products, factors: Array, counted: Array) -> Array:
+    """Return the products of the `counted` reports around the prediction, each shortened by its factor."""
     factors = namespace(factors).where(counted, factors, 0.0)
-    return _evidence(products.inner * factors[:, None] * factors[None, :], counted, reference)
+    return products.inner * factors[:, None] * factors[None, :]
 
 
 def evidence_around_zero(products: Products, counted: Array) -> Evidence:

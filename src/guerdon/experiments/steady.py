@@ -140,7 +140,8 @@ class Behaviour(NamedTuple):
 
     changes: dict[str, float]
     crew: int = 1
-    kind: str = "less"  # honest, less (loses), forged (gets nothing), surrogate (the cost at most), crew (fixed cost)
+    # honest, less (loses), forged (gets nothing), surrogate (the cost at most), crew (fixed cost), slack (a quarter)
+    kind: str = "less"
     helpers: tuple[dict[str, float], ...] = ()
 
     @property
@@ -186,6 +187,8 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "three share 5 % noise": Behaviour({"secret": 0.05}, 3, "crew"),
     "five share 5 % noise": Behaviour({"secret": 0.05}, 5, "crew"),
     "four idle share 10 % noise": Behaviour({"q": 0.0, "noise": 0.9, "secret": 0.1}, 4, "crew"),
+    "14 of 16 in 18 rounds of 20": Behaviour({"share": 0.875, "shrink": 1.02, "q": 0.9}, kind="slack"),
+    "four do 10 of 16, share 4 % noise": Behaviour({"share": 0.625, "shrink": 0.79, "secret": 0.04}, 4, "slack"),
     "idle, a helper of many names": Behaviour(IDLE, kind="crew", helpers=(SHORT,)),
     "idle, three helpers of many names": Behaviour(IDLE, kind="crew", helpers=(SHORT,) * 3),
     "idle, three helpers that wait": Behaviour(IDLE, kind="crew", helpers=TURNS),
@@ -272,7 +275,8 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
 def _claims(found: Outcome) -> list[Claim]:
     words, cost = f"ν = {found.request}: {found.name}", COST(found.request)
     value, error = mean_over_repetitions(found.own)
-    most = {"forged": 0.001 * cost, "surrogate": 1.05 * cost, "crew": COST(found.request) - found.request}
+    fixed = cost - found.request
+    most = {"forged": 0.001 * cost, "surrogate": 1.05 * cost, "crew": fixed, "slack": 0.25 * cost}
     if found.behaviour.kind == "honest":
         return _honest_claims(found)
     if found.behaviour.kind == "less":

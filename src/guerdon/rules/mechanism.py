@@ -113,6 +113,7 @@ class Mechanism(Protocol):
     wants_truth: ClassVar[bool] = False  # evidence is gathered around the true gradient: in a simulation only
     compares_agents: ClassVar[bool] = True  # with each other: what is stable in how they differ is taken off
     takes_off_answers: ClassVar[bool] = True  # and how each one answers to a dither
+    credits_doubtful_pairs: ClassVar[bool] = True  # for agreeing, until they are as good as proven to share something
     compares_pairs: ClassVar[bool] = False  # copies are left out, and reports longer than `limit` allows shortened
     remembers: ClassVar[bool] = False  # the pay of a round depends on earlier rounds
     keeps_bets: ClassVar[bool] = False  # its state has the `wealth` of the bets against agents (`guerdon.bets`)
@@ -167,6 +168,11 @@ class Mechanism(Protocol):
         """Tell which of the counted agents the others are compared with."""
         del state
         return counted
+
+    def knowledge(self, state: Any, counted: Array) -> Array:
+        """Return how much each agent's reports told in earlier rounds, relative to the others'."""
+        del state
+        return namespace(counted).ones(counted.shape)
 
     def shrinkage(self, state: Any, request: Any) -> Any:
         """Return the factor ã that a round will be scored with, for simulations: nobody else may see it."""

@@ -12,9 +12,10 @@ can hit and run. This rule uses each for what it is good at:
 ρ̂ is how much of the surprise m − p an agent's reports have told, relative to what the others' told among themselves. It
 is their median, so that a minority cannot set what the rest is measured by. s_t, the signal of the last rounds, makes
 rounds count equally, and twenty rounds together count for no more than honest work and 1.5 standard deviations: a
-partner that helps for a few rounds, before it throws its name away, does not tell enough for a whole period. Honest
-work has ρ = 1, whatever its size; the prediction, and anything else that is public, has about 0; work in every other
-round, 0.5. Then
+partner that helps for a few rounds, before it throws its name away, does not tell enough for a whole period. Two that
+agreed too well with each other in earlier rounds are not compared with each other (`guerdon.audit.doubtful_pairs`), so
+that noise which a crew shares in secret tells little. Honest work has ρ = 1, whatever its size; the prediction, and
+anything else that is public, has about 0; work in every other round, 0.5. Then
 
     released  = min(Σ R, Σ h) · min(ρ, 1)^2.5               with ρ = ρ̂ at the end of each period of rounds,
                                                             and ρ̂ − 3·(1 − t/0.9T) standard errors in round t of T;
@@ -46,7 +47,7 @@ from guerdon.evidence import Evidence, median_of_others
 from guerdon.rules.agreement import OutputAgreement, far_or_near
 from guerdon.rules.information import PROBATION, InformationPay, InformationState, information_scores
 from guerdon.rules.mechanism import Mechanism, Payments, Status, as_request, check_round, check_whole
-from guerdon.states import NoState
+from guerdon.states import NoState, map_state
 
 SURE = 3.0  # standard errors that ρ̂ is taken to be too high by at first, and that it must be above zero by
 STEEP = 2.5  # exponent
@@ -70,6 +71,7 @@ SETTLED = 0.9  # of a period, by which all is released that its end would releas
 MOST = 2.0  # costs that a round releases, before the end of a period
 LEAST_SIGNAL = 3.0  # times its standard error in the round: less is taken for that
 STRETCH = 20  # rounds, which together count for no more than honest work and chance explain
+LEAST_KNOWN = 0.3  # of what others told, that an agent is taken to tell at least where its pairs are made up
 REACH = 1.5  # standard deviations of chance
 STANDING = ("tenure", "founder", "agreed", "agreed_squares")  # what lets an agent be a measure of others
 
@@ -123,7 +125,7 @@ class SteadyPay(Mechanism):
     closes: bool = False
 
     wants_prediction = compares_pairs = remembers = keeps_bets = holds = True
-    takes_back = False
+    takes_back = credits_doubtful_pairs = False
     takes_off_answers = False  # ρ̂ is how an agent's reports answer
     rule_name, formula = "steady", "E − D"
 
@@ -193,16 +195,22 @@ class SteadyPay(Mechanism):
         """Return how much every agent's reports told, relative to the others'."""
         xp = namespace(state.told)
         here = state.rounds > 0
-        rounds, number = at_least_one(state.rounds), xp.sum(xp.astype(here, state.told.dtype))
+        rounds = at_least_one(state.rounds)
         own = (state.credited + _credible(state)) / rounds
-        usual, some = median_of_others(own, here)
-        # Every other's reports are compared with this agent's, too: what they told without it.
-        usual = ((number - 1) * usual - own) / at_least_one(number - 2)
-        usual = _at_least(usual, LEAST_TOLD)  # less where the signal fell, and its scale was too large
+        met = _met(own, here)
+        usual, some = median_of_others(own / met, here)
+        usual = _at_least(usual * met, LEAST_TOLD)  # less where the signal fell, and its scale was too large
         square = state.told_squares / rounds - (state.told / rounds) ** 2
         error = xp.sqrt(_at_least(square, 0.0) / rounds)
         told = xp.where(some, own / usual, 0.0), xp.where(some & here, error / usual, xp.inf)
         return ToldShare(*told, xp.where(some, state.told / rounds / usual, 0.0))
+
+    def knowledge(self, state: SteadyState, counted: Array) -> Array:
+        """Return how much each agent's reports told in this period, relative to the others'; 1 where that is vague."""
+        xp = namespace(counted)
+        state = map_state(xp.asarray, state)
+        share = self.told(state).share
+        return xp.where(state.rounds >= STRETCH, xp.clip(share, LEAST_KNOWN, 1 / LEAST_KNOWN), 1.0)
 
     def sure(self, state: SteadyState) -> Array:
         """Return what can be released by now, of the current period; nothing where no part is beyond doubt."""
@@ -336,6 +344,19 @@ def _credible(state: SteadyState) -> Array:
     number = (state.rounds + STRETCH - 1) % STRETCH + 1
     most = number * _at_least(usual, LEAST_TOLD) + REACH * spread * xp.sqrt(number)
     return xp.where(some & (state.lately > most), most, state.lately)
+
+
+def _met(told: Array, here: Array) -> Array:
+    """Return how much those know that each agent is compared with, up to a factor for all.
+
+    What an agent told is what it knows times what they know: those that are compared with more that tell little must
+    not look as if they told less themselves.
+    """
+    xp = namespace(told)
+    own = xp.where(here & (told > 0), told, 0.0)
+    others = xp.sum(own) - own
+    scale = at_least_one(xp.sum(xp.astype(here, told.dtype)) - 1)
+    return xp.where(others > 0, others / scale, 1.0)
 
 
 def _at_least(values: Array, least: float) -> Array:
