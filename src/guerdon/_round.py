@@ -27,6 +27,7 @@ class ServerState(NamedTuple):
     pairs: Array  # wealth of the bets against pairs of agents; empty where the rule does not compare pairs
     enrolled: Array  # how many agents there ever were
     records: Any  # how each agent differs from the others (`guerdon.records`)
+    credit: Array  # what pairs of agents agreed so far; empty where the rule credits all that are not accused
 
 
 class Ask(NamedTuple):
@@ -56,6 +57,7 @@ class Comparison(NamedTuple):
     offsets: Any  # what was taken off each report because its agent differs; None: nothing
     watched: Array  # whose reports these are: copies are among them
     error: PredictionError  # of the prediction, as the reports that are used show it
+    credit: Array | None = None  # what pairs of agents agreed so far, with this round
 
 
 class Settlement(NamedTuple):

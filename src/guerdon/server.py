@@ -48,10 +48,14 @@ from guerdon.arrays import (
 )
 from guerdon.audit import (
     accused_pairs,
+    add_credit,
+    bounded,
     copying,
     doubtful_pairs,
+    first_credit,
     first_pairs,
     identical,
+    usual_product,
     watch_pairs,
     widened,
     without_credit,
@@ -145,6 +149,7 @@ class Server:
             first_pairs(num_agents if self.mechanism.compares_pairs else 0),
             np.asarray(num_agents, dtype=np.int32),
             self._first_records(model, num_agents),
+            first_credit(0 if self.mechanism.credits_doubtful_pairs else num_agents),
         )
 
     @property
@@ -166,7 +171,8 @@ class Server:
         pairs = widened(state.pairs, num_agents) if self.mechanism.compares_pairs else state.pairs
         rule, enrolled = padded(self.mechanism.init(num_agents), state.rule), np.asarray(num_agents, dtype=np.int32)
         records = state.records if self.recorder is None else widen(state.records, num_agents)
-        return state._replace(rule=rule, pairs=pairs, enrolled=enrolled, records=records)
+        credit = state.credit if self.mechanism.credits_doubtful_pairs else widened(state.credit, num_agents)
+        return state._replace(rule=rule, pairs=pairs, enrolled=enrolled, records=records, credit=credit)
 
     def adopt(self, state: ServerState, other: ServerState, who: Array) -> ServerState:
         """Return the state with what `other`, a state of as many agents, knows of some of them."""
@@ -186,6 +192,8 @@ class Server:
         if not self.mechanism.compares_pairs:
             return state
         touched = newcomers[:, None] | newcomers[None, :]
+        if not self.mechanism.credits_doubtful_pairs:
+            state = state._replace(credit=xp.where(touched, 0.0, state.credit))
         return state._replace(pairs=xp.where(touched, 0.0, state.pairs))
 
     @property
@@ -263,7 +271,9 @@ class Server:
         payments, rule = self.mechanism.pay(state.rule, found.evidence, sent, ask.request)
         average = self._mean(found, ask, reports) if mean or self.recorder else zeros_like(ask.origin)
         records = self._record(state, ask, reports, found, average)
-        return payments, found, average, state._replace(rule=rule, pairs=self._watch(state, found), records=records)
+        credit = state.credit if found.credit is None else found.credit
+        state = state._replace(rule=rule, pairs=self._watch(state, found), records=records, credit=credit)
+        return payments, found, average, state
 
     def settle(
         self,
@@ -328,22 +338,31 @@ class Server:
         trusted = self.mechanism.reference(state.rule, kept)
         factors, parts = (shortening(square, kept, self.mechanism.limit) for square in lengths_of(products))
         evidence = evidence_around_prediction(products, factors, kept, trusted)
-        inner = shortened_products(products, factors, kept)
-        evidence = evidence._replace(alignment=self._alignment(state, inner, trusted, pairs))
+        alignment, credit = self._alignment(state, shortened_products(products, factors, kept), kept, trusted, pairs)
+        evidence = evidence._replace(alignment=alignment)
         plain, used = evidence_around_zero(products, kept), trusted if self.alike else kept
         # Of the agents that the mean is made from: noise of those that are not trusted is in it too.
         error = prediction_error(evidence_around_prediction(products, factors, kept, used), used, ask.request)
-        return Comparison(evidence, plain, trusted, used, copies, factors, parts, watched, offsets, counted, error)
+        return Comparison(
+            evidence, plain, trusted, used, copies, factors, parts, watched, offsets, counted, error, credit
+        )
 
-    def _alignment(self, state: ServerState, products: Array, trusted: Array, pairs: Array) -> Array:
-        """Return how well each report agrees with the trusted ones; what pairs share that are doubtful is no part."""
-        xp, rule = namespace(products), self.mechanism
-        if not rule.credits_doubtful_pairs:
-            doubted = doubtful_pairs(pairs)
-        else:
+    def _alignment(
+        self, state: ServerState, products: Array, kept: Array, trusted: Array, pairs: Array
+    ) -> tuple[Array, Array | None]:
+        """Return how well each report agrees with the trusted ones, and what pairs agreed so far.
+
+        What pairs share that are not relied on is no part of it.
+        """
+        xp, rule, credit = namespace(products), self.mechanism, None
+        if rule.credits_doubtful_pairs:
             doubted = accused_pairs(pairs, state.enrolled) & (not self.alike)
+        else:
+            before, usual = xp.asarray(state.credit, dtype=products.dtype), usual_product(products, trusted)
+            doubted, products = doubtful_pairs(before), bounded(products, usual)
+            credit = add_credit(before, products, usual, kept)
         credited = without_credit(products, trusted, doubted, rule.knowledge(state.rule, trusted))
-        return xp.sum(credited * xp.astype(trusted, products.dtype)[None, :], axis=1)
+        return xp.sum(credited * xp.astype(trusted, products.dtype)[None, :], axis=1), credit
 
     def _mean(self, found: Comparison, ask: Ask, reports: Layers) -> Any:
         """Return the mean of the reports that are used, shortened where they are too long; zero if there are none."""

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from guerdon.audit import (
-    accused_pairs,
     can_tell_apart,
     copying,
-    doubtful_pairs,
     evidence_against,
     first_pairs,
     identical,
@@ -22,7 +20,6 @@ from guerdon.audit import (
     suspicious_pairs,
     watch_pairs,
     widened,
-    without_credit,
 )
 from tests.support.libraries import Library, without_jax
 
@@ -258,29 +255,3 @@ def test_limits_are_for_all_pairs_together() -> None:
 def test_alpha_is_a_probability(alpha: float) -> None:
     with pytest.raises(ValueError, match="`alpha` must be a"):
         limit(alpha)
-
-
-def test_a_pair_is_not_credited_for_agreeing_with_itself() -> None:
-    """Each one's product becomes what it has with the trusted others, as far as the other one tells; all else stays."""
-    gram = (reports := np.random.default_rng(7).normal(size=(6, 40))) @ reports.T
-    trusted, pairs, knowledge = np.arange(6) != 5, np.zeros((6, 6), dtype=bool), np.array([1, 1, 0.5, 1, 0.6, 3])
-    np.testing.assert_array_equal(without_credit(gram, trusted, pairs, knowledge), gram)
-    pairs[1, 4] = pairs[4, 1] = True
-    found = without_credit(gram, trusted, pairs, knowledge)
-    assert found[1, 4] == pytest.approx(gram[1, [0, 2, 3]].sum() / 2.5 * 0.6)
-    assert found[4, 1] == pytest.approx(gram[4, [0, 2, 3]].sum() / 2.5)
-    found[[1, 4], [4, 1]] = gram[1, 4]
-    np.testing.assert_array_equal(found, gram)
-
-
-def test_a_pair_is_doubtful_long_before_it_is_accused() -> None:
-    """Of honest pairs few are. Pairs of four that share a tenth of their noise are soon, and none is accused yet."""
-    rng, wealth = np.random.default_rng(3), first_pairs(10)
-    for _ in range(100):
-        reports = rng.normal(size=(10, 40))
-        reports[:4] = 0.9**0.5 * reports[:4] + 0.1**0.5 * rng.normal(size=40)
-        wealth = watch_pairs(wealth, reports @ reports.T, np.ones(10, dtype=bool))
-    found, crew = doubtful_pairs(wealth), np.arange(10) < 4
-    assert found[np.ix_(crew, crew)].sum() >= 10  # of 12
-    assert found[np.ix_(crew, ~crew)].mean() < 0.15
-    assert accused_pairs(wealth, 10).sum() < found.sum() / 2

@@ -1,19 +1,25 @@
 """The audit: which agents and which pairs of agents differ from the others, and which agents are cleared."""
 
+from guerdon.audit.credit import (
+    add_credit,
+    bounded,
+    doubtful_pairs,
+    first_credit,
+    usual_product,
+    without_credit,
+)
 from guerdon.audit.groups import SuspiciousGroup, suspicious_group
 from guerdon.audit.pairs import (
     SuspiciousPair,
     accused_pairs,
     can_tell_apart,
     copying,
-    doubtful_pairs,
     first_pairs,
     identical,
     pair_limit,
     pair_scores,
     suspicious_pairs,
     watch_pairs,
-    without_credit,
 )
 from guerdon.audit.verdicts import (
     AuditFinding,
@@ -38,12 +44,15 @@ __all__ = [
     "Verdict",
     "VerdictTrail",
     "accused_pairs",
+    "add_credit",
     "against_agents",
+    "bounded",
     "can_tell_apart",
     "copying",
     "differ_among_themselves",
     "doubtful_pairs",
     "evidence_against",
+    "first_credit",
     "first_pairs",
     "follow",
     "held_back",
@@ -55,6 +64,7 @@ __all__ = [
     "proven_ranks",
     "suspicious_group",
     "suspicious_pairs",
+    "usual_product",
     "watch_pairs",
     "widened",
     "without_credit",

@@ -17,7 +17,6 @@ IDENTICAL = 0.001  # of their length, by which two reports differ at most that a
 FEWEST = 4  # agents, below which no pair can be compared: two, and two others that tell what is common to all
 LONGEST = 1.0  # times the median length of the others' reports, around the one in the middle: longer ones are shortened
 DOUBT = 0.05  # the rate of false alarms at which a pair is no longer compared with
-AHEAD = 1.0  # logarithm of wealth, beyond which a bet against a pair is ahead
 
 
 class SuspiciousPair(NamedTuple):
@@ -75,27 +74,6 @@ def can_tell_apart(evidence: Array, num_agents: Any) -> Array:
 def accused_pairs(wealth: Array, num_agents: Any, alpha: float = 0.001) -> Array:
     """Tell which pairs the evidence suffices against, at a rate `alpha` for all pairs of honest agents together."""
     return evidence_against(wealth) > pair_limit(alpha, num_agents)
-
-
-def doubtful_pairs(wealth: Array) -> Array:
-    """Tell which pairs a bet is ahead on: one of sixteen honest ones, and most that share a few per cent of noise."""
-    return namespace(wealth).max(wealth, axis=0) > AHEAD
-
-
-def without_credit(products: Array, trusted: Array, pairs: Array, knowledge: Array) -> Array:
-    """Return the products, with those of some `pairs` as the first of the two has them with the others.
-
-    So what a crew shares in secret counts for little, also before a test has found it. Nobody is refused or accused for
-    it, and no honest agent loses by it where the pairs were chosen in earlier rounds: two honest agents agree with the
-    others as they do with each other, on average. Others are those that are `trusted`. `knowledge` is how much each
-    agent's reports told before, so that nobody gains by being compared with those that tell more.
-    """
-    xp = namespace(products)
-    apart = ~xp.eye(trusted.shape[0], dtype=xp.bool)
-    usual = xp.astype(apart & trusted[None, :] & ~pairs, products.dtype)
-    known = xp.sum(usual * knowledge[None, :], axis=1)[:, None]
-    told = xp.sum(usual * products, axis=1)[:, None] / xp.where(known > 0, known, 1.0)
-    return xp.where(apart & pairs & (known > 0), told * knowledge[None, :], products)
 
 
 def pair_scores(products: Array, counted: Array, reference: Array | None = None) -> Ranks:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from guerdon.audit import widened
 from guerdon.broadcasts import secret_normals
 from guerdon.evidence import AgentRows
 from guerdon.paying.book import PaidRound, Seats
@@ -23,6 +24,7 @@ TOO_FAR = "it lies so far from all others that nobody else could be paid"
 
 LENGTHS = "length", "signal", "weight"  # of a dither, as they were
 PARTS = ("requests", "prediction", "dither", "records")  # of the server's state, in a checkpoint
+AUDIT = ("pairs", "credit")  # what it has of pairs of agents
 MEANING = {
     "met": "public knowledge alone earns nothing",
     "not met": "a report made from public knowledge may earn up to the fixed part of the cost: allow a longer dither, "
@@ -79,8 +81,10 @@ class PaidServer:
 
         What another policy, prediction or dither has saved is of no use: that part begins anew.
         """
-        pairs = saved.get("audit", {}).get("pairs", self._state.pairs)
-        self._state = self._state._replace(round=np.asarray(done), rule=rule, pairs=pairs)
+        audit = {name: saved.get("audit", {}).get(name, getattr(self._state, name)) for name in AUDIT}
+        if audit["credit"].size:  # of an earlier version's runs nothing was kept
+            audit["credit"] = widened(audit["credit"], audit["pairs"].shape[-1])
+        self._state = self._state._replace(round=np.asarray(done), rule=rule, **audit)
         groups = dict(saved)
         if "records" in saved:  # as many agents as it knew
             self._state = self.server.enlarge(self._state, len(saved["records"]["weight"]))
@@ -98,7 +102,8 @@ class PaidServer:
     def saved(self) -> dict[str, Any]:
         """Return what a checkpoint must hold; the ledger itself knows the state of the rule."""
         groups = {part: flatten_state(getattr(self._state, part)) for part in PARTS}
-        return groups | {"audit": {"pairs": self._state.pairs} if self.server.mechanism.compares_pairs else {}}
+        audit = {name: getattr(self._state, name) for name in AUDIT}
+        return groups | {"audit": {name: array for name, array in audit.items() if array.size}}
 
     @property
     def last_ask(self) -> Ask:

@@ -18,7 +18,7 @@ that noise which a crew shares in secret tells little. Honest work has ρ = 1, w
 anything else that is public, has about 0; work in every other round, 0.5. Then
 
     released  = min(Σ R, Σ h) · min(ρ, 1)^2.5               with ρ = ρ̂ at the end of each period of rounds,
-                                                            and ρ̂ − 3·(1 − t/0.9T) standard errors in round t of T;
+                                                            and ρ̂ − 3·(1 − t/0.85T) standard errors in round t of T;
                                                             nothing while ρ̂ is less than 3 standard errors
 
 In a round no more than twice the cost is released, and the rest in the next ones; what is left at the end of a period
@@ -67,7 +67,7 @@ FAINT = (
 LATE = 50  # rounds, before which that is not said
 MEMORY = 0.7  # weight of a round in the usual signal, relative to the next
 LEAST_TOLD = 0.8  # of a round, that the others are taken to have told in the mean
-SETTLED = 0.9  # of a period, by which all is released that its end would release; the rest is for what is left over
+SETTLED = 0.85  # of a period, by which all is released that its end would release; the rest is for what is left over
 MOST = 2.0  # costs that a round releases, before the end of a period
 LEAST_SIGNAL = 3.0  # times its standard error in the round: less is taken for that
 STRETCH = 20  # rounds, which together count for no more than honest work and chance explain
