@@ -1,12 +1,16 @@
 """Steady pay on Flower: what is held is settled in the last round, and a later start goes on from there."""
 
+from typing import Any
+
 import numpy as np
+import pytest
 from flwr.app import Context, Message
 
 from guerdon import AffineCost, FixedRequest, SteadyPay
 from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD, Request
 from guerdon.ledger import Ledger
+from guerdon.paying.paid_server import PaidServer
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, record, reply
 
@@ -65,3 +69,31 @@ def test_what_is_held_is_settled_in_the_last_round_of_each_start(rewarded: Make,
         assert (total < 1.25 * (last - first) * COST(NU)).all()
     assert ledger.verify().holds
     assert "released; earned in this round" in list(ledger.statement("n0").lines)[2].why
+
+
+def test_a_checkpoint_keeps_what_pairs_agreed_and_one_without_it_goes_on(rewarded: Make, ledger: Ledger) -> None:
+    """Else a crew would be relied on again after every start; earlier versions kept nothing of it."""
+    nodes = [Node(100 + seed, Worker(seed)) for seed in range(5)]
+    ledger.enrol({f"n{seed}": node.der for seed, node in enumerate(nodes)})
+
+    def play(rounds: int) -> Any:
+        strategy = rewarded(
+            FedSGD(fraction_evaluate=0.0), mechanism=SteadyPay(COST, period=100), requests=FixedRequest(NU, 0.05),
+            dither=Dither(3.0),
+        )  # fmt: skip
+        strategy.start(MemoryGrid(nodes, wire=False), record(w=np.zeros(DIM)), num_rounds=rounds)
+        return ledger.resume("run").arrays["audit"]["credit"]  # type: ignore[union-attr]
+
+    apart = ~np.eye(5, dtype=bool)
+    first = play(4)
+    assert first.shape == (2, 5, 5)
+    assert (first[1][apart] == 4).all()
+    assert first[0][apart].any()
+    assert (play(8)[1][apart] == 8).all()
+    older = PaidServer.saved
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(PaidServer, "saved", lambda self: {**older(self), "audit": {"pairs": self._state.pairs}})
+        with pytest.raises(KeyError, match="credit"):
+            play(10)
+    assert (play(12)[1][apart] == 2).all()
+    assert ledger.verify().holds
