@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon.bets import BETS, Ranks, agent_scores, bet, evidence_against, limit, rank_scores
+from guerdon.bets import BETS, TESTS, Ranks, agent_scores, bet, evidence_against, least_doubted, limit, rank_scores
 from tests.support.information_oracle import odds
 from tests.support.libraries import Library, jax_once, without_jax
 from tests.support.means import mean
@@ -209,3 +209,12 @@ def test_a_rate_of_false_accusations_is_a_probability(alpha: Any) -> None:
 
 def test_the_limit_is_the_logarithm_of_the_odds() -> None:
     assert limit(0.01) == pytest.approx(np.log(100))
+
+
+def test_where_most_are_doubted_the_half_that_is_least_is_ranked_among() -> None:
+    """Else four that send short reports would make six honest ones look long for ever."""
+    wealth = np.zeros((len(BETS), len(TESTS), 5))
+    wealth[:] = [0.1, 3.0, 5.0, 2.5, 9.0]
+    assert least_doubted(wealth, np.ones(5, dtype=bool), 10.0).tolist() == [True, True, False, True, False]
+    assert least_doubted(wealth, np.arange(5) > 1, 10.0).tolist() == [False, False, True, True, False]
+    assert least_doubted(0 * wealth, np.ones(5, dtype=bool), 10.0).all()

@@ -89,6 +89,19 @@ def trusted_agents(wealth: Array, counted: Array, odds: float) -> Array:
     return most_of(against_agents(xp.asarray(wealth)) < float(np.log(odds)), counted)
 
 
+def least_doubted(wealth: Array, counted: Array, odds: float) -> Array:
+    """Tell which of the counted agents are ranked among: the trusted, and where these are few the half least doubted.
+
+    Else, once most are doubted because of a few, all would be ranked among those few for ever.
+    """
+    xp = namespace(counted)
+    evidence = against_agents(xp.asarray(wealth))
+    ordered = xp.sort(xp.where(counted, evidence, xp.inf))
+    middle = xp.sum(xp.astype(counted, xp.int32)) // 2
+    usual = xp.sum(xp.where((xp.arange(ordered.shape[0]) == middle) & (ordered < xp.inf), ordered, 0.0))
+    return counted & ((evidence < float(np.log(odds))) | (evidence <= usual))
+
+
 def most_of(kept: Array, counted: Array) -> Array:
     """Tell which of the counted agents are kept; all where these are fewer than three, or no more than half.
 

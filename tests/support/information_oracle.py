@@ -121,6 +121,11 @@ class InformationOracle:
                 total, squares = 0.9 * total + cosine, 0.9**2 * squares + cosine**2
         return total > 3 * math.sqrt(squares)
 
+    def least_doubted(self, agents: list[int], odds: float) -> list[int]:
+        """Those the bets leave at less than `odds` to one, and half of all, and one more, that are least doubted."""
+        against = sorted(self.against(k) for k in agents)
+        return [k for k in agents if self.against(k) < odds or self.against(k) <= against[len(against) // 2]]
+
     def believed(self, agents: list[int], odds: float) -> list[int]:
         """Those the bets leave at less than `odds` to one, if they are more than half and at least three; else all."""
         kept = [k for k in agents if self.against(k) < odds]
@@ -162,7 +167,7 @@ class InformationOracle:
         common = sum(self.shrinkage(k, v, trusted, nu) for k in v) / len(v)
         scores = {k: score(v, k, [i for i in trusted if i != k], common) for k in v}
         lengths = {k: float(v[k] @ v[k]) for k in v}
-        peers = self.believed(trusted, min(self.doubt, 10.0))
+        peers = self.least_doubted(trusted, min(self.doubt, 10.0))
         for k in v:
             others = [i for i in peers if i != k]
             if others:

@@ -34,7 +34,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guerdon.arrays import Array, at_least_one, check_number, check_positive_integer, is_array, namespace
-from guerdon.bets import BETS, LEAST, PEERS, TESTS, against_agents, agent_scores, bet, most_of, trusted_agents
+from guerdon.bets import (
+    BETS,
+    LEAST,
+    PEERS,
+    TESTS,
+    against_agents,
+    agent_scores,
+    bet,
+    least_doubted,
+    most_of,
+    trusted_agents,
+)
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.rules.mechanism import (
@@ -297,7 +308,7 @@ class InformationPay(Mechanism):
         common = xp.sum(people * shrinkage) / at_least_one(xp.sum(people))
         score = 2 * common * scores.agreement - common**2 * scores.length
         # Even a rule that trusts every agent ranks none among those that the bets doubt.
-        peers = trusted_agents(state.wealth, trusted, min(self.doubt, PEERS))
+        peers = least_doubted(state.wealth, trusted, min(self.doubt, PEERS))
         wealth = bet(state.wealth, agent_scores(score, scores.length, counted, peers))
         founder = xp.where(counted & (_half_of_longest(state, counted) <= 0), 1.0, state.founder)
         seen = xp.astype(counted & informative, scores.length.dtype)
