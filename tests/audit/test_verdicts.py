@@ -10,7 +10,7 @@ import pytest
 
 from guerdon import AffineCost, ExpressionCost, InformationPay, OutputAgreement, SteadyPay, gather
 from guerdon.audit import AuditFinding, PlayedRound, differ_among_themselves, follow, held_back, judge
-from guerdon.bets import BETS, Ranks, against_agents, bet, evidence_against, limit
+from guerdon.bets import BETS, Ranks, against_agents, bet, evidence_against, limit, trusted_agents
 from guerdon.evidence import Evidence
 from guerdon.rules.information import InformationState
 from tests.support.audit_scenes import COST, DIM, REQUEST, RULE, Training, played, send_noise, send_prediction
@@ -186,8 +186,13 @@ def framed(framers: int, idle: int, rounds: int = 150, seed: int = 0, unlike: fl
     return follow(played, 0.001)
 
 
-def test_four_of_ten_cannot_have_an_honest_agent_accused() -> None:
-    """Their short reports make honest ones look long: bets that count them say that most honest agents differ."""
+def test_four_of_ten_cannot_have_an_honest_agent_accused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their short reports make honest ones look long to bets that rank among all, though not to those that we make.
+
+    Even where most honest agents differ so, none is accused.
+    """
+    assert (framed(framers=4, idle=0).against[:, 4:].max(axis=0) < limit(0.001)).all()
+    monkeypatch.setattr("guerdon.rules.information.least_doubted", trusted_agents)
     trail = framed(framers=4, idle=0)
     findings = judge(trail, 0.001, alike=True)
     assert (trail.against[:, 4:].max(axis=0) >= limit(0.001)).mean() > 0.5
