@@ -176,7 +176,7 @@ class SteadyPay(Mechanism):
         measured by that of the trusted: else one that sends the prediction makes the others' look long.
         """
         xp, nu = namespace(evidence.deviation), as_request(evidence, request)
-        usual, _ = median_of_others(evidence.deviation, trusted)
+        usual, _ = median_of_others(evidence.deviation, evidence.counted)
         most = xp.where(usual > 0, FURTHEST * usual, evidence.deviation)
         squares = xp.sum(xp.where(trusted, xp.where(evidence.deviation < most, evidence.deviation, most), 0.0))
         plain, _ = OutputAgreement(self.cost).pay(NoState(), evidence, mask, request)
