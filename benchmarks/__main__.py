@@ -8,11 +8,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import dashboard, field, flower, gather, importing, ledger, scaling, simulator
+from benchmarks import dashboard, field, flower, gather, importing, ledger, reproduce, scaling, simulator
 from benchmarks.measure import Promise
 
 ALL = {module.__name__.rpartition(".")[2]: module for module in (
-    importing, gather, ledger, dashboard, simulator, field, scaling, flower,
+    importing, gather, ledger, dashboard, simulator, reproduce, field, scaling, flower,
 )}  # fmt: skip
 
 
