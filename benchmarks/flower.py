@@ -31,7 +31,7 @@ from guerdon.records import LARGEST_MODEL
 
 APP = Path(__file__).parent / "flower_app"
 NODES, TURNS = 10, 3
-DIMENSIONS = {1_000_000: 4, 10_000_000: 2}  # and how many rounds each of the runs takes
+DIMENSIONS = {1_000_000: 8, 10_000_000: 2}  # and how many rounds each of the runs takes
 PROMISED = 1_000_000
 LARGEST_RATIO = 1.10  # of a paid round to a bare one
 

@@ -58,7 +58,7 @@ def test_claims_of_honest_work() -> None:
 def test_the_best_moment_to_leave_is_found() -> None:
     found = outcome("zeros", 0.0)
     found.steady[:, 1:5] += 3.0
-    claim = experiment._hits(found)[0]
+    claim = experiment._hit(found)
     assert not claim.holds
     assert "after 5 rounds" in claim.claim
 

@@ -138,7 +138,7 @@ def test_half_work_has_a_past_of_its_own_under_a_rule_that_holds() -> None:
     server, model = Server(rule, FixedRequest(16, 0.1), ZeroPrediction(), alike=True), np.zeros(DIM)
     state, twin, training = server.init(model, 6), server.init(model, 6), trainer.init(model, 6)
     own, paid, worth = np.arange(6) == seat, 0.0, 0.0
-    found = play(trial, 60, agents=6)
+    found = play(trial, 100, agents=6)
     for asked, reports, sent, _ in found:
         ask, training = trainer.ask(training, model)
         full = sent & (asked == 16)

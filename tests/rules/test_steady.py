@@ -55,17 +55,19 @@ def test_honest_agents_are_paid_their_cost_steadily() -> None:
     assert abs(net.mean()) < 3 * net.mean(axis=1).std() / len(net) ** 0.5 + 0.15
     assert net.min() > -0.5 * COST(NU)
     assert net.std() < 0.15 * COST(NU)
-    assert (honest_pay()[:, :20].sum(axis=1) > 0).mean() > 0.95
+    assert (honest_pay()[:, :24].sum(axis=1) > 0).mean() > 0.95
 
 
 def test_what_is_paid_in_a_round_is_steady_too() -> None:
     """A round pays twice the cost at most, the last one of a period what is left: no more than a few rounds' cost.
 
-    With a bound that does not rise, and without a limit, the standard deviation is 2.2 costs here.
+    With a bound that does not rise, and without a limit, the standard deviation is 2.2 costs here. The second period of
+    two: in the first nothing is released before the probation is over.
     """
-    assert honest_pay()[:, :-1].max() < 2.001 * COST(NU)
-    assert honest_pay().std() < COST(NU)
-    assert np.median(honest_pay()[:, -1]) < 5 * COST(NU)
+    paid = play(honest, rounds=2 * PERIOD, runs=8)[:, PERIOD:]
+    assert paid[:, :-1].max() < 2.001 * COST(NU)
+    assert paid.std() < COST(NU)
+    assert np.median(paid[:, -1]) < 5 * COST(NU)
 
 
 def test_nothing_is_ever_taken_back() -> None:
@@ -137,6 +139,13 @@ def test_knowing_more_than_honest_work_is_paid_no_more_than_its_cost() -> None:
     for length in (1.0, 1.4, 3.0):
         paid = play(lambda _rng, m, _own, _t, by=length: by * m, runs=3)[:, :, 0].sum(axis=1) / PERIOD
         assert (paid < 1.05 * COST(NU)).all()
+
+
+def test_a_name_that_knows_the_gradient_takes_nothing_before_its_probation_is_over() -> None:
+    """The surprise itself, for no work: no rule tells it from honest work, but it has to stay for 20 rounds."""
+    paid = play(lambda _rng, m, _own, _t: 1.4 * m, runs=3)[:, :, 0]
+    assert (paid[:, :20] == 0).all()
+    assert (paid.sum(axis=1) > 0.9 * PERIOD * COST(NU)).all()
 
 
 def test_a_name_that_leaves_after_a_few_rounds_takes_less_than_its_work_cost() -> None:

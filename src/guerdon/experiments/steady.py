@@ -280,11 +280,10 @@ def _claims(found: Outcome) -> list[Claim]:
     if found.behaviour.kind == "honest":
         return _honest_claims(found)
     if found.behaviour.kind == "less":
-        return [exceeds(NAME, f"{words} loses", -found.own), *_hits(found)]
+        return [exceeds(NAME, f"{words} loses", -found.own), _hit(found)]
     limit = most[found.behaviour.kind]
     holds = value <= limit + SIGNIFICANT * error
-    claim = Claim(NAME, f"{words} gains", f"at most {limit:.3g}, within 3 s.e.", value, error, holds)
-    return [claim, *(_hits(found) if found.behaviour.kind == "forged" else [])]
+    return [Claim(NAME, f"{words} gains", f"at most {limit:.3g}, within 3 s.e.", value, error, holds), _hit(found)]
 
 
 def _honest_claims(found: Outcome) -> list[Claim]:
@@ -295,22 +294,24 @@ def _honest_claims(found: Outcome) -> list[Claim]:
     released = found.steady + cost > 1e-9
     first = np.where(released.any(axis=1), released.argmax(axis=1) + 1, np.inf)
     never, median = float(np.isinf(first).mean()), float(np.median(first))
+    spread = float(found.steady.std() / cost)
     return [
         Claim(NAME, f"{words} pay less cost", "0 within 5 % and 3 s.e.", value, error,
               abs(value) <= 0.05 * cost + SIGNIFICANT * error),
+        Claim(NAME, f"{words} pay in a round, standard deviation ÷ cost", "at most 1", spread, 0.0, spread <= 1),
         Claim(NAME, f"{words} members that end below half of their cost", "at most 0.01", few, 0.0, few <= 0.01),
         Claim(NAME, f"{words} agents: first release, median round", "at most 40", median, 0.0, median <= 40),
         Claim(NAME, f"{words} agents without any release", "at most 0.01", never, 0.0, never <= 0.01),
-        *_hits(found),
+        _hit(found),
     ]  # fmt: skip
 
 
-def _hits(found: Outcome) -> list[Claim]:
+def _hit(found: Outcome) -> Claim:
     """Claim that a name that leaves after a few rounds has not gained, at the best number of rounds."""
     gains = [mean_over_repetitions(found.steady[:, :k, 0].mean(axis=1)) for k in HITS]
     best = max(gains, key=lambda mean: mean.value - SIGNIFICANT * mean.error)
     claim = f"ν = {found.request}: {found.name}, leaving after {HITS[gains.index(best)]} rounds"
-    return [Claim(NAME, claim, "at most 0, within 3 s.e.", *best, best.value <= SIGNIFICANT * best.error + 1e-6)]
+    return Claim(NAME, claim, "at most 0, within 3 s.e.", *best, best.value <= SIGNIFICANT * best.error + 1e-6)
 
 
 def _noise(data: HeartData, honest: Outcome, repetitions: int, seed: int) -> str:

@@ -19,7 +19,8 @@ anything else that is public, has about 0; work in every other round, 0.5. Then
 
     released  = min(Σ R, Σ h) · min(ρ, 1)^2.5               with ρ = ρ̂ at the end of each period of rounds,
                                                             and ρ̂ − 3·(1 − t/0.85T) standard errors in round t of T;
-                                                            nothing while ρ̂ is less than 3 standard errors
+                                                            nothing while ρ̂ is less than 3 standard errors,
+                                                            nor in the first 20 rounds of an agent
 
 In a round no more than twice the cost is released, and the rest in the next ones; what is left at the end of a period
 is paid there. So pay in a round is between 0 and 2h with a mean of about h, and its standard deviation is at most h.
@@ -112,9 +113,9 @@ class SteadyPay(Mechanism):
     """Pay by agreement with the others, as far as reports tell something; what is not released stays held.
 
     After `period` rounds of its own an agent's period is settled, and a new one begins. Agents that `doubt` is on (to
-    one) are not used to score others, nor are newcomers on `probation` (as in `InformationPay`). Reports beyond `limit`
-    times the median length are shortened. A rule that `closes` settles in every round: it is for the last round of a
-    run.
+    one) are not used to score others, nor are newcomers on `probation` (as in `InformationPay`), which are paid nothing
+    before it is over. Reports beyond `limit` times the median length are shortened. A rule that `closes` settles in
+    every round: it is for the last round of a run.
     """
 
     cost: Cost
@@ -162,7 +163,8 @@ class SteadyPay(Mechanism):
         state = self._remember(state, scores, trusted, tested, worked, xp.where(worked, price.reward, 0.0), nu)
         ends = worked & (state.rounds >= self.period)
         whole = ends | self.closes
-        amount = xp.where(whole, self.final(state), self.sure(state))
+        known = state.tenure > self.probation  # else a name that knows the gradient from old samples could hit and run
+        amount = xp.where(whole, self.final(state), xp.where(known, self.sure(state), 0.0))
         most = xp.where(whole, xp.inf, MOST * self.cost(nu))
         reward = xp.clip(xp.where(worked, amount - state.released, 0.0), 0.0, most)
         state = state._replace(released=state.released + reward)
