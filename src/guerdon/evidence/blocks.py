@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from guerdon.arrays import Array, as_mask, is_array, is_traced, namespace, widest_float
+from guerdon.arrays import MOST_OF_ONE_THREAD, Array, as_mask, is_array, is_traced, namespace, widest_float
 
 LARGEST = 1e15  # beyond this a square comes near the largest float32: such a component counts as infinite
 BLOCK = 2**20  # numbers per block of columns: small enough for the cache, large enough to hide Python's overhead
 NARROWEST = 512  # columns per block at least, so that a block's rows are still contiguous runs worth reading
-WIDEST = 2**16  # and at most, so that a sum over a row in float32 keeps its precision
+WIDEST = 6 * MOST_OF_ONE_THREAD  # and at most, so that a sum over a row in float32 keeps its precision
 
 Layers: TypeAlias = Array | Sequence[Array]
 
@@ -165,7 +165,11 @@ def holds_tracer(*values: Any) -> bool:
 def column_blocks(layer: Array) -> Iterator[slice]:
     """Yield the blocks of columns; a traced layer is one: the compiler needs no help from the cache."""
     agents, columns = layer.shape
-    width = columns if is_traced(layer) else min(max(BLOCK // agents, NARROWEST), WIDEST)
+    if is_traced(layer):
+        return iter([slice(0, columns)])
+    width = min(max(BLOCK // agents, NARROWEST), WIDEST)
+    if width > MOST_OF_ONE_THREAD:
+        width -= width % MOST_OF_ONE_THREAD  # or inner products would be cut into a long part and a short one
     return (slice(start, start + width) for start in range(0, columns, width))
 
 
