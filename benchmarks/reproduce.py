@@ -20,7 +20,7 @@ def run() -> tuple[Table, list[Promise]]:
     with tempfile.TemporaryDirectory() as folder:
         caches = [Path(folder) / name for name in ("one", "other")]
         cold = sorted(_seconds(cache) for cache in caches)
-        warm = sorted(_seconds(caches[0]) for _ in range(5))
+        warm = sorted(_seconds(caches[0]) for _ in range(7))
     table = Table(title="guerdon reproduce, all four figures", title_justify="left")
     for heading in ("", "best", "all"):
         table.add_column(heading, justify="right" if heading else "left")
