@@ -26,7 +26,7 @@ def seconds_per_round(agents: int, dim: int, size: int) -> float:
     problem = linear_regression(dim, max_batch=1_024)
     requests = FixedRequest(size, optimal_step(dim, agents, size))
     # Enough repetitions that fixed overheads do not count, few enough that nothing is slow.
-    repetitions = max(1, 200_000 // (agents * dim))
+    repetitions = max(1, 2_000 // agents)
     time = best_time(lambda: simulate(problem, [Cooperative()] * agents, RULE, requests, ROUNDS, repetitions), runs=3)
     return time / (ROUNDS * repetitions)
 

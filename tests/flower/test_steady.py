@@ -47,7 +47,9 @@ def test_what_is_held_is_settled_where_a_budget_ends_the_run(rewarded: Make, led
     assert (paid < 1.25).all()
 
 
-def test_what_is_held_is_settled_in_the_last_round_of_each_start(rewarded: Make, ledger: Ledger) -> None:
+def test_what_is_held_is_settled_in_the_last_round_of_each_start(
+    rewarded: Make, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
     nodes = [Node(100 + seed, Worker(seed, idle=seed == 5)) for seed in range(6)]
     ledger.enrol({f"n{seed}": node.der for seed, node in enumerate(nodes)})
     paid: list[list[float]] = []
@@ -67,6 +69,7 @@ def test_what_is_held_is_settled_in_the_last_round_of_each_start(rewarded: Make,
         total = pay[first:last, :5].sum(axis=0)
         assert (total > 0.5 * (last - first) * COST(NU)).all()
         assert (total < 1.25 * (last - first) * COST(NU)).all()
+    assert caplog.text.count("rounds are planned: nobody is paid before round 10 of the run") == 1
     assert ledger.verify().holds
     assert "released; earned in this round" in list(ledger.statement("n0").lines)[2].why
 

@@ -190,6 +190,9 @@ class AskedRounds(Strategy):
             log.info("All %d rounds of run %r are paid: there is nothing left to do", rounds.last, self.run)
             return Result(arrays=arrays)
         self.summary()
+        fewest = self._server.server.mechanism.fewest_rounds
+        if rounds.last < fewest:
+            log.warning("%d rounds are planned: nobody is paid before round %d of the run", rounds.last, fewest)
         return rounds.play(self, arrays, self._done)
 
     def _begin(self, arrays: ArrayRecord, *, resume: bool) -> ArrayRecord:

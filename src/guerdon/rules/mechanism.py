@@ -119,6 +119,7 @@ class Mechanism(Protocol):
     keeps_bets: ClassVar[bool] = False  # its state has the `wealth` of the bets against agents (`guerdon.bets`)
     takes_back: ClassVar[bool] = True  # a reward can be negative
     holds: ClassVar[bool] = False  # a reward is what a round releases of what was earned so far
+    fewest_rounds: ClassVar[int] = 1  # of an agent, that are paid at all: fewer tell too little
     pays_short_moves: ClassVar[bool] = False  # of models: fewer local steps, so less work, are paid more
     formula: ClassVar[str] = ""  # what is in the brackets of R = h(ν) + h'(ν)·ν²/V·(…), in letters
     limit: float = math.inf  # times the median length of the others

@@ -128,6 +128,7 @@ class SteadyPay(Mechanism):
     wants_prediction = compares_pairs = remembers = keeps_bets = holds = True
     takes_back = credits_doubtful_pairs = False
     takes_off_answers = False  # ρ̂ is how an agent's reports answer
+    fewest_rounds = FEWEST
     rule_name, formula = "steady", "E − D"
 
     def __post_init__(self) -> None:
