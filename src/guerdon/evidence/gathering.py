@@ -234,7 +234,7 @@ def _sums_as_they_are(rows: Array, count: Any) -> tuple[_Sums, Array]:
     """Return the sums over one block around no prediction, without centring, and of which agents they are precise."""
     xp, wide = namespace(rows), widest_float(namespace(rows))
     rows = xp.astype(rows, xp.result_type(rows.dtype, xp.float32), copy=False)
-    own = xp.astype(row_dots(xp, rows, rows), wide)  # first: it reads memory faster than a sum, which then finds it near
+    own = xp.astype(row_dots(xp, rows, rows), wide)  # first: it reads memory faster than a sum
     mean = xp.sum(rows, axis=0) / count
     common = xp.astype(row_dots(xp, rows, mean), wide)
     square = xp.sum(xp.square(xp.astype(mean, wide)))
