@@ -63,10 +63,10 @@ def spiral_problem() -> FromLoss:
 def main(rounds: int = 300, repetitions: int = 20) -> History:
     """Train, and print what each agent earned."""
     agents = [*[Cooperative()] * 8, Portion(0.25), zero()]
-    rules = {"balanced": OutputAgreement(COST), "flat": FlatPay(COST)}
+    rules = {"agreement": OutputAgreement(COST), "flat": FlatPay(COST)}
     history = simulate(spiral_problem(), agents, rules, FixedRequest(16, 1.0), rounds, repetitions)
     print(f"accuracy {history.metrics['accuracy'][:, 0].mean():.2f} → {history.metrics['accuracy'][:, -1].mean():.2f}")
-    print("profit per round    balanced     flat")
+    print("profit per round   agreement     flat")
     for name, who in (("honest", range(8)), ("a quarter of the work", [8]), ("zeros", [9])):
         earned = [history.utilities[rule][:, :, list(who)].mean() for rule in rules]
         print(f"{name:<22}{earned[0]:>6.2f}  {earned[1]:>7.2f}")

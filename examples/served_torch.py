@@ -51,7 +51,7 @@ def main(folder: Path) -> None:
             (folder / name).write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
             ledger.enrol({name: key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)})
     save_file({"weight": torch.zeros(10, 20)}, folder / "model.safetensors")
-    command = f"serve model.safetensors --run demo --request 16 --step 0.02 --rounds {ROUNDS} --rule balanced".split()
+    command = f"serve model.safetensors --run demo --request 16 --step 0.02 --rounds {ROUNDS} --rule agreement".split()
     command += ["--log", "rounds.jsonl"]
     service = subprocess.Popen([str(Path(sys.executable).with_name("guerdon")), *command], cwd=folder)
     try:

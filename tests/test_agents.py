@@ -100,7 +100,7 @@ def test_declining_declines_as_often_as_he_says(probability: float) -> None:
         assert measured.error < 0.005
 
 
-@pytest.mark.parametrize("rule", ["known", "estimated", "balanced"])
+@pytest.mark.parametrize("rule", ["agreement", "known", "estimated", "information"])
 @pytest.mark.parametrize("cost", [COST, PowerCost(0.5, 2, 1), AffineCost(30, 1)])
 @pytest.mark.parametrize("others", [None, 2])
 def test_best_responding_plays_the_best_response_of_the_game(rule: Rule, cost: Cost, others: int | None) -> None:

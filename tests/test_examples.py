@@ -29,7 +29,7 @@ def test_mlp(capsys: pytest.CaptureFixture[str]) -> None:
     history = load("mlp").main(rounds=40, repetitions=2)
     accuracy = history.metrics["accuracy"].mean(axis=0)
     assert accuracy[-1] > accuracy[0] + 0.1
-    profit = history.utilities["balanced"].mean(axis=(0, 1))
+    profit = history.utilities["agreement"].mean(axis=(0, 1))
     assert profit[8] < -3  # a quarter of the work does not pay
     assert profit[9] > 10  # sending zeros does: the hole that the docs warn of
     assert "a quarter of the work" in capsys.readouterr().out

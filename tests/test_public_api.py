@@ -15,10 +15,10 @@ ROOT = Path(__file__).parent.parent
 def test_public_names_are_pinned() -> None:
     assert guerdon.__all__ == [
         "AffineCost",
-        "BalancedVariance",
         "BudgetRequest",
         "CalibratedAgreement",
         "Cost",
+        "EarlierRounds",
         "EstimatedVariance",
         "Evidence",
         "ExpressionCost",

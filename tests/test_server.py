@@ -26,7 +26,7 @@ COST = AffineCost(1, 1)
 AGENTS, DIM, ROUNDS = 6, 10, 8
 RULE = InformationPay(COST)
 SERVERS: dict[str, Server] = {
-    "balanced": Server(OutputAgreement(COST), FixedRequest(8, 0.1)),
+    "agreement": Server(OutputAgreement(COST), FixedRequest(8, 0.1)),
     "adaptive": Server(OutputAgreement(COST), NoiseScaleRequest(COST, 32)),
     "information": Server(RULE, FixedRequest(8, 0.1)),
     "dithered": Server(RULE, FixedRequest(8, 0.1), Extrapolation(), Dither(0.5, COST)),
@@ -260,7 +260,7 @@ GOOD, EVERYBODY = np.ones((AGENTS, DIM)), np.ones(AGENTS, dtype=bool)
 )
 def test_a_model_that_cannot_be_trained_is_refused(model: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        SERVERS["balanced"].init(model, 4)
+        SERVERS["agreement"].init(model, 4)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_a_model_that_cannot_be_trained_is_refused(model: Any, message: str) -> 
         (GOOD, np.ones(AGENTS), TypeError, "`sent` must be an array of booleans, got dtype float64"),
     ],
 )
-@pytest.mark.parametrize("name", ["balanced", "information"])
+@pytest.mark.parametrize("name", ["agreement", "information"])
 def test_reports_of_another_form_are_refused(name: str, reports: Any, sent: Any, error: Any, message: str) -> None:
     server, model = SERVERS[name], np.zeros(DIM)
     ask, state = server.ask(server.init(model, AGENTS), model)
@@ -296,7 +296,7 @@ def test_reports_of_another_form_are_refused(name: str, reports: Any, sent: Any,
 
 
 def test_layers_are_counted() -> None:
-    server, model = SERVERS["balanced"], layers(np.zeros(DIM))
+    server, model = SERVERS["agreement"], layers(np.zeros(DIM))
     ask, state = server.ask(server.init(model, AGENTS), model)
     with pytest.raises(
         ValueError, match="one entry for each of the model's 2 layers, each with a row for every agent, got 1"
@@ -325,7 +325,7 @@ def test_parts_that_are_none_are_refused() -> None:
 @pytest.mark.parametrize("form", [lambda one: one, lambda one: [one]], ids=["array", "layers"])
 def test_reports_of_another_library_are_refused(form: Any) -> None:
     torch: Any = importlib.import_module("torch")
-    server, arrays, tensors = SERVERS["balanced"], np.zeros(DIM), torch.zeros(DIM)
+    server, arrays, tensors = SERVERS["agreement"], np.zeros(DIM), torch.zeros(DIM)
     for model, reports, libraries in (
         (arrays, torch.zeros(AGENTS, DIM), r"\(numpy\), got torch"),
         (tensors, GOOD, r"\(torch\), got numpy"),

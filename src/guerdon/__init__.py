@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from guerdon.noise_scale import estimate_noise
     from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Outcome, Requests, ScheduledRequest
     from guerdon.rules import (
-        BalancedVariance,
         CalibratedAgreement,
+        EarlierRounds,
         EstimatedVariance,
         FlatPay,
         GenieAided,
@@ -31,10 +31,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AffineCost",
-    "BalancedVariance",
     "BudgetRequest",
     "CalibratedAgreement",
     "Cost",
+    "EarlierRounds",
     "EstimatedVariance",
     "Evidence",
     "ExpressionCost",

@@ -57,6 +57,7 @@ class Comparison(NamedTuple):
     offsets: Any  # what was taken off each report because its agent differs; None: nothing
     watched: Array  # whose reports these are: copies are among them
     error: PredictionError  # of the prediction, as the reports that are used show it
+    towards: Any  # the point that reports are shortened towards before the model is made
     credit: Array | None = None  # what pairs of agents agreed so far, with this round
 
 

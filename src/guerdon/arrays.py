@@ -13,6 +13,7 @@ import numpy as np
 Array: TypeAlias = Any
 Namespace: TypeAlias = Any
 
+NUMPY: Namespace = compat.array_namespace(np.empty(0))
 HOST_TYPES = "float16", "float32", "float64"  # real numbers of other libraries that NumPy has too
 
 # A longer product of float64 is computed by two threads of OpenBLAS, which wait for each other where the cores are
@@ -28,7 +29,9 @@ def namespace(*values: object) -> Namespace:
     'array_api_compat.numpy'
     """
     arrays = [value for value in values if is_array(value)]
-    return compat.array_namespace(*arrays or [np.empty(0)])
+    if all(isinstance(value, (np.ndarray, np.generic)) for value in arrays):
+        return NUMPY  # looked up so often that it shows
+    return compat.array_namespace(*arrays)
 
 
 def is_array(value: object) -> bool:
@@ -130,6 +133,13 @@ def over_layers(function: Callable[..., Any], *values: Any) -> Any:
     if is_array(values[0]):
         return function(*values)
     return [function(*parts) for parts in zip(*values, strict=True)]
+
+
+def either(condition: Array, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+    """Return what one of two functions gives; the other is not called. JAX may trace the condition."""
+    if is_traced(condition):
+        return sys.modules["jax"].lax.cond(condition, yes, no)
+    return yes() if bool(condition) else no()
 
 
 def zeros_like(value: Any) -> Any:

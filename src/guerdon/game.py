@@ -3,17 +3,18 @@
 A profile gives every agent's batch size S_k, 0 for an agent that declines. With n participants, o = n − 1 others, and
 q_k the mean of 1/S_i over the other participants, output agreement pays participant k in expectation
 
+    agreement             h(ν) + h'(ν) · ν² · ρ · (q_k − 1/S_k)
     known variance        h(ν) + h'(ν) · ( ν·c/(c−1) − ν² · (1/S_k + q_k/o) )
     estimated variance    h(ν) + h'(ν) · ν · ( c/(c−1) − (1/(S_k·q_k) + 1/o) · b )
-    balanced variance     h(ν) + h'(ν) · ν · ( q_k·c/(c−1) − 1/S_k − q_k/o ) / r
+    information pay       h(ν) + h'(ν) · ν · ( q_k·c/(c−1) − 1/S_k − q_k/o ) / r
 
-with c the crowd, n ("present") or all agents ("enrolled"), and r the mean of 1/S_i over all participants; σ² cancels.
-The first is exact for any distribution of the gradients. The other two divide by an estimate, and hold where that is
-sharp: in many dimensions, the default. For Gaussian gradients in `dimension` equally noisy directions the estimated
-rule is exact too when the others use one batch size, with b = f/(f − 2), f = (o − 1)·dimension. With all agents present
-the balanced rule is just h(ν) + h'(ν)·ν·(q_k − 1/S_k)/r; where all do the same it pays h(ν) exactly, in any dimension.
-Information pay has the same expectation in many dimensions, where its a is right.
-A participant without enough others (one; two where the variance is estimated) is paid nothing.
+with ρ = σ²/V the `ratio` of the true variance to the scale that earlier rounds gave, c the crowd, n ("present") or all
+agents ("enrolled"), and r the mean of 1/S_i over all participants; σ² cancels in the others. The first is exact for any
+distribution of the gradients as long as no distance is cut, and so is the second. The other two divide by an estimate
+of this round, and hold where that is sharp: in many dimensions, the default. For Gaussian gradients in `dimension`
+equally noisy directions the estimated rule is exact too when the others use one batch size, with b = f/(f − 2),
+f = (o − 1)·dimension. A participant without enough others (one; two where the variance is estimated) is paid nothing;
+under agreement two participants are paid h(ν).
 """
 
 import math
@@ -25,8 +26,9 @@ from guerdon.arrays import Array, as_float, check_choice, check_number, check_po
 from guerdon.costs import Cost, check_cost
 from guerdon.rules.agreement import Crowd
 
-Rule: TypeAlias = Literal["known", "estimated", "balanced", "information"]
-RULES = ("known", "estimated", "balanced", "information")  # those with a closed form
+Rule: TypeAlias = Literal["agreement", "known", "estimated", "information"]
+RULES = ("agreement", "known", "estimated", "information")  # those with a closed form
+EXACT = ("agreement", "known")  # in any dimension
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,9 @@ class MinibatchGame:
     request: int
     cost: Cost
     max_batch: int
-    rule: str = "known"
+    rule: str = "agreement"
     crowd: Crowd = "present"
+    ratio: float = 1.0  # σ²/V, for `agreement`
     dimension: float = math.inf
     tolerance: float = 1e-9
     curve: Callable[[Any, Any], Any] | None = None  # a rule's own (`Mechanism.curve`); then `rule` is its name
@@ -64,6 +67,7 @@ class MinibatchGame:
         if self.dimension != math.inf:
             check_number("dimension", self.dimension, minimum=1)
         check_number("tolerance", self.tolerance, minimum=0)
+        check_number("ratio", self.ratio, minimum=0, inclusive=False)
         check_cost(self.cost, self.max_batch)
 
     def expected_reward(self, sizes: Any) -> Array:
@@ -115,6 +119,26 @@ class MinibatchGame:
             bool(namespace(options).max(options) <= current[agent] + self._slack(options)) for agent, options in gains
         )
 
+    def safe_ratios(self) -> tuple[float, float]:
+        """Return the smallest and largest σ²/V at which the request is a best response while the others cooperate.
+
+        For `agreement`: 1 − 1/ν and 1 + 1/ν where the cost is affine, further apart where it is convex.
+
+        >>> from guerdon import AffineCost
+        >>> MinibatchGame(10, 8, AffineCost(1, 1), 32).safe_ratios()
+        (0.875, 1.125)
+        """
+        nu, stake = self.request, self.request * float(self.cost.slope(self.request))
+        rest = [size for size in range(1, self.max_batch + 1) if size != nu]
+        ratios = {size: float(self.cost(size) - self.cost(nu)) * size / (stake * (size - nu)) for size in rest}
+        low = max((ratio for size, ratio in ratios.items() if size < nu), default=0.0)
+        return low, min((ratio for size, ratio in ratios.items() if size > nu), default=math.inf)
+
+    def largest_gain(self) -> float:
+        """Return what the best size earns beyond the request, while the others cooperate: 0 within `safe_ratios`."""
+        utilities = self.utilities(0, [self.request] * self.num_agents)
+        return float(namespace(utilities).max(utilities) - utilities[self.request])
+
     def symmetric_equilibria(self) -> list[int]:
         """Return every batch size s for which all agents playing s is an equilibrium, 0 (none takes part) included."""
         return [s for s in range(self.max_batch + 1) if self.is_equilibrium([s] * self.num_agents)]
@@ -139,7 +163,7 @@ class MinibatchGame:
         xp = namespace(size)
         if self.curve is not None:
             return xp.where(size > 0, self.curve(xp.where(size > 0, size, 1.0), float(self.request)), 0.0)
-        needed = 1 if self.rule == "known" else 2
+        needed = 1 if self.rule in EXACT else 2
         paid = (size > 0) & (others >= needed)
         others = xp.where(others >= needed, others, float(needed))
         mean_inverse = xp.where(paid, inverses / others, 1.0)
@@ -147,9 +171,12 @@ class MinibatchGame:
         crowd = others + 1 if self.crowd == "present" else float(max(self.num_agents, 2))
         constant = crowd / (crowd - 1)
         nu = float(self.request)
-        if self.rule == "known":
+        if self.rule == "agreement":
+            # Two are as far from each other: both get their cost.
+            surplus = xp.where(others > 1, self.ratio * nu**2 * (mean_inverse - own_inverse), 0.0)
+        elif self.rule == "known":
             surplus = nu * constant - nu**2 * (own_inverse + mean_inverse / others)
-        elif self.rule in ("balanced", "information"):
+        elif self.rule == "information":
             mean_of_all = (others * mean_inverse + own_inverse) / (others + 1)
             surplus = nu * (mean_inverse * (constant - 1 / others) - own_inverse) / mean_of_all
         else:
@@ -194,8 +221,13 @@ def equilibrium_report(game: MinibatchGame, others: int, cost: str) -> dict[str,
         {"batch_size": size, "expected_reward": u + c, "cost": c, "utility": u}
         for size, (u, c) in enumerate(zip(utilities, costs, strict=True))
     ]
-    return {
+    report = {
         "agents": game.num_agents, "request": game.request, "cost": cost, "max_batch": game.max_batch,
         "rule": game.rule, "others": others, "best_response": game.best_response(0, profile),
         "symmetric_equilibria": game.symmetric_equilibria(), "table": table,
+        "exact": game.rule in EXACT or game.curve is not None,
     }  # fmt: skip
+    if game.rule == "agreement":
+        safe = [None if math.isinf(ratio) else ratio for ratio in game.safe_ratios()]  # JSON has no infinity
+        report |= {"ratio": game.ratio, "safe_ratios": safe, "largest_gain": game.largest_gain()}
+    return report

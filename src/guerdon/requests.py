@@ -252,7 +252,7 @@ class BudgetRequest(Requests):
 
     Asks for what `NoiseScaleRequest` would, or a little more or less, so that whole rounds use up what is left; ends
     the training when not even one sample per agent can be paid. The bound is exact where a round's rewards add up to
-    n·h(ν), as under the balanced rule; under another rule a last round's pay may stray from its mean.
+    n·h(ν), as under output agreement; under another rule a last round's pay may stray from its mean.
     """
 
     cost: Cost

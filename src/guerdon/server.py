@@ -66,12 +66,14 @@ from guerdon.evidence import (
     Layers,
     as_matrices,
     combine,
+    cut_pairs,
     evidence_around_prediction,
     evidence_around_zero,
     gather,
     lengths_around,
     lengths_of,
     multiply,
+    row_of,
     shortened_products,
     shortening,
 )
@@ -80,7 +82,7 @@ from guerdon.records import LARGEST_MODEL, OwnRecords, adopt, shortened, widen
 from guerdon.requests import Outcome, Requests
 from guerdon.rules import Mechanism, Payments, as_request
 from guerdon.rules.information import prediction_error
-from guerdon.rules.mechanism import padded, times
+from guerdon.rules.mechanism import is_common, padded, times
 from guerdon.rules.witnessed import WitnessSample, evidence_around_witness
 from guerdon.states import NoState, choose_state, map_state
 
@@ -177,7 +179,11 @@ class Server:
     def adopt(self, state: ServerState, other: ServerState, who: Array) -> ServerState:
         """Return the state with what `other`, a state of as many agents, knows of some of them."""
         xp = namespace(who)
-        rule = map_state(lambda a, b: xp.where(who, xp.asarray(b, dtype=a.dtype), a), state.rule, other.rule)
+
+        def chosen(own: Any, theirs: Any) -> Any:
+            return own if is_common(own) else xp.where(who, xp.asarray(theirs, dtype=own.dtype), own)
+
+        rule = type(state.rule)(*map(chosen, state.rule, other.rule))
         records = state.records if self.recorder is None else adopt(state.records, other.records, who)
         return state._replace(rule=rule, records=records)
 
@@ -251,9 +257,17 @@ class Server:
         nobody = xp.zeros_like(counted)
         used = trusted if self.alike else counted
         error = prediction_error(found, trusted, ask.request)
-        whole = xp.ones_like(found.length)
+        whole, towards = xp.ones_like(found.length), self.centre(ask)
         parts = whole if self.alike else shortening(lengths_around(reports, sent, start), counted, LONGEST)
-        return Comparison(found, plain, trusted, used, nobody, whole, parts, None, offsets, nobody, error)
+        if rule.reach:
+            cut = (
+                2 * rule.reach * xp.asarray(rule.scale(state.rule), dtype=whole.dtype) / as_request(found, ask.request)
+            )
+            pairs = cut_pairs(reports, found, offsets, cut, rule.reach)
+            found = found._replace(pair_distance=pairs.pair_distance)
+            if self.recorder is None and not (isinstance(reports, AgentRows) and not len(reports.seats)):
+                parts, towards = pairs.parts, row_of(reports, pairs.middle)
+        return Comparison(found, plain, trusted, used, nobody, whole, parts, None, offsets, nobody, error, towards)
 
     def pay(
         self, state: ServerState, ask: Ask, reports: Layers, sent: Array, witness: WitnessSample | None = None
@@ -318,12 +332,13 @@ class Server:
                 f"`witness` must be what {rule.samples} samples of the server's own say in this round, for "
                 f"{type(rule).__name__} (see `guerdon.rules.witness_sample`), got {witness and witness.samples}"
             )
-        found, plain = evidence_around_witness(reports, sent, witness), gather(reports, sent)
+        found, plain = evidence_around_witness(reports, sent, witness, ask.request), gather(reports, sent)
         xp, counted = namespace(found.length), found.counted
         whole, nobody = xp.ones_like(found.length), xp.zeros_like(counted)
         error = prediction_error(gather(reports, sent, self.centre(ask)), counted, ask.request)
         parts = whole if self.alike else shortening(lengths_around(reports, sent, None), counted, LONGEST)
-        return Comparison(found, plain, counted, counted, nobody, whole, parts, None, None, nobody, error)
+        towards = self.centre(ask)
+        return Comparison(found, plain, counted, counted, nobody, whole, parts, None, None, nobody, error, towards)
 
     def _compare_pairs(self, state: ServerState, ask: Ask, reports: Layers, sent: Array, offsets: Any) -> Comparison:
         """Return how the reports compare, copies left out and long reports shortened: all from their products."""
@@ -344,8 +359,9 @@ class Server:
         # Of the agents that the mean is made from: noise of those that are not trusted is in it too.
         error = prediction_error(evidence_around_prediction(products, factors, kept, used), used, ask.request)
         return Comparison(
-            evidence, plain, trusted, used, copies, factors, parts, watched, offsets, counted, error, credit
-        )
+            evidence, plain, trusted, used, copies, factors, parts, watched, offsets, counted, error, self.centre(ask),
+            credit,
+        )  # fmt: skip
 
     def _alignment(
         self, state: ServerState, products: Array, kept: Array, trusted: Array, pairs: Array
@@ -374,9 +390,7 @@ class Server:
         mean = combine(reports, weights)
         if is_traced(weights) or bool(xp.any(found.used & (found.parts < 1))):
             rest = xp.where(count > 0, 1 - xp.sum(weights), 0.0)  # what shortening leaves to the prediction
-            mean = over_layers(
-                lambda part, centre: xp.where(count > 0, part + rest * centre, 0.0), mean, self.centre(ask)
-            )
+            mean = over_layers(lambda part, centre: xp.where(count > 0, part + rest * centre, 0.0), mean, found.towards)
         if self.sends == "models":
             mean = over_layers(lambda part, start: xp.where(count > 0, part - start, 0.0), mean, ask.model)
         return over_layers(lambda part, model: namespace(part).astype(part, model.dtype), mean, ask.origin)

@@ -44,7 +44,7 @@ def highest_evidence(agents: int, rounds: int, runs: int, present: float) -> Any
         reports = jnp.where(here[:, None], reports, 0)
         compared = jnp.where(RULE.reference(state, here)[:, None], reports, 0)
         length = jnp.sum(reports**2, axis=1)
-        evidence = Evidence(length, length, reports @ jnp.sum(compared, axis=0), here)
+        evidence = Evidence(length, length, length, reports @ jnp.sum(compared, axis=0), here)
         _, state = RULE.pay(state, evidence, here, jnp.asarray(REQUEST))
         return (state, jnp.maximum(highest, against_agents(state.wealth))), None
 
@@ -154,7 +154,7 @@ def test_too_few_participants_say_nothing() -> None:
     one = played(1, 3)[0]
     here = np.array([True, True, False])
     alone = PlayedRound(
-        one.mechanism, Evidence(*(np.where(here, part, 0) for part in one.evidence[:3]), counted=here), here, 8
+        one.mechanism, Evidence(*(np.where(here, part, 0) for part in one.evidence[:-1]), counted=here), here, 8
     )
     findings = judge(follow([alone], 0.5), 0.5)
     assert [finding.compared for finding in findings] == [0, 0, 0]

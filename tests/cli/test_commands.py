@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from guerdon import BalancedVariance, ExpressionCost, OutputAgreement, gather
+from guerdon import ExpressionCost, OutputAgreement, gather
 from guerdon.cli.options import read_factors
 from guerdon.cli.reports import print_claims
 from guerdon.experiments.claims import Claim, Experiment
@@ -86,10 +86,10 @@ def test_pay_by_a_rule_that_needs_many_rounds_says_so(gradients: Path) -> None:
 
 
 def test_pay_is_what_the_mechanism_says(gradients: Path) -> None:
-    report = run_json("pay", str(gradients), "--request", "8")
-    mechanism = OutputAgreement(ExpressionCost("1 + s"), BalancedVariance())
+    report = run_json("pay", str(gradients), "--request", "8", "--scale", "40")
+    mechanism = OutputAgreement(ExpressionCost("1 + s"))
     evidence = gather(np.load(gradients), [True] * 5)
-    expected, _ = mechanism.pay(mechanism.init(5), evidence, [True] * 5, 8)
+    expected, _ = mechanism.pay(mechanism.scaled(mechanism.init(5), 40.0), evidence, [True] * 5, 8)
     assert [agent["reward"] for agent in report["agents"]] == pytest.approx(expected.reward.tolist(), rel=1e-12)
     assert [agent["status"] for agent in report["agents"]] == ["paid"] * 4 + ["invalid"]
     assert report["agents"][4]["distance"] is None
@@ -121,11 +121,14 @@ PLAN = ["plan", "--variance", "4", "--signal", "1"]
         (["equilibrium", "--agents", "1" + "0" * 400], "`--agents` must be at most 100000, got far more"),
         (["pay", "FILE", "--request", "1" + "0" * 400], "`--request` must be at most 1000000, got far more"),
         (["pay", "FILE", "--request", "8", "--rule", "known:1e-320"], "the rewards are too large for a number"),
-        (["pay", "FILE", "--request", "16", "--cost", "1e306*s"], "the rewards are too large for a number"),
+        (
+            ["pay", "FILE", "--request", "16", "--cost", "1e306*s", "--scale", "1e-3"],
+            "the rewards are too large for a number",
+        ),
         (["equilibrium", "--others", "99"], "`sizes` must be whole numbers from 0 to `max_batch` (32)"),
         (["equilibrium", "--plot", "/nowhere/at/all.png"], "cannot be opened: no such file or directory"),
         (["equilibrium", "--plot", "game.docx"], "docx"),
-        (["equilibrium", "--rule", "guess"], "`rule` must be one of 'known', 'estimated', 'balanced', 'information'"),
+        (["equilibrium", "--rule", "guess"], "`rule` must be one of 'agreement', 'known', 'estimated', "),
         (["equilibrium", "--request", "eight"], "Invalid value for '--request'"),
         (["pay", "FILE", "--request", "8", "--rule", "known"], "needs what only a simulation knows; give the number"),
         (["pay", "FILE", "--request", "8", "--rule", "known:-1"], "`variance` must be a finite number above 0, got -1"),
@@ -133,7 +136,7 @@ PLAN = ["plan", "--variance", "4", "--signal", "1"]
             ["pay", "FILE", "--request", "8", "--rule", "known:nan"],
             "`variance` must be a finite number above 0, got nan",
         ),
-        (["pay", "FILE", "--request", "8", "--rule", "exact"], "the rule must be one of balanced, known, estimated, "),
+        (["pay", "FILE", "--request", "8", "--rule", "exact"], "the rule must be one of agreement, known, estimated, "),
         (["pay", "FILE", "--request", "-1"], "`request` must be a positive integer, got -1"),
         (["pay", "FILE", "--request", "8", "--cost", "2 - s"], "`cost` must"),
         (["pay", "gone.npy", "--request", "8"], "`gone.npy` is not a file"),
@@ -145,7 +148,10 @@ PLAN = ["plan", "--variance", "4", "--signal", "1"]
         (["certify", "--cost", "2 - s"], "`cost` must"),
         (["simulate"], "CONFIG.toml is missing; `guerdon simulate --example` prints one"),
         (["simulate", "gone.toml"], "cannot be opened: no such file or directory"),
-        (["reproduce", "fig9"], "one of fig2, fig3, fig4, fig5, planner, exploits, federations, steady, got 'fig9'"),
+        (
+            ["reproduce", "fig9"],
+            "one of fig2, fig3, fig4, fig5, agreement, planner, exploits, federations, steady, got 'fig9'",
+        ),
         (["reproduce", "--repetitions", "0"], "`repetitions` must be a positive integer, got 0"),
         (["plan"], "`plan` needs a pilot and `--target`, or all of `--variance`, `--signal` and `--target`"),
         (PLAN, "`plan` needs a pilot and `--target`, or all of"),
@@ -216,9 +222,9 @@ def test_simulate_prints_an_example_that_runs(tmp_path: Path) -> None:
     report = run_json("simulate", str(tmp_path / "mine.toml"))
     assert [(row["agents"], row["count"], row["rule"]) for row in report["agents"]] == [
         ("cooperative", 9, "information"),
-        ("cooperative", 9, "balanced"),
+        ("cooperative", 9, "agreement"),
         ("fixed", 1, "information"),
-        ("fixed", 1, "balanced"),
+        ("fixed", 1, "agreement"),
     ]
 
 
@@ -287,7 +293,7 @@ def test_on_a_terminal_a_claim_is_cut_and_one_that_fails_comes_again_in_full(
 
 @pytest.mark.slow
 def test_reproduce_prints_claims_and_fails_where_one_fails(tmp_path: Path) -> None:
-    result = run("reproduce", "fig2", "--repetitions", "60", "--out", str(tmp_path / "good"))
+    result = run("reproduce", "fig2", "--repetitions", "150", "--out", str(tmp_path / "good"))
     assert result.code == 0, result.stderr
     assert "5 of 5 claims hold" in result.stdout
     assert "report.html" in result.stdout

@@ -38,7 +38,7 @@ def test_the_example_can_be_read(tmp_path: Path) -> None:
     assert config.names == ("cooperative",) * 9 + ("fixed",)
     assert config.agents[0] == Cooperative()
     assert config.agents[9] == Fixed(4)
-    assert list(config.mechanisms) == ["information", "balanced"]
+    assert list(config.mechanisms) == ["information", "agreement"]
     assert (config.rounds, config.repetitions, config.seed) == (60, 250, 0)
 
 
@@ -97,7 +97,7 @@ def test_the_request_may_be_found_by_itself() -> None:
         (change("server", "request", value=0), "`batch_size` must be a positive integer, got 0"),
         (change("server", "step", value="big"), '`server.step` must be a number, or "optimal"'),
         (change("server", "cost", value="9 - s"), "`cost` must increase strictly"),
-        (change("server", "rules", value=["fair"]), "`server.rules` must be one of 'balanced', 'known', .*got 'fair'"),
+        (change("server", "rules", value=["fair"]), "`server.rules` must be one of 'agreement', 'known', .*got 'fair'"),
         (change("server", "rules", value=[]), "`server.rules` must be one of"),
         (change("server", "crowd", value="all"), "`server.crowd` must be one of 'present', 'enrolled', got 'all'"),
         (change("server", "stop", value={"metric": "error"}), "`Stop` must have either `at_most` or `at_least`"),

@@ -66,10 +66,10 @@ def test_a_pilot_is_simulated_from_an_experiment(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(
         '[problem]\nkind = "linear"\ndim = 12\nmax_batch = 16\n[server]\nrequest = 8\nstep = 0.05\n'
-        'rules = ["balanced", "flat"]\n[[agents]]\nkind = "cooperative"\ncount = 6\n[run]\nrounds = 20\n'
+        'rules = ["agreement", "flat"]\n[[agents]]\nkind = "cooperative"\ncount = 6\n[run]\nrounds = 20\n'
     )
     report = run_json("pilot", str(file), "--save", str(tmp_path / "pilot.json"))
-    assert [rule["rule"] for rule in report["rules"]] == ["balanced", "flat"]
+    assert [rule["rule"] for rule in report["rules"]] == ["agreement", "flat"]
     assert report["rules"][1]["verdict"] == "pays shirkers"
     assert run_json("pilot", str(tmp_path / "pilot.json")) == report
 

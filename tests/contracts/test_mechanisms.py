@@ -10,7 +10,6 @@ import pytest
 
 from guerdon import (
     AffineCost,
-    BalancedVariance,
     CalibratedAgreement,
     EstimatedVariance,
     FlatPay,
@@ -24,8 +23,10 @@ from guerdon import (
     WitnessedPay,
     gather,
 )
+from guerdon.arena.balanced import BalancedVariance
 from guerdon.evidence import Evidence
 from guerdon.rules import Mechanism
+from guerdon.states import map_state
 from tests.support.libraries import Library, without_jax
 
 COST = AffineCost(1, 1)
@@ -35,7 +36,8 @@ MECHANISMS: dict[str, Any] = {
     "known-enrolled": OutputAgreement(COST, KnownVariance(24.0), crowd="enrolled"),
     "estimated": OutputAgreement(PowerCost(0.5, 2, 1), EstimatedVariance()),
     "estimated-enrolled": OutputAgreement(COST, EstimatedVariance(), crowd="enrolled"),
-    "balanced": OutputAgreement(COST),
+    "agreement": OutputAgreement(COST),
+    "balanced": OutputAgreement(COST, BalancedVariance()),
     "balanced-enrolled": OutputAgreement(COST, BalancedVariance(), crowd="enrolled"),
     "calibrated": CalibratedAgreement(COST, calibration=2),
     "calibrated, varied requests": CalibratedAgreement(COST, calibration=2, vary=0.25),
@@ -80,10 +82,10 @@ def play_in_jax(mechanism: Mechanism, to_mask: Any) -> list[Any]:
     """Return the same from NumPy's evidence, paid by JAX. What `gather` does in JAX has its own tests."""
     state, results = mechanism.init(AGENTS), []
     for gradients, mask, nu in rounds():
-        *numbers, counted = compare(mechanism, type(state)(*map(np.asarray, state)), gradients, mask)
+        *numbers, counted = compare(mechanism, map_state(np.asarray, state), gradients, mask)
         evidence = Evidence(*(jax.numpy.asarray(x) for x in numbers), counted=to_mask(counted))
         payments, state = mechanism.pay(state, evidence, to_mask(mask), nu)
-        assert all(isinstance(part, jax.Array) for part in (*payments, *state))
+        assert all(isinstance(part, jax.Array) for part in (*payments, *jax.tree.leaves(state)))
         results.append([np.asarray(part) for part in payments])
     return results
 
@@ -221,11 +223,11 @@ def test_what_the_absent_would_have_sent_does_not_matter(mechanism: Mechanism) -
 def test_nothing_is_changed_in_place(mechanism: Mechanism) -> None:
     gradients, mask, nu = rounds()[1]
     state = mechanism.init(AGENTS)
-    before = [part.copy() for part in (gradients, mask, *state)]
+    before = [part.copy() for part in (gradients, mask, *jax.tree.leaves(state))]
     evidence = gather(gradients, mask)
     kept = [part.copy() for part in evidence]
     mechanism.pay(state, evidence, mask, nu)
-    for a, b in zip([gradients, mask, *state, *evidence], before + kept, strict=True):
+    for a, b in zip([gradients, mask, *jax.tree.leaves(state), *evidence], before + kept, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -238,7 +240,7 @@ def test_almost_nobody_takes_part(mechanism: Mechanism, present: int) -> None:
     assert (payments.reward[~mask] == 0).all()
     assert (payments.status[~mask] == Status.DECLINED).all()
     assert np.isfinite(payments.reward).all()
-    assert all(np.isfinite(part).all() for part in state)
+    assert all(np.isfinite(part).all() for part in jax.tree.leaves(state))
     again, _ = mechanism.pay(state, gather(gradients, ~mask), ~mask, nu)
     assert np.isfinite(again.reward).all()
 
@@ -252,7 +254,7 @@ def test_almost_nobody_takes_part(mechanism: Mechanism, present: int) -> None:
         ({"request": 2.5}, TypeError, "`request` must be a positive integer, got 2.5"),
         ({"request": True}, TypeError, "`request` must be a positive integer, got True"),
         ({"request": "8"}, TypeError, "`request` must be a positive integer, got '8'"),
-        ({"request": np.array([8, 8])}, TypeError, "`request` must be a positive integer"),
+        ({"request": np.array([8, 8])}, TypeError, "`request` must be a positive integer, one for all members of a"),
         ({"agents": 5}, ValueError, "`state` must be of the 6 agents of this round, got one of 5"),
         ({"mask": np.ones(AGENTS)}, TypeError, "`participating` must be an array of booleans, got dtype float64"),
         ({"mask": np.ones(4, bool)}, ValueError, r"`participating` must have shape \(6,\).*got \(4,\)"),

@@ -56,7 +56,7 @@ def play(policy: Requests, library: Library | None = None, state: Any = None) ->
         evidence = gather(gradients, here)
         if library is not None:
             counted, mean = library.mask(evidence.counted), library.array(mean)
-            evidence = Evidence(*map(library.array, evidence[:3]), counted=counted)
+            evidence = Evidence(*map(library.array, evidence[:-1]), counted=counted)
         size, state = policy.observe(state, Outcome(int(request), evidence, mean, 30.0))
         found.append((int(request), float(size)))
     return found

@@ -64,10 +64,10 @@ def test_sliders_change_the_curve_and_match_game_py(served: Served, visitor: Vis
     move(visitor, others=4, rule="estimated")
     check_curve(visitor, MinibatchGame(25, 16, ExpressionCost("1 + s"), 64, rule="estimated"), 4)
     assert page.locator("#best").inner_text() == "8", "√(16 · 4), by the theory"
-    move(visitor, rule="balanced", kind="power", fixed=2, slope=0.5, power=1.7)
-    check_curve(visitor, MinibatchGame(25, 16, ExpressionCost("2 + 0.5*s**1.7"), 64, rule="balanced"), 4)
+    move(visitor, rule="agreement", kind="power", fixed=2, slope=0.5, power=1.7)
+    check_curve(visitor, MinibatchGame(25, 16, ExpressionCost("2 + 0.5*s**1.7"), 64, rule="agreement"), 4)
     move(visitor, kind="own", formula="3 + s*s")
-    check_curve(visitor, MinibatchGame(25, 16, ExpressionCost("3 + s*s"), 64, rule="balanced"), 4)
+    check_curve(visitor, MinibatchGame(25, 16, ExpressionCost("3 + s*s"), 64, rule="agreement"), 4)
     page.locator("#curve summary").click()
     page.locator("#curve tbody tr").nth(64).wait_for()  # the table is made when it is opened
     assert page.locator("#curve tbody tr").count() == 65
@@ -86,12 +86,12 @@ def test_the_keyboard_moves_a_slider(served: Served, visitor: Visitor) -> None:
 def test_the_address_keeps_the_settings(served: Served, visitor: Visitor) -> None:
     visitor.visit(f"{served.address}/playground")
     visitor.drawn("curve")
-    move(visitor, agents=5, request=12, others=3, rule="balanced", kind="power", fixed=4, slope=2, power=1.2)
+    move(visitor, agents=5, request=12, others=3, rule="agreement", kind="power", fixed=4, slope=2, power=1.2)
     address = visitor.page.url
     page = visitor.visit(address)
     visitor.drawn("curve")
-    check_curve(visitor, MinibatchGame(5, 12, ExpressionCost("4 + 2*s**1.2"), 48, rule="balanced"), 3)
-    assert page.locator("#rule").input_value() == "balanced"
+    check_curve(visitor, MinibatchGame(5, 12, ExpressionCost("4 + 2*s**1.2"), 48, rule="agreement"), 3)
+    assert page.locator("#rule").input_value() == "agreement"
     visitor.visit(f"{served.address}/playground?agents=1e99&request=-3&rule=<script>&others=abc&kind=own&formula=1%2Bs")
     visitor.drawn("curve")
     assert page.locator("#agents").input_value() == "100", "what is out of range is brought back"
@@ -119,7 +119,7 @@ def test_a_simulation_is_drawn_over_the_theory(served: Served, visitor: Visitor)
     page.wait_for_selector("#progress:visible")
     page.wait_for_selector(".playground[data-simulated=yes]", timeout=60_000)
     trace = page.evaluate("document.querySelector('#curve .plot').data.find(t => t.name === 'simulated utility')")
-    theory = MinibatchGame(6, 8, ExpressionCost("1 + s"), 32).utilities(0, [4] * 6)
+    theory = MinibatchGame(6, 8, ExpressionCost("1 + s"), 32, rule="known").utilities(0, [4] * 6)
     assert sorted(trace["x"]) == [1, 4, 6, 7, 8, 9, 12, 16]
     for size, utility, above, below in zip(trace["x"], trace["y"], trace["error_y"]["array"], trace["error_y"]["arrayminus"], strict=True):  # noqa: E501  # fmt: skip
         assert 0 < above < 4, "sharp enough to see a difference"
@@ -243,5 +243,5 @@ def test_without_the_simulator(ledgers: Callable[[str], Path], monkeypatch: pyte
 
 def test_the_largest_game_is_quick(served: Served) -> None:
     begun = time.monotonic()
-    assert ask(served, "/api/game?agents=200&request=256&others=256&max_batch=256&rule=balanced").status == 200
+    assert ask(served, "/api/game?agents=200&request=256&others=256&max_batch=256&rule=agreement").status == 200
     assert time.monotonic() - begun < 10

@@ -11,14 +11,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, BalancedVariance, EstimatedVariance, KnownVariance, OutputAgreement, gather
+from guerdon import (
+    AffineCost,
+    EarlierRounds,
+    EstimatedVariance,
+    FixedRequest,
+    KnownVariance,
+    OutputAgreement,
+    Server,
+    gather,
+)
 from guerdon.dashboard import audits, explanations, series, statistics
 from guerdon.dashboard.queries import RunData, RunMember, read_run
 from guerdon.dashboard.source import KeptAudit, LedgerSource
 from guerdon.ledger import Ledger
 from guerdon.rules import Mechanism, Status
 from tests.dashboard.conftest import ask, serving
+from tests.ledger.test_waiting import play_by_default
 from tests.support.dashboard_scenes import NAMES, SHIRKER, Training
+from tests.support.ledger_scenes import check_agreement
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 
@@ -31,29 +42,30 @@ def played(
     With `constant` one of them sends nothing but this number.
     """
     rng, crowd, present = np.random.default_rng(seed), len(used), np.ones(len(used), dtype=bool)
-    rows: list[Any] = []
+    model, rows = np.zeros(len(scales)), list[Any]()
+    server = Server(mechanism, FixedRequest(request, step=0.1), alike=True)
+    state = server.init(model, crowd)
     for _ in range(rounds):
         gradients = 1 + rng.normal(size=(crowd, len(scales))) * scales / np.sqrt(used)[:, None]
         if constant:
             gradients[SHIRKER] = constant
-        payments, _ = mechanism.pay(mechanism.init(crowd), gather(gradients, present), present, request)
+        payments, _, state = server.pay(state, server.ask(state, model)[0], gradients, present)
         rows.append(payments)
-    joined = [
-        np.concatenate([getattr(row, name) for row in rows]) for name in ("reward", "distance", "expected_distance")
-    ]
+    names = ("reward", "distance", "expected_distance", "status")
+    joined = [np.concatenate([getattr(row, name) for row in rows]) for name in names]
     agents = [RunMember(index + 1, f"agent {index}") for index in range(crowd)]
     whole = np.arange(rounds)
     return RunData(
         1, "run", "EUR", mechanism, agents, np.ones(crowd), whole, whole + 1, np.full(rounds, request),
         np.full(rounds, float(AffineCost(1, 1)(request))), [{} for _ in whole], np.repeat(whole, crowd),
-        np.tile(np.arange(crowd), rounds), np.zeros(rounds * crowd, dtype=np.int64),
+        np.tile(np.arange(crowd), rounds), joined[3].astype(np.int64),
         np.rint(joined[0] * 1e6).astype(int),
         joined[1] / joined[2], b"",
     )  # fmt: skip
 
 
 HONEST = np.full(10, 8)
-RULES = [KnownVariance(40.0), EstimatedVariance(), BalancedVariance()]
+RULES = [KnownVariance(40.0), EstimatedVariance(), EarlierRounds()]
 EQUAL = np.ones(40)
 
 
@@ -105,13 +117,15 @@ def test_one_constant_cheat_does_not_move_the_honest_out_of_the_band(variance: A
     data = played(OutputAgreement(AffineCost(1, 1), variance), 60, used, EQUAL, constant=50.0)
     band = statistics.honest_band(data)
     assert band is not None
-    honest = statistics.distance_ratios(data)[data.position != SHIRKER]
+    # Under agreement its distance is cut at first: how far it raises what is expected changes until V has followed.
+    honest = statistics.distance_ratios(data)[(data.position != SHIRKER) & (data.round >= 10)]
     assert ((honest > band.low) & (honest < band.high)).mean() == pytest.approx(0.95, abs=0.03)
-    assert statistics.distance_ratios(data)[data.position == SHIRKER].min() > band.high
+    assert np.nanmin(statistics.distance_ratios(data)[data.position == SHIRKER]) > band.high
     assert band.middle < 0.05
     drawn = statistics.histogram(data, band)
     assert drawn is not None
-    assert drawn.above == 60, "the cheat is counted, and does not squeeze the others into one bin"
+    paid = np.isfinite(data.ratio[data.position == SHIRKER]).sum()
+    assert paid <= drawn.above < 1.5 * paid, "the cheat is counted, and does not squeeze the others into one bin"
     assert sum(band.low < edge < band.high for edge in drawn.edges) >= 5
 
 
@@ -144,7 +158,7 @@ def test_a_cheat_stands_out() -> None:
     rows = statistics.pay_against_cost(played(OutputAgreement(AffineCost(1, 1)), 40, used, EQUAL))
     assert rows[SHIRKER].verdict == "less"
     assert rows[SHIRKER].difference < -3
-    assert rows[SHIRKER].statuses == {"paid": 40}
+    assert rows[SHIRKER].statuses == {"waiting": 1, "paid": 39}
     assert all(row.work == 9 for row in rows)
     assert (
         statistics.pay_against_cost(played(OutputAgreement(AffineCost(1, 1)), 2, used, EQUAL))[0].verdict == "too early"
@@ -189,7 +203,7 @@ def test_the_matrix_shows_who_missed_most() -> None:
     assert matrix.statuses[-1] == [Status.DECLINED.value] * series.MOST_COLUMNS
     earlier = series.participation(data._replace(status=status), last=10)
     assert (earlier.first, earlier.last, earlier.newest) == (1, 10, rounds)
-    assert earlier.statuses[-1][:4] == [Status.PAID.value] * 4
+    assert earlier.statuses[-1][:4] == [Status.WAITING.value] + [Status.PAID.value] * 3
 
 
 def test_a_run_read_bit_by_bit_is_the_run_read_at_once(tmp_path: Path) -> None:
@@ -206,15 +220,16 @@ def test_a_run_read_bit_by_bit_is_the_run_read_at_once(tmp_path: Path) -> None:
     source.close()
 
 
-def test_a_run_is_what_its_rows_say(tmp_path: Path) -> None:
+@pytest.mark.parametrize("variance", RULES[1:], ids=lambda rule: type(rule).__name__)
+def test_a_run_is_what_its_rows_say(tmp_path: Path, variance: Any) -> None:
     """Against every row of the ledger, read one by one: D/E to the last digit, and none where there is none."""
     path = tmp_path / "run.db"
     with Ledger(path) as ledger:
-        training = Training(ledger, "run", NAMES)
+        training = Training(ledger, "run", NAMES, OutputAgreement(AffineCost(1, 1), variance))
         training.play(10)
         present, gradients = np.ones(10, dtype=bool), training.rng.normal(size=(10, 60))
         ledger.record_round("run", 11, 8, gather(gradients, present), present)
-        gradients[3] = 1e9
+        gradients[3] = 1e3
         ledger.record_round("run", 12, 8, gather(gradients, present), present)
         ledger.record_round("run", 13, 8, gather(gradients * 0, present), present)
     source = LedgerSource(str(path))
@@ -232,6 +247,24 @@ def test_a_run_is_what_its_rows_say(tmp_path: Path) -> None:
         assert data.ratio[index] == ratio or (math.isnan(ratio) and math.isnan(data.ratio[index]))
     assert (np.isnan(data.ratio).any(), np.nanmax(data.ratio) > 5) == (True, True)
     source.close()
+
+
+def test_the_default_rule_adds_up(tmp_path: Path) -> None:
+    """With an absence and a join: in every round the work is paid its cost, and nobody's extra is lost."""
+    path = tmp_path / "run.db"
+    with Ledger(path) as ledger:
+        told = play_by_default(ledger)
+        check_agreement(ledger, "run", told)
+    source = LedgerSource(str(path))
+    data = source.run(1)
+    source.close()
+    rounds = series.round_series(data)
+    assert rounds.paid == pytest.approx(rounds.work, abs=1e-5)
+    for row in statistics.pay_against_cost(data):
+        total = sum(paid.get(row.name, 0.0) for paid in told)
+        assert row.paid * row.rounds == pytest.approx(total, abs=1e-5)
+        drawn = series.agent_series(data, row.agent)
+        assert (drawn.paid[-1], drawn.work[-1]) == pytest.approx((total, 9.0 * row.rounds), abs=1e-5)
 
 
 def test_a_run_is_read_while_its_page_is_on_its_way(tmp_path: Path) -> None:

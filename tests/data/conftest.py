@@ -1,3 +1,3 @@
-"""What lies here is read by tests, not collected: scripts that made it run with the version that they name only."""
+"""What lies here is read by tests, not collected: also the scripts that made it."""
 
 collect_ignore_glob = ["*/*.py"]

@@ -18,12 +18,13 @@ from guerdon.evidence import (
     evidence_around_prediction,
     evidence_around_zero,
     lengths_of,
+    mean_pair_distance,
     multiply,
     shortening,
 )
 from guerdon.evidence.blocks import WIDEST
 from tests.support import paper_oracle as oracle
-from tests.support.libraries import Library, jax_once, without_jax
+from tests.support.libraries import Library, every_library, jax_once, without_jax
 
 
 def sample(seed: int, agents: int = 5, dim: int = 12) -> tuple[Any, Any, Any]:
@@ -55,7 +56,7 @@ def test_agrees_with_the_definition_around_nothing(library: Library, common: flo
     for sent in (single.array(gradients), [single.array(gradients[:, :4000]), single.array(gradients[:, 4000:])]):
         result = gather(sent, single.mask(np.ones(agents)))
         assert type(result.deviation) is type(single.array(gradients))
-        for a, b in zip(result[:3], expected, strict=True):
+        for a, b in zip(result[:-1], expected, strict=True):
             np.testing.assert_allclose(np.asarray(a), b, rtol=2e-6, atol=2e-6 * np.abs(b).max())
 
 
@@ -105,7 +106,7 @@ def test_a_prediction_of_numpy_is_that_of_any_library(library: Library) -> None:
         result = gather(
             [library.array(gradients[:, :3]), library.array(gradients[:, 3:])], mask, np.split(prediction, [3])
         )
-    np.testing.assert_allclose(np.asarray(result.length), expected[1], rtol=library.tolerance)
+    np.testing.assert_allclose(np.asarray(result.length), expected[2], rtol=library.tolerance)
 
 
 @pytest.mark.parametrize("alone", [False, True])
@@ -184,8 +185,8 @@ def test_unusable_numbers_are_not_counted(library: Library, poison: float) -> No
     with library.precision():
         result = gather(library.array(gradients), library.mask(mask))
     assert np.asarray(result.counted).tolist() == [True, True, True, False, True]
-    assert all(float(part[3]) == 0 for part in result[:3])
-    assert all(np.isfinite(np.asarray(part)).all() for part in result[:3])
+    assert all(float(part[3]) == 0 for part in result[:-1])
+    assert all(np.isfinite(np.asarray(part)).all() for part in result[:-1])
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, 1e30])
@@ -231,7 +232,7 @@ def test_length_and_alignment_keep_their_precision_near_a_large_prediction(libra
     expected = oracle.evidence(gradients, mask, prediction)
     with library.precision():
         result = gather(library.array(gradients), library.mask(mask), library.array(prediction))
-        for a, b in zip(result[:3], expected, strict=True):
+        for a, b in zip(result[:-1], expected, strict=True):
             np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5, atol=1e-5 * np.abs(b).max())
 
 
@@ -245,7 +246,7 @@ def test_large_numbers_up_to_the_limit_count() -> None:
 def test_everybody_unusable_is_like_nobody() -> None:
     result = gather(np.full((3, 2), np.nan), [True, True, True])
     assert not result.counted.any()
-    assert [part.tolist() for part in result[:3]] == [[0.0] * 3] * 3
+    assert [part.tolist() for part in result[:-1]] == [[0.0] * 3] * 4
 
 
 @without_jax
@@ -378,6 +379,32 @@ def test_a_reference_of_nobody_aligns_with_nothing() -> None:
 def test_a_bad_reference_is_refused(reference: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         gather(GOOD, YES, None, reference)
+
+
+# The mean distance to the others.
+
+
+@every_library
+def test_the_mean_distance_to_the_others_is_that_of_a_loop_over_pairs(library: Library) -> None:
+    """Of many rounds at once, and also where two, one or none are counted."""
+    gradients = np.random.default_rng(14).normal(size=(6, 5, 12))
+    masks = np.array([[1, 1, 1, 1, 1], [0, 1, 1, 0, 1], [1, 0, 0, 0, 1], [0, 0, 1, 0, 0], [0] * 5, [1] * 5], bool)
+    gradients[5] = gradients[5, 0]  # all alike
+    expected = np.zeros((6, 5))
+    for turn, mask in enumerate(masks):
+        present = np.flatnonzero(mask).tolist()
+        for k in present:
+            expected[turn, k] = oracle.pair_distance(gradients[turn], present, k)
+    deviation = np.stack([gather(*given).deviation for given in zip(gradients, masks, strict=True)])
+    deviation = np.where(masks, deviation, np.nan)  # those of agents that are not counted are not looked at
+    with library.precision():
+        arrays = library.array(deviation), library.mask(masks)
+        found = [mean_pair_distance(*arrays)]
+        if library.name == "jax":
+            found.append(jax.jit(mean_pair_distance)(*arrays))
+    for one in found:
+        assert str(one.dtype).endswith(library.dtype)
+        np.testing.assert_allclose(np.asarray(one), expected, rtol=library.tolerance, atol=1e-30)
 
 
 # Inner products, and what follows from them.

@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from guerdon.experiments import fig2, fig3, fig4
-from guerdon.experiments.claims import Claim, Experiment, equals, exceeds, mean_over_repetitions
-from guerdon.experiments.paper import AGENTS, DIM, START
+from guerdon.experiments import fig2, fig4
+from guerdon.experiments.claims import Claim, Experiment, equals, exceeds, mean_over_repetitions, pay_of_one
+from guerdon.experiments.paper import AGENTS, DIM, START, expected_pay, seed_of
 from guerdon.experiments.report import write_report
 from guerdon.experiments.reproduce import FIGURES, reproduce
 from guerdon.problems.heart import VARIABLE
@@ -87,16 +87,52 @@ def literal_rounds(nu: int, seed: int) -> int:
     return rounds
 
 
-def test_what_figure_3_expects() -> None:
-    """THEORY §3 under known variance; at the request the balanced rule pays the cost, the estimated one less."""
-    np.testing.assert_allclose(fig3.expected_reward("known", [2, 4, 8, 16]), [-15, 1, 9, 13])
-    assert fig3.expected_reward("balanced", 8) == pytest.approx(9, abs=1e-3)
-    assert fig3.expected_reward("estimated", 8) == pytest.approx(9 - 8 * 2 / 70)
+def test_what_an_agent_is_expected_to_be_paid() -> None:
+    """THEORY §3 under known variance; the estimated one pays less than the cost at the request."""
+    np.testing.assert_allclose(expected_pay("known", [1, 2, 4, 8, 16]), [-47, -15, 1, 9, 13])
+    assert expected_pay("estimated", 8) == pytest.approx(9 - 8 * 2 / 70)
     # Lengths of noise that vary as χ² with S degrees of freedom, drawn.
     random = np.random.default_rng(0)
-    own, others = random.chisquare(2, 200_000) / 4, random.chisquare(72, 200_000) / 64
-    share = own / (own + others)
-    assert fig3.expected_reward("balanced", 2) == pytest.approx(9 + 80 / 9 * (1 - 10 * share.mean()), abs=0.1)
+    own, others = random.chisquare(2, 200_000) / 4, random.chisquare(9 * 4, 200_000) / 16
+    drawn = 5 + 4 * (1 - 9 * own / others)
+    assert expected_pay("estimated", 2, 4) == pytest.approx(drawn.mean(), abs=4 * drawn.std() / 200_000**0.5)
+
+
+def test_settings_of_an_experiment_have_their_own_draws() -> None:
+    seeds = [seed_of(seed, size, split) for seed in (-1, 0, 1) for size in (1, 2, 16) for split in range(3)]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_one_agents_pay_shows_what_the_mean_over_agents_hides() -> None:
+    """A rule that hands out n·h(ν) in every round, and always pays the first agent too little."""
+    rounds = np.random.default_rng(0).integers(20, 60, size=500)
+    paid = np.outer(rounds, [8.0, 10.0]) + np.random.default_rng(1).normal(size=(500, 1)) * [1.0, -1.0]
+    assert equals("f", "mean over agents", pay_of_one(paid.mean(axis=1), rounds, 9.0), 9.0).holds
+    claim = equals("f", "one agent", pay_of_one(paid[:, 0], rounds, 9.0), 9.0)
+    assert not claim.holds
+    assert claim.measured == pytest.approx(8.0, abs=0.01)
+
+
+def test_pay_of_one_is_not_biased_by_when_a_run_stops() -> None:
+    """A run stops after its first round of good pay: the ratio of pay and rounds is then far from the mean pay of 0."""
+    random, paid, rounds = np.random.default_rng(0), np.zeros(20_000), np.zeros(20_000)
+    active = np.arange(20_000)
+    while len(active):
+        gained = random.normal(size=len(active))
+        paid[active] += gained
+        rounds[active] += 1
+        active = active[gained < 1.0]
+    assert np.mean(paid / rounds) > 0.2
+    assert equals("f", "pay", pay_of_one(paid, rounds, 0.0), 0.0).holds
+
+
+def test_which_request_is_cheapest_depends_on_the_step() -> None:
+    """Figure 4: 4 or 8 with the step that suits each request, 2 with one step for all."""
+    assert all(claim.holds for claim in fig4._choices())
+    totals = {nu: fig4.expected_total(nu, steps="the step of ν = 1").value for nu in (1, 2, 4, 8, 16)}
+    assert min(totals, key=lambda nu: totals[nu]) == 2
+    assert max(totals, key=lambda nu: totals[nu]) == 16
 
 
 def test_claims_can_fail() -> None:

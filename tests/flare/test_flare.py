@@ -5,6 +5,7 @@
 import inspect
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,18 @@ from guerdon.broadcasts import Dither
 from guerdon.ledger import Ledger
 from guerdon.paying.run import PaidRun
 from guerdon.server import Server
-from tests.flower.test_one_server import AGENTS, COST, REQUESTS, ROUNDS, RULE, same_dither, scene, simulated
+from tests.flower.test_one_server import (
+    AGENTS,
+    COST,
+    REQUESTS,
+    ROUNDS,
+    RULE,
+    same_dither,
+    scene,
+    settled_by_default,
+    simulated,
+)
+from tests.support.ledger_scenes import check_agreement
 from tests.support.namespaces import run_alone
 
 pytest.importorskip("nvflare", reason="nvflare is not installed: pip install '.[flare]'")
@@ -60,6 +72,23 @@ def test_the_aggregator_pays_as_the_simulator_does(tmp_path: Path) -> None:
     assert length == pytest.approx(history.metrics["length"][0, -1], rel=1e-9)
 
 
+def test_the_default_rule_adds_up(tmp_path: Path) -> None:
+    """With dropouts and joins, in 30 rounds."""
+    from guerdon.flare import RewardedAggregator
+
+    sent, present = scene(0)
+    with Ledger(tmp_path / "guerdon.db") as ledger:
+        server = Server(OutputAgreement(COST), REQUESTS)
+        aggregator = RewardedAggregator(PaidRun(server, ledger, "run", MODEL, rounds=ROUNDS))
+        aggregator.broadcast()
+        for number in range(ROUNDS):
+            aggregator.reset_stats()
+            for k in np.flatnonzero(present[number]):
+                aggregator.accept_model(sent_by(f"n{k}", sent[number, k]))
+            aggregator.aggregate_model()
+        check_agreement(ledger, "run", settled_by_default())
+
+
 JOB = """
 import sys
 from nvflare.fuel.utils.constants import FrameworkType
@@ -71,7 +100,7 @@ where, folder, script = sys.argv[1:]
 sites = ["site-1", "site-2", "site-3"]
 job = FedJob(name="paid", min_clients=3)
 job.to_server(PaidFedAvg(f"{folder}/model.safetensors", "run", request=8, ledger=f"{folder}/guerdon.db",
-                         rule="balanced", step=0.05, num_clients=3, num_rounds=3))
+                         rule="agreement", step=0.05, num_clients=3, num_rounds=3))
 for site in sites:
     job.to(ScriptRunner(script=script, script_args=folder, framework=FrameworkType.NUMPY), site)
 if where == "simulator":
@@ -106,6 +135,8 @@ def test_rounds_in_flare_are_paid(tmp_path: Path, where: str) -> None:
     model = np.zeros(12)
     state = server.init(model, 3)
     for number in range(3):
+        if number == 2:
+            server = replace(server, mechanism=server.mechanism.closing())  # the last round settles what is open
         ask, state = server.ask(state, model)
         reports = np.stack([lines[f"site-{k}"][number] for k in (1, 2, 3)])
         settled, state = server.settle(state, ask, reports, np.ones(3, dtype=bool))

@@ -10,7 +10,7 @@ import pytest
 from examples.deployment import QUIET
 from flwr.serverapp.strategy import FedAvg, Strategy
 
-from guerdon import AffineCost, FixedRequest, OutputAgreement
+from guerdon import AffineCost, EstimatedVariance, FixedRequest, OutputAgreement
 from guerdon.flower import Rewarded
 from guerdon.ledger import Ledger
 from tests.flower.grids import MemoryGrid, Node, record, worker
@@ -21,7 +21,7 @@ __all__ = ["where"]
 
 os.environ.update(QUIET)  # nothing that is tested here calls home
 
-RULE = OutputAgreement(AffineCost(1, 1))
+RULE = OutputAgreement(AffineCost(1, 1), EstimatedVariance())  # rewards differ from the first round on
 MODEL = {"w": np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4), "b": np.zeros(4, np.float32)}
 
 Make = Callable[..., Rewarded]

@@ -54,13 +54,13 @@ def test_resume_remembers_what_the_app_was_started_with(
     grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger, started: list[list[str]]
 ) -> None:
     info = Run.create_empty(1)
-    info.override_config = {"samples": 4, "rule": "balanced", "anonymous": True, "lr": 0.5, "guerdon-db": "other.db"}
+    info.override_config = {"samples": 4, "rule": "agreement", "anonymous": True, "lr": 0.5, "guerdon-db": "other.db"}
     grid.set_run(info)
     rewarded().start(grid, model, num_rounds=2)
     done = resume(APP, "local", "--db", ledger.where, "-c", "samples=8")
-    assert 'started with anonymous=true, lr=0.5, rule="balanced", samples=4;' in done.output
+    assert 'started with anonymous=true, lr=0.5, rule="agreement", samples=4;' in done.output
     told = [after for before, after in pairwise(started[0]) if before == "--run-config"]
-    assert told[:5] == ["samples=4", 'rule="balanced"', "anonymous=true", "lr=0.5", "samples=8"]  # the last one counts
+    assert told[:5] == ["samples=4", 'rule="agreement"', "anonymous=true", "lr=0.5", "samples=8"]  # the last one counts
     assert told[5:] == [f'guerdon-db="{ledger.where}"', 'guerdon-run="run"']
 
 

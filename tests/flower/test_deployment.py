@@ -13,7 +13,7 @@ from examples.deployment import CONNECTION, Deployment, make_key
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from guerdon import AffineCost, OutputAgreement
+from guerdon import AffineCost, EstimatedVariance, OutputAgreement
 from guerdon.evidence import gather
 from guerdon.flower import Request, decline, paid_work
 from guerdon.ledger import Ledger
@@ -24,7 +24,7 @@ from tests.flower.wire import WireNode, public_key
 pytestmark = pytest.mark.slow  # Flower asks for replies every three seconds
 
 APP = Path(__file__).parent / "paid_app"
-RULE = OutputAgreement(AffineCost(1, 1))
+RULE = OutputAgreement(AffineCost(1, 1), EstimatedVariance())
 NAMES = ["n0", "n1", "n2", "n3", "n4"]
 DEADLINE = 12
 
@@ -149,7 +149,8 @@ def test_every_offence_over_the_wire(flower: Deployment, ledger: Ledger) -> None
         layers = [np.stack([arrays[part] for arrays in sent]) for part in ("w", "b")]
         everybody = np.ones(len(took_part), dtype=bool)
         expected = RULE.pay(RULE.init(len(took_part)), gather(layers, everybody), everybody, 8)[0].reward
-        assert [lines[f"n{i}"][index].reward for i in took_part] == to_micro(expected).tolist(), kind
+        told = [lines[f"n{i}"][index].reward for i in took_part]
+        assert told == pytest.approx(to_micro(expected).tolist(), abs=1), kind  # micro-units: the last digit
     assert nodes[4].refused >= 1  # the second of two replies
     assert ledger.verify().holds
     with ledger._database.reading() as connection:

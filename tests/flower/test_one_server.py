@@ -23,6 +23,7 @@ from guerdon import (
     InformationPay,
     KnownVariance,
     OutputAgreement,
+    Server,
     SteadyPay,
 )
 from guerdon._trees import register
@@ -37,6 +38,7 @@ from guerdon.simulation import simulate
 from guerdon.simulation.training import repetition_key
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, record, reply
+from tests.support.ledger_scenes import check_agreement
 
 COST, NU, STEP, SEED = AffineCost(1, 1), 8, 0.05, 3
 ROUNDS, AGENTS, DIM = 30, 9, 12
@@ -169,7 +171,7 @@ def same_dither(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 PLAIN: dict[str, Any] = {
-    "balanced": OutputAgreement(COST),
+    "agreement": OutputAgreement(COST),
     "estimated": OutputAgreement(COST, EstimatedVariance()),
     "known": OutputAgreement(COST, KnownVariance(12.0)),
     "flat": FlatPay(COST),
@@ -189,8 +191,27 @@ CASES: list[Any] = [
     pytest.param(RULE, {"sends": "models", "dither": Dither(0.3, COST), "alike": False}, marks=slow),
     (CalibratedAgreement(COST, calibration=8, vary=0.25), {"alike": False}),
     (SteadyPay(COST, period=12, closes=True), {"dither": Dither(0.3), "alike": False}),
-    pytest.param(PLAIN["balanced"], {"dither": Dither(0.3, COST), "alike": False}, marks=slow),
+    pytest.param(PLAIN["agreement"], {"dither": Dither(0.3, COST), "alike": False}, marks=slow),
 ]
+
+
+def by_name(rewards: Any) -> list[dict[str, float]]:
+    """Return what was paid in each round to those who had joined."""
+    return [{f"n{k}": paid[k] for k in np.flatnonzero(turn >= JOINS)} for turn, paid in enumerate(rewards)]
+
+
+def settled_by_default() -> list[dict[str, float]]:
+    """Return what a bare server pays by the default rule in each round, to those who had joined."""
+    server, model, rewards = Server(PLAIN["agreement"], REQUESTS), np.zeros(DIM), np.zeros((ROUNDS, AGENTS))
+    state = server.init(model, int(np.sum(JOINS == 0)))
+    for turn, (sent, present) in enumerate(zip(*scene(0), strict=True)):
+        joined = int(np.sum(turn >= JOINS))
+        state = server.enlarge(state, joined)
+        ask, state = server.ask(state, model)
+        done, state = server.settle(state, ask, sent[:joined], present[:joined])
+        model = model - done.step * done.mean
+        rewards[turn, :joined] = done.payments.reward
+    return by_name(rewards)
 
 
 @functools.cache
@@ -204,6 +225,9 @@ def test_every_rule_pays_the_same_in_the_simulator_and_on_flower(name: str, rewa
     rewards, _, _ = paid_on_flower(rewarded, ledger, PLAIN[name], *scene(0))
     assert rewards == pytest.approx(simulated_plainly().rewards[name][0], rel=1e-9, abs=1e-9)
     assert ledger.verify().holds
+    if name == "agreement":
+        check_agreement(ledger, "run", by_name(rewards))
+        check_agreement(ledger, "run", settled_by_default())
 
 
 @pytest.mark.parametrize(("rule", "options"), CASES)

@@ -56,14 +56,14 @@ def test_honest_nodes_are_asked_for_different_numbers_and_the_rule_pays_for_work
     assert (np.sort(record.asked, axis=1) == [8, 8, 16, 16, 16, 16, 16, 16]).all()
     assert record.sent.all()
     assert record.agents == tuple(f"anonymous-{100 + i}" for i in range(8))
-    assert list(record.pay) == ["steady", "balanced", "information"]
+    assert list(record.pay) == ["steady", "agreement", "information"]
     assert record.holding == ("steady",)
-    steady, balanced, information = assess(record).rules
+    steady, agreement, information = assess(record).rules
     assert steady.deposit == 0
-    assert balanced.verdict == "pays for work"
-    assert balanced.full_pay.value == pytest.approx(17)
+    assert agreement.verdict == "pays for work"
+    assert agreement.full_pay.value == pytest.approx(17)
     assert information.flagged is not None
-    assert "Pilot: balanced pays for work here" in caplog.text
+    assert "Pilot: agreement pays for work here" in caplog.text
 
 
 def test_the_model_is_that_of_the_strategy_alone(tmp_path: Path) -> None:
@@ -109,13 +109,14 @@ def test_nodes_that_come_late_decline_or_send_nonsense(tmp_path: Path) -> None:
                 nodes.nodes |= late
             return super().configure_train(server_round, arrays, config, grid)
 
-    make(tmp_path, Growing(step=0.2)).start(nodes, START, num_rounds=4)
+    make(tmp_path, Growing(step=0.2)).start(nodes, START, num_rounds=10)
     record = PilotRecord.load(tmp_path / "pilot.json")
     assert (record.asked[:2, 5] == 0).all()
     assert (record.asked[2:, 5] > 0).all()
-    assert record.sent[:, :2].tolist() == [[1, 0], [0, 0], [1, 0], [1, 0]]
-    assert np.isnan(record.pay["balanced"][:, 1]).all()
-    assert np.isfinite(record.pay["balanced"][2:, 2:]).all()
+    assert record.sent[:4, :2].tolist() == [[1, 0], [0, 0], [1, 0], [1, 0]]
+    assert np.isnan(record.pay["agreement"][:, 1]).all()
+    assert np.isnan(record.pay["agreement"][0]).all(), "nobody knows what the first round is worth"
+    assert np.isfinite(record.pay["agreement"][7:, 2:]).all()
 
 
 def test_rules_of_ones_own_and_a_dither(tmp_path: Path) -> None:
@@ -169,4 +170,4 @@ def test_a_pilot_tries_a_witness_and_says_whether_its_data_differ(tmp_path: Path
     assert other.witness.low > 16  # 16 · 16 · 0.25 is expected: more than the cost
     assert any("own data differ from the agents'" in line for line in closing(other))
     with pytest.raises(ValueError, match="`witness` must be given with `WitnessedPay` among the `rules`"):
-        make(tmp_path, rules={"balanced": OutputAgreement(COST)}, witness=witness)
+        make(tmp_path, rules={"agreement": OutputAgreement(COST)}, witness=witness)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guerdon import AffineCost, FixedRequest, InformationPay, NoiseScaleRequest, OutputAgreement
+from guerdon import AffineCost, FixedRequest, InformationPay, NoiseScaleRequest
 from guerdon.evidence import Evidence
 from guerdon.flower import FedSGD, Rewarded, recovery
 from guerdon.ledger import Ledger, RefusedError, UnavailableError
@@ -244,7 +245,7 @@ def test_two_servers_cannot_pay_the_same_round(
 def test_a_run_goes_on_only_as_it_was_begun(grid: MemoryGrid, model: ArrayRecord, rewarded: Make) -> None:
     rewarded().start(grid, model, num_rounds=1)
     with pytest.raises(RefusedError, match="was started with another cost"):
-        rewarded(mechanism=OutputAgreement(AffineCost(2, 1))).start(grid, model, num_rounds=2)
+        rewarded(mechanism=replace(RULE, cost=AffineCost(2, 1))).start(grid, model, num_rounds=2)
     with pytest.raises(RefusedError, match="was started with another liability"):
         rewarded(liability="floor").start(grid, model, num_rounds=2)
     with pytest.raises(RefusedError, match=r"the model saved with run 'run' has other arrays than the app's: b \[4\]"):
@@ -266,7 +267,7 @@ def test_a_round_recorded_elsewhere_without_a_model_cannot_be_continued(
     grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger
 ) -> None:
     nothing = np.zeros(2)
-    seen = Evidence(nothing, nothing, nothing, counted=nothing > 0)
+    seen = Evidence(nothing, nothing, nothing, nothing, counted=nothing > 0)
     mechanism = rewarded().server.mechanism
     ledger.start_run("run", ["n0", "n1"], mechanism)
     ledger.record_round("run", 1, 8, seen, nothing > 0)

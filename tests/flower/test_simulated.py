@@ -26,5 +26,6 @@ def test_the_commands_of_the_docs_run_the_examples(app: str, tmp_path: Path) -> 
     assert "[ROUND 4/4]" in told_again
     with Ledger(tmp_path / "simulated.db", read_only=True) as ledger:
         assert ledger.roster(app) == [f"simulated-{i}" for i in range(4)]
-        assert [found.statuses for found in ledger.rounds(app)] == [{"paid": 4}] * 4
+        # Rounds are open until a scale of distances is known; the next round settles them.
+        assert [found.statuses for found in ledger.rounds(app)] == [{"waiting": 4}] * 2 + [{"paid": 4}] * 2
         assert ledger.verify().holds

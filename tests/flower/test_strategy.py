@@ -16,7 +16,17 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Krum, Strategy
 
-from guerdon import AffineCost, Cost, FixedRequest, FlatPay, InformationPay, NoiseScaleRequest, Payments, SteadyPay
+from guerdon import (
+    AffineCost,
+    Cost,
+    FixedRequest,
+    FlatPay,
+    InformationPay,
+    NoiseScaleRequest,
+    OutputAgreement,
+    Payments,
+    SteadyPay,
+)
 from guerdon.broadcasts import Dither
 from guerdon.evidence import Evidence, gather
 from guerdon.flower import FedSGD, Pay, Request, Rewarded, decline, last_pay, paid_work
@@ -574,9 +584,9 @@ def test_a_budget_ends_the_training(grid: MemoryGrid, model: ArrayRecord, reward
 def test_a_budget_ends_a_run_of_any_strategy(
     grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Five nodes at a cost of 9 each: 45 a round, paid exactly by the balanced rule."""
+    """Five nodes at a cost of 9 each: 45 a round, paid exactly by agreement."""
     for budget, rounds in ((100, 2), (100, 2), (180, 4)):
-        rewarded(budget=budget).start(grid, model, num_rounds=6)
+        rewarded(budget=budget, mechanism=OutputAgreement(AffineCost(1, 1))).start(grid, model, num_rounds=6)
         assert len(ledger.rounds("run")) == rounds
     assert "Of the budget of 100, 10 is left, and the next round costs 45" in caplog.text
     with pytest.raises(ValueError, match="`budget` must be"):
@@ -706,7 +716,7 @@ def test_what_is_paid_is_logged(
 ) -> None:
     logging.getLogger("flwr").propagate = True
     with caplog.at_level(logging.INFO):
-        rewarded().start(grid, model, num_rounds=1)
+        rewarded(mechanism=OutputAgreement(AffineCost(1, 1))).start(grid, model, num_rounds=1)
     logging.getLogger("flwr").propagate = False
     assert "Rule: OutputAgreement(cost=AffineCost(fixed=1, per_sample=1)" in caplog.text
     assert "Requests: FixedRequest(batch_size=8, step=0.1); its step is not used" in caplog.text

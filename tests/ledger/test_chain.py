@@ -28,9 +28,9 @@ def test_hashes_are_pinned() -> None:
     assert link(7, "round", WHEN, "memo", contents, START).hex()[:16] == PINNED_LINK
 
 
-PINNED_PAYMENTS = ["119a6745d4286b01", "ccf7ea8053dfacca"]
-PINNED_DIGEST = "f0eb55475a44ee6d"
-PINNED_LINK = "893593c997714f73"
+PINNED_PAYMENTS = ["cde25e0c17509303", "04edeb9a10fa822f"]
+PINNED_DIGEST = "63a19d0639df6afe"
+PINNED_LINK = "00b25216701a1fd9"
 
 
 @pytest.mark.parametrize("name", (PAYMENT.names or ())[:-3])

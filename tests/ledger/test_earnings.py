@@ -61,8 +61,8 @@ def test_work_that_was_not_paid_counts_as_on_the_dashboard(ledger: Ledger, where
     ledger.start_run("heart", NAMES, RULE)
     rounds = play(5)
     record(ledger, "heart", rounds)
-    two = np.array([True, True, False, False])  # too few to be paid
-    ledger.record_round("heart", 6, 8, gather(np.random.default_rng(2).normal(size=(4, 6)), two), two)
+    alone = np.array([True, False, False, False])  # nobody to compare it with: it is not paid
+    ledger.record_round("heart", 6, 8, gather(np.random.default_rng(2).normal(size=(4, 6)), alone), alone)
     source = LedgerSource(where)
     shown, told = pay_against_cost(source.run(1)), {row.number: row for row in ledger.earnings("heart")}
     source.close()

@@ -102,7 +102,7 @@ def test_a_payout_cannot_be_made_twice_by_setting_the_ledger_back(tmp_path: Path
     run("payout", "create", cwd=tmp_path, GUERDON_KEY=key)
     run("payout", "paid", "1", cwd=tmp_path, GUERDON_KEY=key)
     written = sorted(file.name for file in (tmp_path / "receipts").iterdir())
-    ends = ("-agent-1", "-agent-2", "-agent-3", "")
+    ends = ("-agent-1", "-agent-2", "-agent-3", "-agent-4", "")
     assert written == [f"payout-1-record-{record}{end}.json" for record in (7, 9) for end in ends]
     shown = run("verify", "--receipt", "receipts/payout-1-record-9-agent-2.json", cwd=tmp_path)
     assert "The receipt covers the records up to " in shown
@@ -126,6 +126,6 @@ def test_receipts_can_be_written_again(tmp_path: Path) -> None:
         ledger.payout()
     run("key", "operator.pem", cwd=tmp_path)
     run("payout", "receipts", "1", "--sign-with", "operator.pem", "--receipts", "here", cwd=tmp_path)
-    assert len(list((tmp_path / "here").iterdir())) == 4
+    assert len(list((tmp_path / "here").iterdir())) == 5
     run("payout", "cancel", "1", cwd=tmp_path)  # without a key nothing is signed
     assert not (tmp_path / "receipts").exists()

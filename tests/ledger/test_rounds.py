@@ -1,5 +1,6 @@
 """Recording rounds: once, atomically, recomputed, and refused loudly where something does not fit."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -69,7 +70,7 @@ def different() -> dict[str, dict[str, Any]]:
         "notes of agent 'north'": {"notes": ["late", "", "", ""]},
         "held of agent 'north'": {"held": [1.0, 0, 0, 0]},
         "rule": {"mechanism": OutputAgreement(AffineCost(1, 1), KnownVariance(2.0))},
-        "cost": {"mechanism": OutputAgreement(AffineCost(2, 1))},
+        "cost": {"mechanism": replace(RULE, cost=AffineCost(2, 1))},
         "agents": {"agents": [*NAMES, "new"], "evidence": five.evidence, "participating": five.sent,
                    "gradients": five.gradients},
     }  # fmt: skip
@@ -296,7 +297,7 @@ def test_rounds_in_single_precision_are_accepted(ledger: Ledger, mechanism: Any,
         gradients = rng.normal(size=(6, 20))
         gradients[number % 6] *= size if number < 3 else 1
         seen = gather(gradients, everybody)
-        evidence = Evidence(*(part.astype(single) for part in seen[:3]), counted=seen.counted)
+        evidence = Evidence(*(part.astype(single) for part in seen[:-1]), counted=seen.counted)
         call: Any = ("run", number, 8, evidence, everybody)
         assert ledger.record_round(*call).new
         assert not ledger.record_round(*call).new
@@ -330,7 +331,8 @@ def test_nonsense_is_named_before_the_database_sees_it(ledger: Ledger) -> None:
     ledger.start_run("run", NAMES, RULE)
     one = play(1)[0]
     for evidence, message in [
-        (one.evidence._replace(length=-one.evidence.length), "no deviation and no length is negative"),
+        (one.evidence._replace(length=-one.evidence.length), "no deviation, pair distance or length is negative"),
+        (one.evidence._replace(pair_distance=-one.evidence.pair_distance), "no deviation, pair distance or length is"),
         (one.evidence._replace(length=one.evidence.length * np.nan), "must hold finite numbers only"),
     ]:
         with pytest.raises(RefusedError, match=message):

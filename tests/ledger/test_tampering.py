@@ -118,7 +118,7 @@ def reseal(connection: Connection, details: Iterable[str] = DETAILS) -> None:
             content[name] = [dict(one) for one in connection.execute(query).mappings()]
         if row.seq == 1:
             head = connection.execute(select(tables.ledger)).mappings().one()
-            content["ledger"] = [{name: head[name] for name in ("name", "unit", "schema")}]
+            content["ledger"] = [{name: head[name] for name in ("name", "unit")}]
         entry = tables.entries.c
         query = select(entry.source, entry.target, entry.amount).where(entry.record == row.seq).order_by(entry.line)
         lines = np.array([tuple(row) for row in connection.execute(query)], dtype=np.int64).reshape(-1, 3)
@@ -415,8 +415,8 @@ def fill_escrow(where: str) -> None:
         ("UPDATE escrow SET round = 2 WHERE run = 2", "in run 'second' does not settle its rounds to 2"),
         ("UPDATE escrow SET round = 1 WHERE run = 2", None),  # all that round 1 held
         ("UPDATE escrow SET round = 9 WHERE run = 2", "in run 'second' does not settle its rounds to 9"),
-        ("UPDATE escrow SET move = move - 1 WHERE run = 2", "cannot say what record"),
-        ("UPDATE escrow SET move = 2, record = 2 WHERE run = 2", "record 2 (enrol) cannot say what record 2 takes"),
+        ("UPDATE escrow SET record = record - 1 WHERE run = 2", "do not add up to what it takes"),
+        ("UPDATE escrow SET record = 2 WHERE run = 2", "escrow: record 2 (enrol) can have no row there"),
         ("INSERT INTO versions SELECT 2, version, schema FROM versions", "versions: record 2 (enrol) must have one if"),
     ],
     ids=["hand", "no run", "more", "less", "none", "round", "settled", "no round", "move", "record", "version"],

@@ -5,30 +5,31 @@ import json
 import numpy as np
 import pytest
 
-from guerdon import gather
+from guerdon import AffineCost, KnownVariance, OutputAgreement, gather
 from guerdon.dashboard import queries, series
 from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger import Ledger
 from guerdon.ledger.render import statement_json
-from tests.support.ledger_scenes import HARSH, NAMES, RULE, busy_ledger, check_totals, micro, play, record
+from tests.support.ledger_scenes import HARSH, NAMES, busy_ledger, check_totals, micro, play, record
 
 PEOPLE = ["first", "second", "third"]
+OTHERS, LOSS = (14_375_200, 14_804_800), -4_632_800  # 9 + 64/200·(37.5 − D)
 
 
 def one_loser(ledger: Ledger, liability: str) -> int:
-    """Record a round in which the third agent loses 14.995506, and return its reward."""
-    ledger.start_run("run", PEOPLE, RULE, liability=liability)
+    """Record a round in which the third agent loses 4.632803, and return its reward."""
+    ledger.start_run("run", PEOPLE, OutputAgreement(AffineCost(1, 1), KnownVariance(200.0)), liability=liability)
     gradients, sent = np.array([[0.0, 0.0], [0.1, 0.0], [9.0, 0.0]]), np.ones(3, dtype=bool)
     recorded = ledger.record_round("run", 1, 8, gather(gradients, sent), sent)
     assert recorded.payments is not None
+    assert recorded.payments.reward.tolist() == pytest.approx([OTHERS[0] / 1e6, OTHERS[1] / 1e6, LOSS / 1e6])
     return round(float(recorded.payments.reward[2]) * 1e6)
 
 
 def test_what_nobody_paid_of_a_loss_is_not_paid(ledger: Ledger) -> None:
-    loss = one_loser(ledger, "floor")
+    one_loser(ledger, "floor")
     (run,), (one,), loser = ledger.runs(), ledger.rounds("run"), ledger.balances()[-1]
-    assert loss < -14_000_000
-    assert run.paid == one.paid == sum(row.balance for row in ledger.balances()) == 27_000_000 - loss
+    assert run.paid == one.paid == sum(row.balance for row in ledger.balances()) == sum(OTHERS)
     assert (loser.agent, loser.balance, loser.earned, loser.owed) == ("third", 0, 0, 0)
     assert micro(json.loads("".join(statement_json(ledger.statement("third"), [])))["earned"]) == 0
     check_totals(ledger)
@@ -36,7 +37,7 @@ def test_what_nobody_paid_of_a_loss_is_not_paid(ledger: Ledger) -> None:
 
 def test_a_carried_loss_is_earned_and_not_owed(ledger: Ledger) -> None:
     loss = one_loser(ledger, "carry")
-    assert ledger.runs()[0].paid == 27_000_000
+    assert ledger.runs()[0].paid == sum(OTHERS) + loss
     loser = ledger.balances()[-1]
     assert (loser.earned, loser.carried, loser.owed) == (loss, loss, 0)
     check_totals(ledger)

@@ -1,4 +1,4 @@
-"""The exact optimum: the numbers known, brute force on a small case, and nothing beats it."""
+"""The optimum of the expected path: the numbers known, brute force on a small case, and nothing beats it."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ import pytest
 
 from guerdon import AffineCost, PowerCost
 from guerdon.costs import Cost
-from guerdon.planning.optimum import next_error, optimal_requests
+from guerdon.planning import optimum
+from guerdon.planning.optimum import _next_errors, next_error, optimal_requests, realised_totals
 from guerdon.problems.linear_regression import expected_errors
 
 COST = AffineCost(1, 1)
@@ -68,6 +69,32 @@ def test_no_fixed_request_beats_it(target: float) -> None:
         while error > target:
             error, paid = next_error(error, 100, np.asarray(10 * nu)), paid + 10 * COST(nu)
         assert paid >= best * (1 - 1e-3)
+
+
+def test_random_errors_have_the_expected_mean() -> None:
+    for error, nu in ((100.0, 1), (1.0, 8), (0.05, 20)):
+        normals = np.random.default_rng(0).normal(size=(4, 100_000))
+        drawn = _next_errors(np.full(100_000, error), 100, np.full(100_000, 10 * nu), normals)
+        expected = next_error(np.asarray(error), 100, np.asarray(10 * nu))
+        # The χ² are approximate: to 0.1 % on average.
+        assert abs(drawn.mean() - expected) < 4 * drawn.std() / 100_000**0.5 + 1e-3 * expected
+
+
+def test_where_errors_are_random_the_best_plan_pays_about_as_much() -> None:
+    totals = realised_totals(100, 10, COST, 100.0, 1.0, runs=4000)
+    assert totals.std() / 4000**0.5 < 0.002 * 790
+    assert abs(totals.mean() / 790 - 1) < 0.02
+    assert totals.std() > 20  # it is random
+
+
+def test_a_worse_plan_for_random_errors_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan for the expected path, followed by runs whose errors are random: each often misses by a little."""
+    values, *_ = optimum._plan(100, 10, COST, 100.0, 1.0, 64)
+    place = np.linspace(0, len(values.request) - 1, optimum.GRID).astype(int)
+    logs = np.linspace(values.log_errors[0], values.log_errors[-1], optimum.GRID)
+    plan = logs, np.maximum(values.request[place], 1)
+    monkeypatch.setattr(optimum, "_plan_for_random_errors", lambda *_: plan)
+    assert realised_totals(100, 10, COST, 100.0, 1.0, runs=2000).mean() > 1.05 * 790
 
 
 def test_at_the_target_there_is_nothing_to_pay() -> None:

@@ -203,11 +203,13 @@ def test_what_is_prepared(source: str) -> None:
     assert labels.sum() == len(labels) / 2 == 27_373
 
 
-def test_no_row_is_in_both_parts_or_twice() -> None:
+@pytest.mark.parametrize(("positives", "kept", "ill"), [(0.5, 224, 112), (0.01, 897, 9), (None, 1000, 112)])
+def test_no_row_is_in_both_parts_or_twice(positives: float | None, kept: int, ill: int) -> None:
+    """Half of the rows are positive, one in a hundred, or as many as there are: 112 of 1,000."""
     sick = np.arange(1000) % 9 == 0
-    rows, training = heart._choose_rows(sick, seed=3)
-    assert len(set(rows)) == len(rows) == 2 * sick.sum()
-    assert sick[rows].sum() == sick.sum()
+    rows, training = heart._choose_rows(sick, seed=3, positives=positives)
+    assert len(set(rows)) == len(rows) == kept
+    assert sick[rows].sum() == ill
     assert not set(rows[:training]) & set(rows[training:])
     assert training == int(0.8 * len(rows))
     # Random order: both labels are in both parts, and nothing is sorted.

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from guerdon import (
     AffineCost,
-    BalancedVariance,
     EstimatedVariance,
     FlatPay,
     InformationPay,
@@ -21,8 +20,10 @@ from guerdon import (
     explain,
     gather,
 )
+from guerdon.arena.balanced import BalancedVariance
 from guerdon.rules import Mechanism, VarianceRule
 from guerdon.rules.agreement import Crowd
+from guerdon.states import NoState
 from tests.support import paper_oracle as oracle
 from tests.support.libraries import Library, without_jax
 
@@ -148,7 +149,7 @@ def test_an_agent_far_out_among_identical_others_gets_a_finite_number() -> None:
 def test_the_balanced_rule_shares_a_fixed_sum() -> None:
     for agents in (3, 5, 10):
         gradients = normal(agents)
-        payments, _ = pay(OutputAgreement(COST), gradients, [True] * agents)
+        payments, _ = pay(OutputAgreement(COST, BalancedVariance()), gradients, [True] * agents)
         dev = gather(gradients, [True] * agents).deviation
         closed = 9 + 8 * agents / (agents - 2) * (1 - agents * dev / dev.sum())
         np.testing.assert_allclose(payments.reward, closed, rtol=1e-12)
@@ -158,7 +159,7 @@ def test_the_balanced_rule_shares_a_fixed_sum() -> None:
 def test_garbage_cannot_drag_the_others_down_under_the_balanced_rule() -> None:
     gradients = normal(6)
     gradients[5] *= 1e9
-    payments, _ = pay(OutputAgreement(COST), gradients, [True] * 6)
+    payments, _ = pay(OutputAgreement(COST, BalancedVariance()), gradients, [True] * 6)
     np.testing.assert_allclose(payments.reward[:5], 9 + 8 * 6 / 5, rtol=1e-3)
     np.testing.assert_allclose(payments.reward[5], 9 - 8 * 6, rtol=1e-3)
 
@@ -168,9 +169,7 @@ def test_absence_costs_the_present_under_the_literal_rule_only() -> None:
     mask = np.arange(10) < 5
     evidence = gather(normal(10), mask)
     rewards = [
-        OutputAgreement(COST, KnownVariance(4.0), crowd)
-        .pay(OutputAgreement(COST).init(10), evidence, mask, 8)[0]
-        .reward
+        OutputAgreement(COST, KnownVariance(4.0), crowd).pay(NoState(), evidence, mask, 8)[0].reward
         for crowd in ("present", "enrolled")
     ]
     np.testing.assert_allclose((rewards[0] - rewards[1])[mask], 8 * (5 / 4 - 10 / 9), rtol=1e-12)
@@ -208,7 +207,7 @@ def test_explanations_are_in_plain_words() -> None:
     gradients = np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 1.5], [0, 0], [np.nan, 0]])
     mask = np.array([True, True, True, False, True])
     payments, _ = pay(OutputAgreement(COST, KnownVariance(16.0)), gradients, mask)
-    assert explain(OutputAgreement(COST), payments, 8) == [
+    assert explain(OutputAgreement(COST, KnownVariance(16.0)), payments, 8) == [
         "9 for the 8 samples asked for, plus 0.75: at distance 2.812, closer to the others than the 3 of honest work",
         "9 for the 8 samples asked for, plus 0.75: at distance 2.812, closer to the others than the 3 of honest work",
         "9 for the 8 samples asked for, plus 3: at distance 2.25, closer to the others than the 3 of honest work",
@@ -220,8 +219,26 @@ def test_explanations_are_in_plain_words() -> None:
 
 
 def test_every_status_has_a_label_and_a_reason() -> None:
-    assert [status.label for status in Status] == ["paid", "declined", "alone", "too-few", "no-variance", "invalid"]
+    assert [status.label for status in Status] == [
+        "paid", "declined", "alone", "too-few", "no-variance", "invalid", "waiting",
+    ]  # fmt: skip
+    assert [status.label for status in Status if status.is_paid] == ["paid", "waiting"]
     nothing = np.full(len(Status), np.nan)
     payments = Payments(np.zeros(len(Status)), nothing, nothing, nothing, np.arange(len(Status)))
     for rule in (OutputAgreement(COST), InformationPay(COST), FlatPay(COST)):
         assert all(explain(rule, payments, 8))
+
+
+def test_what_is_settled_of_earlier_rounds_is_said() -> None:
+    nothing, status = np.full(5, np.nan), np.array([6, 6, 1, 5, 6])
+    payments = Payments(np.array([9.0, 12.5, -3.2, 4.0, 13.5]), nothing, nothing, nothing, status)
+    assert explain(OutputAgreement(COST), payments, 8, [1, 1, 1, 1, 1.5]) == [
+        "9 for the 8 samples asked for; the extra of this round follows when distances have a scale",
+        "9 for the 8 samples asked for, plus 3.5 of earlier rounds; the extra of this round follows when distances "
+        "have a scale",
+        "-3.2, the extra of earlier rounds: it did not take part in this one",
+        "4, the extra of earlier rounds: what it sent cannot be used (NaN, infinity, too large, malformed or a copy); "
+        "it counts as absent",
+        "13.5 for the 8 samples asked for (1.5 times the usual 9); the extra of this round follows when distances have "
+        "a scale",
+    ]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, CalibratedAgreement, OutputAgreement, Status, gather
+from guerdon.arena.balanced import BalancedVariance
 
 COST, NU, DIM = AffineCost(1, 1), 16, 40
 RULE = CalibratedAgreement(COST, calibration=60)
@@ -47,9 +48,9 @@ def first(share: float) -> Any:
 
 
 def test_honest_pay_is_within_a_tenth_of_the_cost_where_data_are_not_equally_noisy() -> None:
-    ours, balanced = (profits(DIFFERENT, rule=rule).mean(axis=0) for rule in (RULE, OutputAgreement(COST)))
+    ours, agreement = (profits(DIFFERENT, rule=rule).mean(axis=0) for rule in (RULE, OutputAgreement(COST)))
     assert np.abs(ours).max() < 0.1 * COST(NU)
-    assert np.abs(balanced).max() > 0.3 * COST(NU)  # which is why the rule is there
+    assert np.abs(agreement).max() > 0.3 * COST(NU)  # which is why the rule is there
 
 
 @pytest.mark.parametrize("levels", [ALIKE, DIFFERENT])
@@ -74,7 +75,7 @@ def test_less_work_from_the_first_day_loses_where_all_are_alike_and_not_where_th
 def test_where_all_are_alike_it_is_output_agreement() -> None:
     state = calibrated(ALIKE, seed=0)._replace(total=np.full(8, 54.0), count=np.full(8, 54.0), squares=np.full(8, 55.0))
     found, everybody = evidence(np.random.default_rng(2), ALIKE, 1.0), np.ones(8, dtype=bool)
-    balanced = OutputAgreement(COST)
+    balanced = OutputAgreement(COST, BalancedVariance())
     expected = balanced.pay(balanced.init(8), found, everybody, NU)[0].reward
     np.testing.assert_allclose(RULE.pay(state, found, everybody, NU)[0].reward, expected, rtol=1e-12)
 

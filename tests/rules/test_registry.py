@@ -97,9 +97,10 @@ def test_it_can_be_chosen_wherever_a_rule_can(tmp_path: Path) -> None:
     assert [row["rule"] for row in simulated["agents"]] == ["lottery"]
     with pytest.raises(ValueError, match="the rule 'lottery' has no closed form; press Simulate"):
         playground.play(SETTINGS)
-    assert "one of balanced, known, estimated, calibrated, information, steady, witnessed, flat, genie, lottery" in run(
-        "pay", str(tmp_path / "g.npy"), "--request", "8", "--rule", "fair"
-    ).stderr.replace("\n", " ")
+    assert (
+        "one of agreement, known, estimated, calibrated, information, steady, witnessed, flat, genie, lottery"
+        in run("pay", str(tmp_path / "g.npy"), "--request", "8", "--rule", "fair").stderr.replace("\n", " ")
+    )
 
 
 @pytest.mark.slow
@@ -136,7 +137,7 @@ def test_rules_that_need_the_truth_are_for_simulations() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fair", "the rule must be one of balanced, known, .*got 'fair'"),
+        ("fair", "the rule must be one of agreement, known, .*got 'fair'"),
         ("known:x", "the rule 'known:x' cannot be made: could not convert"),
         ("known:0", "`variance` must be a finite number above 0"),
         ("flat:3", "the rule 'flat:3' cannot be made"),
@@ -148,7 +149,8 @@ def test_what_cannot_be_chosen_is_said(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["not json", "[]", '{"rule":"unknown"}', '{"rule":"flat","more":1}', '{"rule":"output-agreement"}']
+    "text",
+    ["not json", "[]", '"text"', '{"rule":"unknown"}', '{"rule":"flat","more":1}', '{"rule":"output-agreement"}'],
 )
 def test_what_cannot_be_read_is_said(text: str) -> None:
     with pytest.raises(ValueError, match=r"a recorded payment rule (cannot be read|is not known here)"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, OutputAgreement, SteadyPay, explain, gather
+from guerdon.arena.balanced import BalancedVariance
 from guerdon.rules.steady import FAINT, PREDICTABLE, SteadyState
 
 COST, NU, DIM, AGENTS, PERIOD = AffineCost(1, 1), 16, 30, 8, 40
@@ -359,7 +360,7 @@ def test_where_too_little_is_told_for_a_wage_it_says_so(told: float, warns: bool
 def test_a_payment_is_explained_by_what_was_earned_and_what_is_released() -> None:
     evidence = gather(np.random.default_rng(5).normal(size=(AGENTS, DIM)), EVERYBODY, np.zeros(DIM), EVERYBODY)
     payments, _ = RULE.pay(RULE.init(AGENTS), evidence, EVERYBODY, NU)
-    rule = OutputAgreement(COST)
+    rule = OutputAgreement(COST, BalancedVariance())
     price = rule.pay(rule.init(AGENTS), evidence, EVERYBODY, NU)[0].reward[0]
     assert explain(RULE, payments, NU)[0].startswith(f"0 released; earned in this round: {price:.4g} (17 for the 16")
 

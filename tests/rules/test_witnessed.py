@@ -13,7 +13,7 @@ from guerdon.rules import stack_minibatches, witness_sample
 from guerdon.simulation import simulate
 
 COST, NU, SAMPLES = AffineCost(1, 1), 8, 16 * 10
-RULES: dict[str, Any] = {"witnessed": WitnessedPay(COST, SAMPLES), "balanced": OutputAgreement(COST)}
+RULES: dict[str, Any] = {"witnessed": WitnessedPay(COST, SAMPLES), "agreement": OutputAgreement(COST)}
 
 
 def profits(agents: Any) -> Any:
@@ -30,16 +30,17 @@ def mean_and_error(sample: Any) -> tuple[float, float]:
 def test_honest_pay_is_the_cost_and_half_the_work_loses() -> None:
     found = profits([Portion(0.5), *[Cooperative()] * 5])["witnessed"]
     honest, error = mean_and_error(found[:, 1:].mean(axis=1))
-    assert abs(honest) < 3 * error + 0.02 * COST(NU)  # 1/σ̂² of ten minibatches is a little too large on average
+    assert abs(honest) < 3 * error + 1e-3
     half, error = mean_and_error(found[:, 0])
-    assert half == pytest.approx(-4.0, abs=3 * error + 0.2)  # h'ν²(1/ν − 2/ν) + 4
+    # h'ν²·σ²/V·(1/ν − 2/ν) + 4, where V is up to 1/ν above σ²: ten minibatches are taken to tell as in one dimension.
+    assert -4 - 3 * error < half < -8 / (1 + 1 / NU) + 4 + 3 * error
 
 
 @pytest.mark.slow
 def test_everybody_at_half_loses_here_and_gains_under_agreement() -> None:
     found = profits([Portion(0.5)] * 6)
-    assert found["witnessed"].mean() < -3.5
-    assert found["balanced"].mean() > 3.5
+    assert found["witnessed"].mean() < -3
+    assert found["agreement"].mean() > 3.5
 
 
 @pytest.mark.slow
@@ -47,7 +48,7 @@ def test_a_majority_cannot_outvote_the_truth() -> None:
     found = profits([*[Cooperative()] * 2, *[sign_flip()] * 4])
     assert abs(found["witnessed"][:, :2].mean()) < 1.0
     assert found["witnessed"][:, 2:].mean() < -10
-    assert found["balanced"][:, :2].mean() < found["balanced"][:, 2:].mean()
+    assert found["agreement"][:, :2].mean() < found["agreement"][:, 2:].mean()
 
 
 def test_the_witness_is_the_same_in_layers_and_compiled() -> None:

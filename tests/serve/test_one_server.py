@@ -26,15 +26,18 @@ from tests.flower.test_one_server import (
     ROUNDS,
     RULE,
     STEP,
+    by_name,
     same_dither,
     scene,
+    settled_by_default,
     simulated,
     simulated_plainly,
 )  # fmt: skip
 from tests.serve.conftest import save_draft
+from tests.support.ledger_scenes import check_agreement
 
 __all__ = ["same_dither"]  # a fixture
-pytestmark = pytest.mark.slow  # compiles what Flower's half of this test compiles
+slow = pytest.mark.slow  # compiles what Flower's half of this test compiles
 
 MODEL = {"a": np.zeros((2, 4)), "b": np.zeros(4)}
 NAMES = [f"n{k}" for k in range(AGENTS)]
@@ -74,13 +77,21 @@ def answer_all(service: Service, number: int, lines: Any, present: Any) -> None:
         assert isinstance(service.accept(name, number, save_draft(service, parts), b""), SpooledAnswer)
 
 
-@pytest.mark.parametrize("name", ["balanced", "flat"])
+def test_the_default_rule_adds_up(tmp_path: Path, ledger: Ledger) -> None:
+    rewards, _, _ = served(tmp_path, ledger, PLAIN["agreement"], *scene(0))
+    check_agreement(ledger, "run", by_name(rewards))
+    check_agreement(ledger, "run", settled_by_default())
+
+
+@slow
+@pytest.mark.parametrize("name", ["agreement", "flat"])
 def test_every_rule_pays_the_same_in_the_simulator_and_when_served(name: str, tmp_path: Path, ledger: Ledger) -> None:
     rewards, _, _ = served(tmp_path, ledger, PLAIN[name], *scene(0))
     assert rewards == pytest.approx(simulated_plainly().rewards[name][0], rel=1e-9, abs=1e-6)
     assert ledger.verify().holds
 
 
+@slow
 @pytest.mark.parametrize(
     "options",
     [

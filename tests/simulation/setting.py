@@ -5,6 +5,7 @@ from typing import Any
 
 from guerdon import AffineCost, EstimatedVariance, FlatPay, GenieAided, OutputAgreement
 from guerdon.agents import Fixed
+from guerdon.arena.balanced import BalancedVariance
 from guerdon.problems import linear_regression
 from guerdon.requests import ScheduledRequest
 from guerdon.rules import Mechanism, TrueVariance
@@ -19,7 +20,7 @@ TRUE: Any = TrueVariance()  # which `GenieAided` accepts only inside `simulate`
 RULES: dict[str, Mechanism] = {
     "known": OutputAgreement(COST, TrueVariance()),
     "estimated": OutputAgreement(COST, EstimatedVariance()),
-    "balanced": OutputAgreement(COST),
+    "balanced": OutputAgreement(COST, BalancedVariance()),
     "genie": GenieAided(COST, TRUE),
     "flat": FlatPay(COST),
 }

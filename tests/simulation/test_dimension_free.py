@@ -10,6 +10,7 @@ import pytest
 from guerdon import InformationPay, OutputAgreement
 from guerdon._trees import register
 from guerdon.agents import Cooperative, Declining, Fixed, Portion, Reporting, echo
+from guerdon.arena.balanced import BalancedVariance
 from guerdon.problems import linear_regression
 from guerdon.problems.linear_regression import FramedRegression
 from guerdon.requests import FixedRequest, NoiseScaleRequest
@@ -87,7 +88,7 @@ class Peeking(Cooperative):
         return view.request + (view.model[0] > 0)
 
 
-BALANCED, PLAIN = OutputAgreement(COST), FixedRequest(8, 0.1)
+BALANCED, PLAIN = OutputAgreement(COST, BalancedVariance()), FixedRequest(8, 0.1)
 
 
 @pytest.mark.parametrize(

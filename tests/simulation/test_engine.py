@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, InformationPay, PowerCost
+from guerdon import AffineCost, InformationPay, OutputAgreement, PowerCost
 from guerdon.agents import Cooperative, Declining, Fixed, best_responding, learning, scale
 from guerdon.problems import linear_regression
 from guerdon.problems.linear_regression import expected_errors
@@ -398,6 +398,21 @@ def test_the_estimated_rule_underpays() -> None:
 def test_balanced_pay_adds_up() -> None:
     total = cooperation().rewards["balanced"].sum(axis=2)
     np.testing.assert_allclose(total, AGENTS * COST(NU), rtol=1e-4)
+
+
+def test_the_default_rule_adds_up() -> None:
+    """With absences and a join, in every round of every training: also where open rounds are settled."""
+    problem = linear_regression(DIM, DISTANCE, LARGEST)
+    agents = [*[Cooperative()] * 3, Declining(0.3), Fixed(NU // 2), Cooperative()]
+    history = simulate(problem, agents, OutputAgreement(COST), FixedRequest(NU, 0.05), 14, 200, joins=[*[0] * 5, 4])
+    present, rewards = history.participating, history.rewards["reward"]
+    assert not present[:, :4, 5].any()
+    assert 0.2 < 1 - present[:, :, 3].mean() < 0.4
+    np.testing.assert_allclose(rewards.sum(axis=2), COST(NU) * present.sum(axis=2), rtol=1e-4)
+    np.testing.assert_array_equal(rewards[:, 0], COST(NU) * present[:, 0])
+    assert (rewards[:, 1:7] * ~present[:, 1:7] != 0).any(), "who is absent then gets its extra of open rounds"
+    assert (rewards[:, 8:] * ~present[:, 8:] == 0).all()
+    assert mean(rewards[:, :, 4].mean(axis=1) - COST(NU // 2)).z(0.0) < -SURE
 
 
 def test_an_agent_that_comes_back_under_a_new_name_starts_from_nothing() -> None:

@@ -12,6 +12,7 @@ import pytest
 from guerdon import AffineCost, InformationPay, OutputAgreement
 from guerdon._trees import register
 from guerdon.agents import Agent, Cooperative, Fixed, Portion, Reporting, garbage, zero
+from guerdon.arena.balanced import BalancedVariance
 from guerdon.broadcasts import Dither
 from guerdon.predictions import Extrapolation, Prediction, RunningMean, ZeroPrediction
 from guerdon.problems import linear_regression
@@ -127,7 +128,7 @@ def _dither_oracle(dither: Dither, key: Any) -> oracle.DitherOracle:
 
 
 def plain(**options: Any) -> History:
-    problem, rules = linear_regression(DIM, DISTANCE, LARGEST), {"balanced": OutputAgreement(COST)}
+    problem, rules = linear_regression(DIM, DISTANCE, LARGEST), {"balanced": OutputAgreement(COST, BalancedVariance())}
     agents = [Fixed(size) for size in SIZES]
     return simulate(problem, agents, rules, ScheduledRequest(REQUESTS, STEPS), ROUNDS, 20, 1, **options)
 
@@ -214,7 +215,7 @@ def test_followers_draw_the_samples_of_their_leader() -> None:
     """Everybody follows agent 0: all reports are the same, and there is nothing to pay for."""
     problem = linear_regression(DIM, DISTANCE, LARGEST)
     agents = [Reporting(Portion(1.0), leader=0)] * 4
-    rules = {"information": InformationPay(COST), "balanced": OutputAgreement(COST)}
+    rules = {"information": InformationPay(COST), "balanced": OutputAgreement(COST, BalancedVariance())}
     history = simulate(problem, agents, rules, FixedRequest(8, 0.05), 4, 5)
     assert (history.variance == 0).all()
     for reward in history.rewards.values():

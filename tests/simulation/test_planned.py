@@ -10,6 +10,7 @@ import pytest
 
 from guerdon import AffineCost, FlatPay, GenieAided, OutputAgreement
 from guerdon.agents import Declining
+from guerdon.arena.balanced import BalancedVariance
 from guerdon.problems import linear_regression
 from guerdon.requests import BudgetRequest, NoiseScaleRequest, Requests, ScheduledRequest
 from guerdon.rules import TrueVariance
@@ -19,7 +20,7 @@ from tests.simulation.setting import compilations
 from tests.support.training_oracle import reference_policy
 
 COST = AffineCost(1, 1)
-RULE = OutputAgreement(COST)
+RULE = OutputAgreement(COST, BalancedVariance())
 AGENTS, DIM, LARGEST, ROUNDS = 6, 10, 32, 25
 PROBLEM = linear_regression(DIM, 10.0, LARGEST)
 POLICIES: dict[str, Requests] = {

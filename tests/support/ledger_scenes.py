@@ -9,20 +9,23 @@ import secrets
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from guerdon import AffineCost, InformationPay, KnownVariance, OutputAgreement, gather
+from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger, gradient_hash
 from guerdon.rules import Mechanism, Payments
+from guerdon.rules.mechanism import PAID_LABELS
 
-RULE = OutputAgreement(AffineCost(1, 1))
+RULE = OutputAgreement(AffineCost(1, 1), KnownVariance(20.0))  # rewards differ from the first round on
 HARSH = OutputAgreement(AffineCost(1, 1), KnownVariance(10.0))  # some rewards are negative
 REMEMBERING = InformationPay(AffineCost(1, 1), doubt=float("inf"))
 NAMES = ["north", "south", "east", "west"]
@@ -118,6 +121,30 @@ def check_totals(ledger: Ledger) -> None:
     treasury = ledger.common_balances()["treasury"]
     assert -treasury == sum(earned.values()) == sum(runs.values()) - sum(taken.values())
     assert treasury == sum(micro(row["amount"]) for row in journal if row["account"] == "treasury")
+
+
+def check_agreement(ledger: Ledger, run: str, paid: Sequence[Mapping[str, float]], cost: Cost = RULE.cost) -> None:
+    """Make sure that a run by the default rule adds up, verifies, and recorded what its driver paid each agent.
+
+    In every round the work that was paid gets its cost; the extras, with what is settled of open rounds, add up to 0.
+    """
+    rounds: dict[int, list[dict[str, str]]] = {}
+    for row in exported_rows(ledger, "payments"):
+        if row["run"] == run:
+            rounds.setdefault(int(row["round"]), []).append(row)
+    statuses = [{row["status"] for row in rows} for rows in rounds.values()]
+    assert "waiting" in statuses[0]
+    assert "paid" in statuses[-1]
+    assert len({len(rows) for rows in rounds.values()}) > 1, "somebody joins"
+    assert any(row["status"] == "declined" for rows in rounds.values() for row in rows), "somebody is absent"
+    assert len(rounds) == len(paid) >= 10
+    for rows, told in zip(rounds.values(), paid, strict=True):
+        work = sum(float(cost(int(row["request"]))) for row in rows if row["status"] in PAID_LABELS)
+        assert sum(micro(row["reward"]) for row in rows) == pytest.approx(work * 1e6, abs=len(rows))
+        assert {row["agent"]: float(row["reward"]) for row in rows} == pytest.approx(dict(told), abs=1e-6)
+    *_, last = rounds.values()
+    assert len({row["reward"] for row in last if row["status"] in PAID_LABELS}) > 1, "not everybody is paid the same"
+    assert ledger.verify().problem is None
 
 
 def exported_rows(ledger: Ledger, table: str) -> list[dict[str, str]]:

@@ -37,15 +37,22 @@ def squares_of_others(gradients: Any, participating: Any, k: int) -> float:
     return max(squares(gradients, others_of(k, participating)), RESOLUTION * squares(gradients, everybody))
 
 
-def evidence(gradients: Any, participating: Any, prediction: Any) -> tuple[Any, Any, Any]:
-    """Deviation, length and alignment by their definitions."""
+def evidence(gradients: Any, participating: Any, prediction: Any) -> tuple[Any, Any, Any, Any]:
+    """Deviation, mean distance to the others, length and alignment by their definitions."""
     present = [i for i in range(len(participating)) if participating[i]]
-    result = np.zeros((3, len(gradients)))
+    result = np.zeros((4, len(gradients)))
     for k in present:
         result[0, k] = np.sum((gradients[k] - mean_of(gradients, present)) ** 2)
-        result[1, k] = np.sum((gradients[k] - prediction) ** 2)
-        result[2, k] = sum(np.dot(gradients[k] - prediction, gradients[i] - prediction) for i in present)
-    return result[0], result[1], result[2]
+        result[1, k] = pair_distance(gradients, present, k)
+        result[2, k] = np.sum((gradients[k] - prediction) ** 2)
+        result[3, k] = sum(np.dot(gradients[k] - prediction, gradients[i] - prediction) for i in present)
+    return result[0], result[1], result[2], result[3]
+
+
+def pair_distance(gradients: Any, present: list[int], k: int) -> float:
+    """The mean of ‖X_k − X_i‖² over the others, pair by pair; 0 where there are none."""
+    others = [i for i in present if i != k]
+    return sum(float(np.sum((gradients[k] - gradients[i]) ** 2)) for i in others) / max(len(others), 1)
 
 
 @dataclass

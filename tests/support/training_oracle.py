@@ -86,11 +86,13 @@ def reference_policy(
 
 
 def _evidence(gradients: dict[int, Any], num_agents: int) -> Evidence:
-    """Return the three numbers per agent by their definitions."""
-    numbers = np.zeros((3, num_agents))
+    """Return the four numbers per agent by their definitions."""
+    numbers = np.zeros((4, num_agents))
     vectors = list(gradients.values())
     for k, x in gradients.items():
-        numbers[:, k] = np.sum((x - _mean(vectors)) ** 2), x @ x, sum(float(x @ other) for other in vectors)
+        apart = sum(float(np.sum((x - other) ** 2)) for other in vectors) / max(len(vectors) - 1, 1)
+        aligned = sum(float(x @ other) for other in vectors)
+        numbers[:, k] = np.sum((x - _mean(vectors)) ** 2), apart, x @ x, aligned
     return Evidence(*numbers, counted=np.array([k in gradients for k in range(num_agents)]))
 
 

@@ -8,6 +8,7 @@ def half_flat(setting):
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
+from guerdon.arena.balanced import BalancedVariance
 from guerdon.arena.peers import DirectionAgreement, SignAgreement, SquaredDeviation
 from guerdon.arena.prices import (
     ContractMenu,
@@ -152,8 +153,10 @@ THEIRS: list[tuple[str, str, Maker]] = [
      lambda s: GenieAided(s.cost, TrueVariance())),
 ]  # fmt: skip
 OURS: list[tuple[str, str, Maker]] = [
-    ("balanced", "The paper's rule, balanced: honest pay equals honest cost without knowing the variance.",
+    ("agreement", "Pays by the distance to the others, pair by pair, on a scale from earlier rounds.",
      lambda s: OutputAgreement(s.cost)),
+    ("balanced", "The paper's rule with the spread of the round as its scale. Where few samples carry the variance, "
+     "one sample pays.", lambda s: OutputAgreement(s.cost, BalancedVariance())),
     ("calibrated", "Pays flat while it learns each agent's own noise, then by distance relative to that.",
      lambda s: CalibratedAgreement(s.cost, calibration=max(1, s.rounds // 4))),
     ("witnessed", "Pays by the distance to a gradient of the server's own data.",

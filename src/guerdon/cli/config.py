@@ -140,12 +140,13 @@ PREDICTIONS: dict[str, Callable[[], Prediction]] = {
 
 
 def _rules(table: SettingsTable, cost: Cost) -> dict[str, Mechanism]:
-    names = table.get("rules", list, ["balanced"])
+    names = table.get("rules", list, ["agreement"])
     crowd = table.choice("crowd", ("present", "enrolled"), "present")
     for name in names or [None]:
         check_choice("server.rules", str(name).partition(":")[0], tuple(choices()))
     rules = {name: choose(name, cost) for name in names}
-    return {name: replace(rule, crowd=crowd) if hasattr(rule, "crowd") else rule for name, rule in rules.items()}  # pyright: ignore[reportArgumentType]
+    takes = {name: hasattr(rule, "crowd") and not rule.remembers for name, rule in rules.items()}  # pairs need no crowd
+    return {name: replace(rule, crowd=crowd) if takes[name] else rule for name, rule in rules.items()}  # pyright: ignore[reportArgumentType]
 
 
 def _server(

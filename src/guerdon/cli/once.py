@@ -11,10 +11,13 @@ from guerdon.rules import Mechanism, Payments
 from guerdon.server import Server
 
 
-def pay_once(mechanism: Mechanism, request: int, gradients: Any, prediction: Any = None) -> tuple[Payments, list[str]]:
+def pay_once(
+    mechanism: Mechanism, request: int, gradients: Any, prediction: Any = None, scale: float | None = None
+) -> tuple[Payments, list[str]]:
     """Return what a single round pays, and what was done with each report: without a past, around a prediction.
 
-    `gradients` are (agents, …), in NumPy. The prediction is zero where none is given.
+    `gradients` are (agents, …), in NumPy. The prediction is zero where none is given. `scale` is the variance σ² that
+    earlier rounds would have given to output agreement; without it the round is a first one.
     """
     check_positive_integer("request", request)
     matrix = np.reshape(gradients, (len(gradients), -1))
@@ -22,7 +25,10 @@ def pay_once(mechanism: Mechanism, request: int, gradients: Any, prediction: Any
         raise ValueError(f"`prediction` must have {matrix.shape[1]} numbers, as a gradient has, got {prediction.size}")
     model = np.zeros(matrix.shape[1])
     server = Server(mechanism, FixedRequest(request, 0.0), ZeroPrediction())
-    ask, state = server.ask(server.init(model, len(matrix)), model)
+    state = server.init(model, len(matrix))
+    if scale is not None:
+        state = state._replace(rule=mechanism.scaled(state.rule, scale))
+    ask, state = server.ask(state, model)
     ask = ask if prediction is None else ask._replace(prediction=prediction)
     with np.errstate(over="ignore", invalid="ignore"):
         done, _ = server.settle(state, ask, matrix, np.ones(len(matrix), dtype=bool))

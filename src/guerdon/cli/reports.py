@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from guerdon.cli.tables import new_table
 from guerdon.rules import Payments, Status
+from guerdon.rules.mechanism import PAID_LABELS
 
 if TYPE_CHECKING:
     from guerdon.certificate import Certificate
@@ -23,7 +24,8 @@ ROWS_SHOWN = 48
 def print_equilibrium(report: dict[str, Any], plot: Path | None) -> None:
     """Print the table of batch sizes, the best response and the equilibria."""
     best, request = report["best_response"], report["request"]
-    rule = "information pay" if report["rule"] == "information" else f"{report['rule']} variance"
+    named = {"information": "information pay", "agreement": "agreement"}
+    rule = named.get(report["rule"], f"{report['rule']} variance")
     title = f"{report['agents']} agents, request {request}, h(s) = {report['cost']}, {rule}"
     title += f"; the others use {report['others']}"
     table = new_table(title, "batch size", "expected reward", "cost", "utility", "", text=("",))
@@ -41,6 +43,14 @@ def print_equilibrium(report: dict[str, Any], plot: Path | None) -> None:
     console.print(f"Best response: {_name_size(best, request)}")
     listed = ", ".join(_name_size(size, request) for size in report["symmetric_equilibria"]) or "none"
     console.print(f"Equilibria in which everybody does the same: {listed}")
+    if "safe_ratios" in report and report["agents"] > 2:
+        low, high = report["safe_ratios"]
+        console.print(
+            f"Where σ²/V is {report['ratio']:g}, the best size gains {report['largest_gain']:.3f} beyond the request; "
+            f"from {low:.3f} {'on' if high is None else f'to {high:.3f}'} nothing."
+        )
+    if not report["exact"]:
+        console.print("These numbers are those of many dimensions; in few, this rule pays less.")
     if plot is not None:
         console.print(f"Figure: {plot}", soft_wrap=True, highlight=False, markup=False)
 
@@ -63,8 +73,10 @@ def print_payments(rows: list[dict[str, Any]], title: str) -> None:
     console = Console(emoji=False)
     console.print(table)
     total = math.fsum(row["reward"] for row in rows)
-    paid = sum(row["status"] == Status.PAID.label for row in rows)
+    paid = sum(row["status"] in PAID_LABELS for row in rows)
     console.print(f"Total {total:.4f}, {paid} of {len(rows)} agents paid")
+    if any(row["status"] == Status.WAITING.label for row in rows):
+        console.print("This is a first round. --scale V pays it by the variance V that earlier rounds had.")
     if paid and all(row["reward"] == 0 for row in rows):
         console.print("Nothing is released: this rule pays over many rounds, and a single one says too little.")
 

@@ -8,6 +8,8 @@ from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
 from guerdon.rules import price
+from guerdon.rules.explanations import settled
+from guerdon.rules.mechanism import PAID_LABELS
 
 QUIET = 120.0  # seconds without a round after which a run may count as quiet
 GAPS = 3.0  # or this many times the usual time between rounds, if that is longer
@@ -37,7 +39,7 @@ def run_state(
 
 def formula(payment: AnyRow) -> Formula | None:
     """Return how the reward of a payment was computed, or None where no rule was applied."""
-    if payment.status != "paid":
+    if payment.status not in PAID_LABELS:
         return None
     cost, nu = ExpressionCost(payment.cost), payment.request
     total = format_amount(payment.amount)
@@ -56,6 +58,14 @@ def formula(payment: AnyRow) -> Formula | None:
     common = f"h(ν) + h′(ν) · ν² ÷ V · ({rule.formula})"
     if times:
         common, filled = f"{times}({common})", f"{own}({filled})"
+    late = 0.0 if rule.holds else settled(
+        rule, nu, factor, payment.amount / MICRO, payment.distance, payment.expected_distance, payment.variance
+    )  # fmt: skip
+    if late:
+        common, filled = (
+            f"{common} + extra of earlier rounds",
+            f"{filled} {'−' if late < 0 else '+'} {_number(abs(late))}",
+        )
     return Formula(f"{name} = {common}", f"{filled} = {total}")
 
 

@@ -41,7 +41,7 @@ class GameSettings(BaseModel):
     agents: int = Field(10, ge=1, le=MOST_AGENTS, description="Number of agents.")
     request: BatchSize = Field(8, description="Batch size that the server requests.")
     cost: str = Field("1 + s", max_length=200, description="Cost of s samples: numbers, s, + - * / **.")
-    rule: str = Field("known", max_length=100, description="Payment rule.")
+    rule: str = Field("agreement", max_length=100, description="Payment rule.")
     others: int = Field(8, ge=0, le=LARGEST_BATCH, description="Batch size of all others.")
     max_batch: BatchSize = Field(32, description="Largest possible batch size.")
 

@@ -11,6 +11,7 @@ from guerdon.dashboard.statistics import pay_spread, took_part
 from guerdon.figures import NORMAL_95
 from guerdon.ledger.money import MICRO
 from guerdon.rules import Status
+from guerdon.rules.mechanism import paid_work
 
 MOST_POINTS = 400
 MOST_ROWS = 40  # agents in the matrix
@@ -114,7 +115,7 @@ def participation(data: RunData, last: int | None = None) -> Participation:
     grid[data.position[inside], data.round[inside] - start] = data.status[inside]
     rows = np.arange(len(data.agents))
     if len(rows) > MOST_ROWS:
-        missed = np.bincount(data.position[data.status != Status.PAID.value], minlength=len(rows))
+        missed = np.bincount(data.position[~paid_work(data.status)], minlength=len(rows))
         rows = np.sort(np.argsort(-missed, kind="stable")[:MOST_ROWS])
     shown = [data.agents[row] for row in rows]
     numbers = data.number[start:stop].tolist()
@@ -127,17 +128,19 @@ def participation(data: RunData, last: int | None = None) -> Participation:
 def agent_series(data: RunData, agent: int, most: int = MOST_POINTS) -> AgentSeries:
     """Return an agent's pay and the cost of its requested work, added up over the rounds that it took part in.
 
+    A round in which it was away counts where it was paid something: the extra of earlier ones.
     The band is cost ± 1.96·s·√rounds, s the standard deviation of a round's pay − cost from the quartiles over all
     agents of the run: at any one moment an honest agent is inside with a probability of about 95 %.
     """
     place = [member.id for member in data.agents].index(agent)
-    mine = np.flatnonzero((data.position == place) & took_part(data))
+    worked = took_part(data)
+    mine = np.flatnonzero((data.position == place) & (worked | (data.paid != 0)))
     size = max(1, math.ceil(len(mine) / most))
     ends = np.arange(len(mine))[size - 1 :: size]
     if len(mine) and (not len(ends) or ends[-1] != len(mine) - 1):
         ends = np.append(ends, len(mine) - 1)
-    paid, work = np.cumsum(data.paid[mine] / MICRO), np.cumsum(data.costs(mine))
-    half = NORMAL_95 * data.factors[place] * pay_spread(data) * np.sqrt(ends + 1.0)
+    paid, work = np.cumsum(data.paid[mine] / MICRO), np.cumsum(np.where(worked[mine], data.costs(mine), 0.0))
+    half = NORMAL_95 * data.factors[place] * pay_spread(data) * np.sqrt(np.cumsum(worked[mine])[ends])
 
     def known(values: Any) -> list[float | None]:
         return [None if math.isnan(value) else value for value in values.tolist()]

@@ -3,10 +3,17 @@
 Pay against cost: the mean of pay − h(ν) ± t·s/√rounds, over the rounds in which an agent sent a usable gradient. It
 stands out only if the interval at a level of 95 % for all agents together (Bonferroni) leaves out 0.
 
-Distances: for honest work D/E follows F with f and (n − 2)·f degrees of freedom, χ²_f/f where the variance is known. f
-is chosen so that the middle half of all log(D/E) of the run is as wide as it should be: a few cheats hardly move it.
-Where the variance is not known, E rests on all the others, and one agent that is far away raises it for everybody. So
-the band is moved to the middle of the run's distances there.
+Distances: all are told as those to the mean of the others, relative to what is expected of honest work. With D and E
+of equation 6 that is D/E. Where agents are compared in pairs, D and E hold also how far the others lie from their own
+mean,
+
+    D/E = (n − 2)/(2(n − 1)) + n/(2(n − 1)) · F       F: the distance to the mean of the others, relative
+
+as Σ_i ‖X_k − X_i‖² = (n − 1)·‖X_k − m₋ₖ‖² + Σ_i ‖X_i − m₋ₖ‖² over the others i. So F is taken from D/E there. For
+honest work F has f and (n − 2)·f degrees of freedom, χ²_f/f where the variance is known. f is chosen so that the middle
+half of all log F of the run is as wide as it should be: a few cheats hardly move it. Where the variance is not known, E
+rests on all the others, and one agent that is far away raises it for everybody. So the band is moved to the middle of
+the run's distances there.
 """
 
 import math
@@ -45,7 +52,7 @@ class AgentPay:
     high: float | None
     verdict: PayVerdict
     statuses: dict[str, int]
-    median_distance: float | None  # of D/E
+    median_distance: float | None  # relative to that of honest work
     low_distance: float | None
     high_distance: float | None
 
@@ -60,7 +67,7 @@ class RunPay:
 
 @dataclass(frozen=True)
 class DistanceBand:
-    """Where D/E of honest work lies 95 % of the time, and the share of this run's distances that does."""
+    """Where the relative distance of honest work lies 95 % of the time, and the share of this run's that does."""
 
     low: float
     high: float
@@ -72,7 +79,7 @@ class DistanceBand:
 
 @dataclass(frozen=True)
 class DistanceHistogram:
-    """How often D/E falls where; `below` and `above` are outside the range."""
+    """How often the relative distance falls where; `below` and `above` are outside the range."""
 
     edges: list[float]
     counts: list[int]
@@ -107,8 +114,12 @@ def pay_against_cost(data: RunData) -> list[AgentPay]:
 
 
 def _agent_pay(data: RunData, agent: RunMember, where: Any, worked: Any, ratios: Any, level: float) -> AgentPay:
-    """Return the pay of an agent; its payments are at `where`, those for a usable gradient at `worked`."""
-    pay, work = data.paid[worked] / MICRO, data.costs(worked)
+    """Return the pay of an agent; its payments are at `where`, those for a usable gradient at `worked`.
+
+    What it got in other rounds is the extra of these, and counts for each of them alike.
+    """
+    late = (data.paid[where].sum() - data.paid[worked].sum()) / MICRO
+    pay, work = data.paid[worked] / MICRO + late / max(len(worked), 1), data.costs(worked)
     gains = pay - work
     paid, asked, difference = (float(values.mean()) if len(values) else 0.0 for values in (pay, work, gains))
     low, high, verdict = interval(gains, level)
@@ -132,31 +143,39 @@ def interval(gains: Any, level: float) -> tuple[float | None, float | None, PayV
 
 
 def distance_ratios(data: RunData) -> Any:
-    """Return D/E per payment, NaN where the rule looked at no distance.
+    """Return the distance to the mean of the others per payment, relative to honest work; NaN where there is none.
 
     Under information pay D and E are no distances: they say how much a report failed to tell. Both may be negative.
     """
     if data.rule.formula != "E − D":
         return np.full(len(data.ratio), np.nan)
-    return data.ratio
+    if not data.rule.reach:
+        return data.ratio
+    count = np.maximum(participants(data)[data.round], 3)  # fewer are not paid by pairs
+    shared = (count - 2) / (2 * (count - 1))
+    return np.maximum(data.ratio - shared, 0.0) / (1 - shared)
+
+
+def participants(data: RunData) -> Any:
+    """Return how many agents sent a usable gradient, per round."""
+    return np.bincount(data.round[took_part(data)], minlength=len(data.record))
 
 
 def honest_band(data: RunData) -> DistanceBand | None:
-    """Return the band of D/E for honest work, or None where the rule looks at no distances or there are too few."""
+    """Return the band of relative distances of honest work, or None where there are none or too few."""
     variance: dict[str, Any] = data.rule.settings().get("variance", {})
     ratios = distance_ratios(data)
     known = ~np.isnan(ratios)
     if not variance or np.count_nonzero(known) < FEWEST_DISTANCES:
         return None
-    present = np.bincount(data.round[took_part(data)], minlength=len(data.record))
-    participants = float(np.median(present[np.unique(data.round[known])]))
-    others = math.inf if variance["kind"] == "known" else max(participants - 2, 1.0)
+    count = float(np.median(participants(data)[np.unique(data.round[known])]))
+    others = math.inf if variance["kind"] == "known" else max(count - 2, 1.0)
     freedom = effective_freedom(ratios[known], others)
     tail = (1 - CONFIDENCE) / 2
     low, median, high = (f_quantile(p, freedom, others * freedom) for p in (tail, 0.5, 1 - tail))
     middle = 1.0 if variance["kind"] == "known" else float(np.median(ratios[known])) / median
     inside = float(((ratios[known] >= middle * low) & (ratios[known] <= middle * high)).mean())
-    return DistanceBand(middle * low, middle * high, freedom, participants, inside, middle)
+    return DistanceBand(middle * low, middle * high, freedom, count, inside, middle)
 
 
 def effective_freedom(ratios: Any, others: float) -> float:
@@ -172,7 +191,7 @@ def effective_freedom(ratios: Any, others: float) -> float:
 
 
 def histogram(data: RunData, band: DistanceBand | None) -> DistanceHistogram | None:
-    """Return how D/E is distributed, over a range that holds the band and what is not far from it."""
+    """Return how relative distances are distributed, over a range that holds the band and what is not far from it."""
     ratios = distance_ratios(data)
     ratios = ratios[~np.isnan(ratios)]
     if not len(ratios):
@@ -190,9 +209,10 @@ def histogram(data: RunData, band: DistanceBand | None) -> DistanceHistogram | N
 def pay_spread(data: RunData) -> float:
     """Return the standard deviation of pay − h(ν) of a round, from the quartiles over all agents, in units.
 
-    It is that of an agent whose cost is the common one; with a cost factor it is so many times that.
+    It is that of an agent whose cost is the common one; with a cost factor it is so many times that. A round that waits
+    for its extra says nothing of it.
     """
-    worked = took_part(data)
+    worked = took_part(data) & (data.status != Status.WAITING.value)
     gains = (data.paid[worked] / MICRO - data.costs(worked)) / data.factors[data.position[worked]]
     if len(gains) < FEWEST_DISTANCES:
         return math.nan

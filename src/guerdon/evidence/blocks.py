@@ -49,6 +49,10 @@ class AgentRows(Sequence[StackedRows]):
         layers: list[Any] = [row[index] for row in self._rows]
         return StackedRows(layers)
 
+    def row(self, agent: int) -> Sequence[np.ndarray]:
+        """Return the report of an agent that has one."""
+        return self._rows[int(np.searchsorted(self.seats, agent))]
+
     def of_seats(self, values: Any) -> Any:
         """Return the rows of those who have a report, of an array or of each layer; None stays None."""
         if values is None or is_array(values):

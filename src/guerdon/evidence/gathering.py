@@ -1,12 +1,14 @@
-"""What the gradients of one round say about each other: three numbers per agent, in one pass.
+"""What the gradients of one round say about each other: four numbers per agent, in one pass.
 
 For a public prediction p of the gradient (zero where none is given) and m̄ the mean over the participants,
 
     deviation_k = ‖X_k − m̄‖²        length_k = ‖X_k − p‖²        alignment_k = ⟨X_k − p, Σ_i (X_i − p)⟩
 
-where the last sum is over the participants that others are compared with: all, unless a rule says otherwise. Every
-payment rule, the noise scale and the audit are computed from these alone. Each is a sum over components, so a model of
-any size streams through, layer by layer and a block of columns at a time, at a cost of O(agents × dim).
+where the last sum is over the participants that others are compared with: all, unless a rule says otherwise. The
+fourth number, pair_distance_k, is the mean of ‖X_k − X_i‖² over the other participants i; it follows from the
+deviations (`mean_pair_distance`). Every payment rule, the noise scale and the audit are computed from these alone. Each
+is a sum over components, so a model of any size streams through, layer by layer and a block of columns at a time, at a
+cost of O(agents × dim).
 
 Rounding: within a block of columns the arithmetic is that of the gradients' own type (at least float32), on
 differences from one participant and then from their mean, so that nothing cancels however large the common part of
@@ -30,6 +32,7 @@ from guerdon.arrays import (
     Array,
     are_jax,
     as_host_array,
+    at_least_one,
     compiled,
     is_array,
     is_numpy,
@@ -46,9 +49,10 @@ MOST_LOST = 4  # by how much a deviation may be smaller than what it is the diff
 
 
 class Evidence(NamedTuple):
-    """Per agent: deviation, length and alignment (all 0 for an agent not counted), and who was counted."""
+    """Per agent: deviation, pair distance, length and alignment (0 for an agent not counted), and who was counted."""
 
-    deviation: Array
+    deviation: Array  # ‖X_k − m̄‖²
+    pair_distance: Array  # mean of ‖X_k − X_i‖² over the other counted agents i; 0 without any
     length: Array
     alignment: Array
     counted: Array
@@ -89,6 +93,8 @@ def gather(
     >>> evidence = gather(np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]), np.array([True, True, True]))
     >>> evidence.deviation
     array([2., 2., 4.])
+    >>> evidence.pair_distance
+    array([ 7.,  7., 10.])
     """
 
     if isinstance(gradients, AgentRows):
@@ -109,6 +115,23 @@ def gather(
             if _surely_usable(evidence):
                 return evidence
         return _with_care(gradients, *apart)
+
+
+def mean_pair_distance(deviation: Array, counted: Array) -> Array:
+    """Return each counted agent's mean squared distance to the other counted agents; 0 for the rest, and for one alone.
+
+    With n counted agents, Σ_{i≠k} ‖X_k − X_i‖² = n·‖X_k − m̄‖² + Σ_i ‖X_i − m̄‖²: no pair is looked at. `deviation`
+    (‖X_k − m̄‖²) and `counted` have the agents along the last axis, and may have others before it.
+
+    >>> mean_pair_distance(np.array([2.0, 2.0, 4.0]), np.array([True, True, True]))
+    array([ 7.,  7., 10.])
+    """
+    xp = namespace(deviation)
+    own = xp.where(counted, deviation, 0.0)
+    count = xp.sum(xp.astype(counted, deviation.dtype), axis=-1, keepdims=True)
+    others = at_least_one(count - 1)
+    mean = count / others * own + xp.sum(own, axis=-1, keepdims=True) / others
+    return xp.where(counted & (count > 1), mean, 0.0)
 
 
 def _believed(*told: Any, usable: Array | None = None) -> Evidence:
@@ -150,7 +173,7 @@ def _seated(
     """Return the evidence of reports that are kept agent by agent: of those there are, as if there were no others."""
     if not len(rows.seats):
         nothing = np.zeros(rows.agents)
-        return Evidence(nothing, nothing, nothing, np.zeros(rows.agents, dtype=bool))
+        return Evidence(nothing, nothing, nothing, nothing, np.zeros(rows.agents, dtype=bool))
     some, compared, apart = (rows.of_seats(given) for given in (participating, reference, offsets))
     found = gather(list(rows), some, prediction, compared, apart)
     return Evidence(*(rows.seated(part) for part in found))
@@ -190,7 +213,9 @@ def _around_prediction(sums: _Sums, counted: Array, reference: Array | None) -> 
     length = sums.deviation + 2 * sums.lean + sums.offset
     length = xp.where(length < 0, 0.0, length)  # rounding; a NaN stays one
     alignment = count * (sums.reference_lean + sums.reference_offset)
-    return Evidence(*(xp.where(counted, x, 0.0) for x in (sums.deviation, length, alignment)), counted=counted)
+    pair_distance = mean_pair_distance(sums.deviation, counted)
+    parts = sums.deviation, pair_distance, length, alignment
+    return Evidence(*(xp.where(counted, x, 0.0) for x in parts), counted=counted)
 
 
 def _sums(columns: Array, guess: Array, counted: Array, reference: Array | None) -> _Sums:

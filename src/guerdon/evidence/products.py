@@ -17,7 +17,7 @@ import numpy as np
 
 from guerdon.arrays import Array, namespace, widest_float
 from guerdon.evidence.blocks import LARGEST, AgentRows, Block, Layers, find_usable, holds_tracer, read_blocks
-from guerdon.evidence.gathering import Evidence
+from guerdon.evidence.gathering import Evidence, mean_pair_distance
 
 
 class Products(NamedTuple):
@@ -123,7 +123,9 @@ def evidence_around_zero(products: Products, counted: Array) -> Evidence:
     """Return the evidence of the `counted` reports as they came, around no prediction."""
     lean = products.lean[:, None] + products.lean[None, :]
     moved = _evidence(products.plain + lean + products.origin, counted, counted)
-    return moved._replace(deviation=_evidence(products.plain, counted, counted).deviation)
+    # Distances between reports do not depend on the origin: around the prediction they lose fewer digits.
+    around = _evidence(products.plain, counted, counted)
+    return moved._replace(deviation=around.deviation, pair_distance=around.pair_distance)
 
 
 def _evidence(inner: Array, counted: Array, reference: Array) -> Evidence:
@@ -134,7 +136,8 @@ def _evidence(inner: Array, counted: Array, reference: Array) -> Evidence:
     mean = xp.sum(inner * own[None, :], axis=1) / xp.where(count > 0, count, 1.0)  # ⟨v_k, mean of all v⟩
     deviation = length - 2 * mean + xp.sum(own * mean) / xp.where(count > 0, count, 1.0)
     alignment = xp.sum(inner * others[None, :], axis=1)
-    parts = xp.where(deviation > 0, deviation, 0.0), length, alignment
+    deviation = xp.where(deviation > 0, deviation, 0.0)
+    parts = deviation, mean_pair_distance(deviation, counted), length, alignment
     return Evidence(*(xp.where(counted, part, 0.0) for part in parts), counted=counted)
 
 

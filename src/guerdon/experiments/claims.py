@@ -88,6 +88,18 @@ def mean_over_repetitions(sample: Any) -> Mean:
     return Mean(float(np.mean(draws)), float(np.std(draws, ddof=1) / np.sqrt(len(draws))))
 
 
+def pay_of_one(paid: Any, rounds: Any, cost: float) -> Any:
+    """Return a sample, one number per repetition, whose mean is `cost` if that is what one agent is paid per round.
+
+    `paid` is what the agent got in each repetition, in `rounds` rounds. The ratio of the two would be biased where pay
+    has to do with when a run stops; what is paid beyond the cost until then is not (Wald's equation). It is one agent's
+    pay and not the mean over agents: a rule may hand out n·h(ν) in every round by its very formula, so that such a mean
+    shows nothing.
+    """
+    played = np.asarray(rounds, dtype=np.float64)
+    return cost + (np.asarray(paid, dtype=np.float64) - cost * played) / np.mean(played)
+
+
 def curve(sample: Any) -> tuple[Any, Any]:
     """Return mean and standard error over repetitions of each column of (repetitions, points)."""
     draws = np.asarray(sample, dtype=np.float64)

@@ -15,6 +15,7 @@ import polars as pl
 
 from guerdon._trees import register
 from guerdon.agents import Agent, Cooperative, Portion, Reporting, View
+from guerdon.arena.balanced import BalancedVariance
 from guerdon.arrays import Array
 from guerdon.broadcasts import Dither
 from guerdon.experiments.claims import (
@@ -47,7 +48,7 @@ VALIDATION = 2000  # rows that accuracy is measured on
 TENTH = 0.1 * COST(REQUEST)
 AGREEMENT: dict[str, Mechanism] = {
     "calibrated": CalibratedAgreement(COST, CALIBRATION),
-    "balanced": OutputAgreement(COST),
+    "balanced": OutputAgreement(COST, BalancedVariance()),
 }
 INFORMATION: dict[str, Mechanism] = {"information": InformationPay(COST)}
 DRAWN = ("half the work", "half, from the first day", "zeros")  # other forged reports earn what zeros earn
@@ -198,7 +199,7 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
 
 def try_rules(problem: Problem, seed: int) -> PilotReport:
     """Return what a pilot says of steady pay and of balanced agreement."""
-    rules: dict[str, Mechanism] = {"steady": SteadyPay(COST), "balanced": OutputAgreement(COST)}
+    rules: dict[str, Mechanism] = {"steady": SteadyPay(COST), "balanced": OutputAgreement(COST, BalancedVariance())}
     honest = [Cooperative()] * AGENTS
     return assess(run_pilot(problem, honest, rules, REQUEST, 2 * STEP, PILOT, seed, dither=Dither(3.0)))
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from guerdon.agents import Fixed
 from guerdon.experiments.claims import Claim, Experiment, Tell, count_steps, curve, exceeds
-from guerdon.experiments.paper import AGENTS, DIM, LARGEST, NEVER, REQUEST, RULES, SIZES, START
+from guerdon.experiments.paper import AGENTS, DIM, LARGEST, NEVER, REQUEST, RULES, SIZES, START, seed_of
 from guerdon.figures import GREY, POWERS, SEQUENCE, draw_mean, legend, panels
 from guerdon.problems.linear_regression import expected_errors, linear_regression, optimal_step
 from guerdon.requests import FixedRequest
@@ -28,7 +28,7 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
         step(f"S = {size}")
         agents, requests = [Fixed(size)] * AGENTS, FixedRequest(REQUEST, STEP)
         # What is paid does not matter here.
-        history = simulate(problem, agents, RULES, requests, ROUNDS, repetitions, seed, stop=NEVER)
+        history = simulate(problem, agents, RULES, requests, ROUNDS, repetitions, seed_of(seed, size), stop=NEVER)
         errors[size] = history.metrics["error"]
     theory = {size: np.array(expected_errors(DIM, AGENTS, size, STEP, START, ROUNDS)) for size in SIZES}
     return Experiment(

@@ -11,7 +11,7 @@ from guerdon._trees import register
 from guerdon.agents import Agent, Cooperative, View
 from guerdon.arrays import Array
 from guerdon.experiments.claims import Claim, exceeds
-from guerdon.experiments.paper import AGENTS, BALANCED, COST, DIM, START
+from guerdon.experiments.paper import AGENTS, COST, DEFAULT, DIM, START
 from guerdon.problems import linear_regression
 from guerdon.requests import NoiseScaleRequest
 from guerdon.simulation import History, simulate
@@ -39,7 +39,7 @@ def play(agent: Agent, repetitions: int, seed: int) -> History:
     """Train with one agent of this kind and nine that cooperate."""
     agents = [agent, *[Cooperative()] * (AGENTS - 1)]
     requests = NoiseScaleRequest(COST, LARGEST // 2)
-    return simulate(linear_regression(DIM, START, LARGEST), agents, BALANCED, requests, ROUNDS, repetitions, seed)
+    return simulate(linear_regression(DIM, START, LARGEST), agents, DEFAULT, requests, ROUNDS, repetitions, seed)
 
 
 def incentive_claims(repetitions: int, seed: int) -> list[Claim]:

@@ -16,6 +16,7 @@ import polars as pl
 
 from guerdon._trees import register
 from guerdon.agents import Agent, View
+from guerdon.arena.balanced import BalancedVariance
 from guerdon.arrays import Array
 from guerdon.broadcasts import Dither
 from guerdon.experiments.claims import (
@@ -237,7 +238,10 @@ def problem_of(data: HeartData, largest: int) -> Problem:
 
 def simulated(problem: Problem, agents: list[Deviating], request: int, repetitions: int, seed: int) -> History:
     """Train with these agents; names are padded, so that one compiled simulation serves all."""
-    rules: dict[str, Any] = {"steady": SteadyPay(COST, period=ROUNDS), "balanced": OutputAgreement(COST)}
+    rules: dict[str, Any] = {
+        "steady": SteadyPay(COST, period=ROUNDS),
+        "balanced": OutputAgreement(COST, BalancedVariance()),
+    }
     requests, dither = FixedRequest(request, STEP), Dither(LENGTH, block=BLOCK)
     names = [(agent.names + [0] * ROUNDS)[:MOST_NAMES] for agent in agents]
     return simulate(

@@ -35,7 +35,7 @@ class Pilot(AskedRounds):
         strategy.start(grid, initial_arrays, num_rounds=100)
 
     Each round asks most nodes for `request` samples and a random `share` of them for half of that. `rules` are by name
-    (default: steady pay, balanced output agreement and information pay). After each round the record is written to
+    (default: steady pay, output agreement and information pay). After each round the record is written to
     `out`, which must not exist yet; `guerdon pilot FILE` shows what it says. `prediction`, `dither` and `alike` are
     those of `Rewarded`, and so is `witness`, for a `WitnessedPay` among the rules. Who is asked for half is drawn
     secretly, unless a `seed` is given. Nodes need no keys.

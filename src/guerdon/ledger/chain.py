@@ -25,7 +25,8 @@ STATUS_CODES = {status.label: status.value for status in Status}
 PAYMENT = np.dtype(
     [
         *((name, "<i8") for name in ("record", "position", "agent", "status")),
-        *((name, "<f8") for name in ("deviation", "length", "alignment", "distance", "expected_distance", "variance")),
+        *((name, "<f8") for name in ("deviation", "pair_distance", "length", "alignment")),
+        *((name, "<f8") for name in ("distance", "expected_distance", "variance")),
         *((name, "<i8") for name in ("amount", "cut", "held", "gradient", "signature", "note")),
     ]
 )

@@ -13,6 +13,8 @@ from guerdon.ledger import tables
 from guerdon.ledger.money import MICRO
 from guerdon.ledger.queries import PAID, need_run
 
+NUMBERS = Evidence._fields[:-1]  # of each agent: all but who was counted
+
 
 class Contribution(NamedTuple):
     """An agent of a run: rounds in which it sent something usable, its pay, and its parts of four totals."""
@@ -29,7 +31,8 @@ class Contribution(NamedTuple):
 def contributions(connection: Connection, run: str) -> list[Contribution]:
     """Return who helped in a run, by name: values of every round, added up, as parts of their totals."""
     paid, played, agent = tables.payments.c, tables.rounds.c, tables.agents.c
-    columns = (paid.record, agent.name, paid.status, paid.deviation, paid.length, paid.alignment, paid.note, PAID)
+    numbers = (paid[name] for name in NUMBERS)
+    columns = (paid.record, agent.name, paid.status, paid.note, PAID, *numbers)
     source = tables.payments.join(tables.rounds).join(tables.agents, paid.agent == agent.id)
     query = select(*columns).select_from(source).where(played.run == need_run(connection, run).id)
     rounds: dict[int, list[Any]] = defaultdict(list)
@@ -40,7 +43,7 @@ def contributions(connection: Connection, run: str) -> list[Contribution]:
         found, counted = _values(rows)
         for place, row in enumerate(rows):
             values = [part[place] for part in found]
-            totals[row[0]] += np.array([counted[place], row[6] / MICRO, *values], dtype=np.float64)
+            totals[row[0]] += np.array([counted[place], row[3] / MICRO, *values], dtype=np.float64)
     names = sorted(totals)
     table = np.array([totals[name] for name in names]).reshape(len(names), 5)
     parts = np.stack([as_shares(column) for column in table[:, 1:].T], axis=1) if names else np.zeros((0, 4))
@@ -52,9 +55,8 @@ def contributions(connection: Connection, run: str) -> list[Contribution]:
 
 def _values(rows: list[Any]) -> tuple[HelpValues, Any]:
     """Return the values of one round, and who was counted."""
-    names, statuses, deviation, length, alignment, notes, _ = zip(*rows, strict=True)
-    del names
-    numbers = [np.array(part, dtype=np.float64) for part in (deviation, length, alignment)]
+    _, statuses, notes, _, *columns = zip(*rows, strict=True)
+    numbers = [np.array(column, dtype=np.float64) for column in columns]
     counted = np.array([status not in ("declined", "invalid") for status in statuses])
     trusted = np.array([NOT_TRUSTED not in note for note in notes])
     return values_from_evidence(Evidence(*numbers, counted=counted), trusted), counted

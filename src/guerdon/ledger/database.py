@@ -17,6 +17,8 @@ from guerdon.ledger.errors import RefusedError, UnavailableError, translate_erro
 
 OLDEST_SQLITE = (3, 37)  # the first with STRICT tables
 NO_LEDGER = "there is no ledger at {}; a run that records rounds, or `guerdon ledger enrol`, makes one"
+FORMER_TABLE = "settlements"  # of every ledger that a development version made, and of no other
+MIGRATIONS = Path(__file__).parent / "migrations"
 # What a writer, and the program that creates a ledger, wait for on PostgreSQL; the number is any, the same for all.
 LOCK = select(tables.ledger.c.head).with_for_update()
 CREATION_LOCK = select(func.pg_advisory_xact_lock(0x677565726))
@@ -67,6 +69,11 @@ class Database:
     def revision(self, connection: Connection) -> str | None:
         """Return the version of the ledger's tables, or None where the database is still empty."""
         names = sa.inspect(connection).get_table_names()
+        if FORMER_TABLE in names:
+            raise RefusedError(
+                f"the ledger {self.where} was made by a development version before 0.1 and cannot be read; start a new "
+                "one in another place"
+            )
         if "alembic_version" not in names:
             if names:
                 others = ", ".join(sorted(names)[:5])
@@ -90,7 +97,7 @@ class Database:
         from alembic.config import Config
 
         config = Config()
-        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+        config.set_main_option("script_location", str(MIGRATIONS))
         config.attributes["connection"] = connection
         command.upgrade(config, version)
 

@@ -17,7 +17,10 @@ ABSENT = (Status.DECLINED.label, Status.INVALID.label)  # of all others, the wor
 
 
 class Earnings(NamedTuple):
-    """An agent's rounds in which it sent something usable, paid or not; the sums are in units, over these rounds."""
+    """An agent's rounds in which it sent something usable, paid or not; the sums are in units.
+
+    What it got in other rounds is the extra of these: it is in `paid`, and counts for each of them alike.
+    """
 
     agent: str
     number: int
@@ -73,4 +76,22 @@ def earnings(connection: Connection, run: str | None = None) -> list[Earnings]:
         known = found.get(name, Earnings(name, number, 0, 0.0, 0.0, 0.0))
         sums = (known.rounds + rounds, known.paid + total, known.cost + rounds * price, known.squares + about)
         found[name] = Earnings(name, number, *sums)
+    for name, late in _paid_late(connection, run).items():
+        if name in found:
+            found[name] = _with_extra(found[name], late)
     return [found[name] for name in sorted(found)]
+
+
+def _paid_late(connection: Connection, run: str | None) -> dict[str, float]:
+    """Return what agents were paid in rounds in which they did no work, in units: the extra of earlier ones."""
+    paid, agent = tables.payments.c, tables.agents.c
+    query = select(agent.name, func.sum(PAID)).select_from(tables.payments.join(tables.rounds))
+    query = query.join(tables.agents, paid.agent == agent.id).where(paid.status.in_(ABSENT), paid.amount != 0)
+    query = query if run is None else query.where(tables.rounds.c.run == need_run(connection, run).id)
+    return {name: float(amount) / MICRO for name, amount in connection.execute(query.group_by(agent.name))}
+
+
+def _with_extra(row: Earnings, late: float) -> Earnings:
+    """Return earnings with so much more, in equal parts for every round: the spread over rounds stays as it is."""
+    each, profit = late / row.rounds, row.paid - row.cost
+    return row._replace(paid=row.paid + late, squares=row.squares + 2 * each * profit + row.rounds * each**2)

@@ -78,8 +78,7 @@ def write_move(
     if source.kind in own and source.balance < amount:
         raise RefusedError(f"{refused}: its {source.kind} account holds {format_amount(source.balance)}")
     entry = np.array([[source.id, target.id, amount]], dtype=np.int64)
-    seq = journal.next_seq(connection)
-    rows = [{"move": seq, "run": run, "amount": part, "round": to} for run, part in sorted(parts.items())]
+    rows = [{"run": run, "amount": part, "round": to} for run, part in sorted(parts.items())]
     return journal.append(connection, kind, {"escrow": rows, "idempotency": asked}, entry, memo=memo)
 
 

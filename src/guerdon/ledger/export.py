@@ -105,8 +105,8 @@ COLUMNS = {
     "journal": ("record", "time", "kind", "run", "round", "memo", "account", "agent", "amount", "hash"),
     "payments": (
         "run", "round", "time", "request", "agent", "status", "reward", "cut", "held", "distance", "expected_distance",
-        "variance", "deviation", "length", "alignment", "gradient", "signature", "note", "rule", "cost",
-        "cost_factor", "hash",
+        "variance", "deviation", "pair_distance", "length", "alignment", "gradient", "signature", "note", "rule",
+        "cost", "cost_factor", "hash",
     ),
 }  # fmt: skip
 ROWS = {"journal": journal_rows, "payments": payment_rows}
@@ -135,7 +135,7 @@ def write_parquet(connection: Connection, table: str, path: Any) -> None:
 
     whole, real = (
         ("record", "round", "request"),
-        ("distance", "expected_distance", "variance", "deviation", "length", "alignment"),
+        ("distance", "expected_distance", "variance", "deviation", "pair_distance", "length", "alignment"),
     )
     types: dict[str, Any] = dict.fromkeys(whole, pl.Int64) | dict.fromkeys(real, pl.Float64)
     types |= dict.fromkeys(MONEY, pl.Decimal(38, 6)) | {"time": pl.Datetime("us", "UTC")}

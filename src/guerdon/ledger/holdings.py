@@ -23,7 +23,7 @@ def held(
     """Return what is held now by (run, escrow account): in all runs or one, of all agents or one, up to a round."""
     into = _of_rounds(_through(entry.target, played.run, entry.target, func.sum(audited(entry.amount))))
     out = _through(entry.source, part.run, entry.source, func.sum(part.amount)).join(
-        tables.escrow, part.move == entry.record
+        tables.escrow, part.record == entry.record
     )
     if run is not None:
         into, out = into.where(played.run == run), out.where(part.run == run)

@@ -32,7 +32,7 @@ from guerdon.ledger.signing import Receipt
 from guerdon.ledger.stakes import stakes
 from guerdon.ledger.statements import payslips, statement
 from guerdon.ledger.submissions import load_public_key
-from guerdon.ledger.unvested import Closing, Terms, check_same_terms, check_terms, close_run, terms_of
+from guerdon.ledger.unvested import Closing, Terms, check_losses, check_same_terms, check_terms, close_run, terms_of
 from guerdon.ledger.verify import verify
 from guerdon.rules import Mechanism
 from guerdon.rules.mechanism import padded
@@ -160,6 +160,7 @@ class Ledger:
                 check_same_factors(connection, found, agents, cost_factors)
                 return Recorded(found.record, new=False)
             asked = check_terms(liability, vesting, deposit)
+            check_losses(mechanism, liability, asked)
             enrol(connection, dict.fromkeys(agents))
             number = next_number(connection, tables.runs.c.id)
             row = {"id": number, "name": name, "rule": rule, "cost": cost, "liability": liability}

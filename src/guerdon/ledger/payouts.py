@@ -5,7 +5,7 @@
       └────────────▶ cancelled     it was never made
 
 A line pays whole coins of the unit; what is less than a coin stays in the balance. The remark on the record that
-settles a line is the bank's reference. Until version 0003 a batch was settled as a whole.
+settles a line is the bank's reference.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, cast, func, select, union_all
+from sqlalchemy import Connection, cast, func, select
 
 from guerdon.arrays import check_choice
 from guerdon.ledger import journal, tables
@@ -210,7 +210,7 @@ def _summary(row: AnyRow, states: dict[str, int], settled: list[AnyRow]) -> Payo
 
 def _settled(connection: Connection, numbers: list[int]) -> tuple[dict[int, Any], dict[int, Any]]:
     """Return, by the record of a payout, how many lines have which outcome, and the records that settled some."""
-    told, states, settled = TOLD, defaultdict[int, dict[str, int]](dict), defaultdict[int, list[AnyRow]](list)
+    told, states, settled = outcomes, defaultdict[int, dict[str, int]](dict), defaultdict[int, list[AnyRow]](list)
     mine = told.c.payout.in_(numbers)
     last = select(told.c.payout, told.c.agent, func.max(told.c.record).label("record")).where(mine)
     last = last.group_by(told.c.payout, told.c.agent).subquery()
@@ -226,29 +226,13 @@ def _settled(connection: Connection, numbers: list[int]) -> tuple[dict[int, Any]
 
 def _lines(connection: Connection, batch: Payout) -> list[PayoutLine]:
     """Return the lines of a batch by name."""
-    query = select(TOLD.c.agent, TOLD.c.outcome, records.c.created_at, records.c.memo)
-    query = query.join(records, records.c.seq == TOLD.c.record).where(TOLD.c.payout == batch.record)
-    told = {row.agent: tuple(row)[1:] for row in connection.execute(query.order_by(TOLD.c.record))}  # the last counts
+    query = select(outcomes.c.agent, outcomes.c.outcome, records.c.created_at, records.c.memo)
+    query = query.join(records, records.c.seq == outcomes.c.record).where(outcomes.c.payout == batch.record)
+    found = connection.execute(query.order_by(outcomes.c.record))
+    told = {row.agent: tuple(row)[1:] for row in found}  # the last counts
     bank = (lines.c.record == entries.c.record) & (lines.c.agent == agents.c.id)
-    shares = select(
-        agents.c.name, agents.c.id, entries.c.amount, func.coalesce(lines.c.holder, ""),
-        func.coalesce(lines.c.account, ""),
-    )  # fmt: skip
-    source = entries.join(accounts, entries.c.source == accounts.c.id).join(agents).outerjoin(lines, bank)
+    shares = select(agents.c.name, agents.c.id, entries.c.amount, lines.c.holder, lines.c.account)
+    source = entries.join(accounts, entries.c.source == accounts.c.id).join(agents).join(lines, bank)
     frozen = (entries.c.record == batch.record) & (entries.c.target == tables.PAYABLE)
     rows = connection.execute(shares.select_from(source).where(frozen).order_by(agents.c.name))
     return [PayoutLine(*row, *told.get(row.id, ("open", None, ""))) for row in rows]
-
-
-def _told() -> Any:
-    """Return what became of lines, by record; a batch that was settled as a whole told it of all its agents."""
-    new = select(outcomes.c.record, outcomes.c.payout, outcomes.c.agent, outcomes.c.outcome)
-    whole = tables.settlements
-    old = select(whole.c.record, whole.c.payout, accounts.c.owner.label("agent"), whole.c.outcome)
-    frozen = (entries.c.record == whole.c.payout) & (entries.c.target == tables.PAYABLE)
-    frozen &= entries.c.source != tables.TREASURY  # which the index leaves out
-    source = whole.join(entries, frozen).join(accounts, accounts.c.id == entries.c.source)
-    return union_all(new, old.select_from(source)).subquery("told")
-
-
-TOLD = _told()

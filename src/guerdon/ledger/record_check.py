@@ -13,7 +13,7 @@ from guerdon.ledger import chain, tables
 from guerdon.ledger.checks import follows
 from guerdon.ledger.journal import NO_ENTRIES, detail
 from guerdon.ledger.liability import Standing, freeze, lines, thaw, vested_lines
-from guerdon.ledger.money import MOST_PLACES, format_amount
+from guerdon.ledger.money import format_amount
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import PaymentBlock, first_difference, replay_round
 from guerdon.ledger.signing import is_head_signed
@@ -21,15 +21,13 @@ from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.unvested import Terms, costs_of
 from guerdon.ledger.vesting import Vesting, begin, closing, ended, joined, settle_round, take
-from guerdon.rules import Status
+from guerdon.rules.mechanism import paid_work
 
-# Since this version of the tables payouts have lines, nobody withdraws who carries a loss, and runs begin with round 0
-# or 1.
-BY_LINE = "0003"
 ONLY_IN = {  # which kinds of record a table's rows belong to
     "payees": ("enrol",),
     "terms": ("run",),
     "cost_factors": ("run", "join"),
+    "escrow": ("release", "forfeit"),
     "closings": ("release",),
     "batches": ("payout",),
     "payout_lines": ("payout",),
@@ -102,7 +100,6 @@ class VerifierState:
     members: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     last: dict[int, Any] = field(default_factory=dict[int, Any])  # run → row of its last round
     states: dict[int, Any] = field(default_factory=dict[int, Any])
-    version: str = ""  # of the tables
     payees: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])
     payouts: dict[int, "Frozen"] = field(default_factory=dict[int, "Frozen"])  # by record
     terms: dict[int, Terms] = field(default_factory=dict[int, Terms])  # by run
@@ -159,9 +156,8 @@ def _expected_of_round(
     """Check a round's agents, number, signatures and cuts, and return the entries it must have."""
     run, numbers = lookup.runs[played["run"]], block.numbers[here]
     named, last = f"round {played['number']} of run {run.name!r}", state.last.get(run.id, {}).get("number")
-    older = last is None and state.version < BY_LINE  # began with any round
     words = "cannot be the first" if last is None else f"does not follow round {last}"
-    require(older or follows(played["number"], last), f"rounds: {named} {words}")
+    require(follows(played["number"], last), f"rounds: {named} {words}")
     state.last[run.id] = played
     people = state.members.get(run.id, [])
     one_each = numbers["agent"].tolist() == people and numbers["position"].tolist() == list(range(len(people)))
@@ -184,7 +180,7 @@ def _settled(
     own = {kind: lookup.owned[kind][numbers["agent"]] for kind in tables.PERSONAL}
     standing = Standing(*(state.balances[own[kind]] for kind in ("agent", "deposit", "carried")))
     costs = costs_of(SimpleNamespace(**played), lookup.factors_of(run.id, numbers["agent"]))
-    paid = (numbers["status"] == Status.PAID.value, costs, played["number"])
+    paid = (paid_work(numbers["status"]), costs, played["number"])
     vesting = _unvested(state, run.id, len(numbers))
     flows, vesting = settle_round(run.liability, numbers["amount"], numbers["held"], standing, vesting, paid)
     if vesting is not None:
@@ -203,9 +199,7 @@ def _unvested(state: VerifierState, run: int, num_agents: int) -> Vesting | None
 
 def _expected_entries(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows, entries: Any) -> Any:
     """Return the entries that a record other than a round must have."""
-    _check_detail(state, row, rows)
-    for upgrade in rows.get("versions", ()):
-        state.version = upgrade["version"]
+    _check_detail(row, rows)
     for payee in rows.get("payees", ()):
         state.payees[payee["agent"]] = (payee["holder"], payee["account"])
     for told in rows.get("terms", ()):
@@ -218,7 +212,7 @@ def _expected_entries(lookup: Lookup, state: VerifierState, row: AnyRow, rows: R
     if row.kind in tables.MOVES:
         return _of_move(lookup, state, row, entries)
     if row.kind == "payout":
-        return _of_payout(lookup, state, row, rows, entries)
+        return _of_payout(lookup, state, row, rows)
     if row.kind == "settle":
         return _of_settlement(lookup, state, row, rows)
     if row.kind == "sign":
@@ -228,21 +222,19 @@ def _expected_entries(lookup: Lookup, state: VerifierState, row: AnyRow, rows: R
     return NO_ENTRIES
 
 
-def _check_detail(state: VerifierState, row: AnyRow, rows: Rows) -> None:
-    """Check that only an upgrade brings new tables, and that only it says something of the escrow of earlier moves."""
-    if row.seq > 1 and (row.kind == "open") != bool(rows.get("versions")):  # version 0.1.0 began without
-        raise MismatchError(f"versions: record {row.seq} ({row.kind}) must have one if it is an upgrade, and only then")
+def _check_detail(row: AnyRow, rows: Rows) -> None:
+    """Check that a record has rows in the tables that its kind has, and in no others."""
+    if (row.kind == "open") != bool(rows.get("versions")):
+        raise MismatchError(
+            f"versions: record {row.seq} ({row.kind}) must have one if it opens or upgrades, and only then"
+        )
     for table, kinds in ONLY_IN.items():
         require(table not in rows or row.kind in kinds, f"{table}: record {row.seq} ({row.kind}) can have no row there")
     joining = {(member["run"], member["agent"]) for member in rows.get("members", ())}
     fits = all((one["run"], one["agent"]) in joining for one in rows.get("cost_factors", ()))
     require(fits, f"cost_factors: record {row.seq} has one of an agent that does not join the run by it")
-    later = row.kind == "payout" and state.version >= BY_LINE and "batches" not in rows
-    require(not later, f"batches: record {row.seq} (payout) must have one row there")
-    for part in rows.get("escrow", ()):
-        earlier = row.kind == "open" and part["move"] < row.seq
-        if not earlier and (row.kind not in ("release", "forfeit") or part["move"] != row.seq):
-            raise MismatchError(f"escrow: record {row.seq} ({row.kind}) cannot say what record {part['move']} takes")
+    missing = row.kind == "payout" and "batches" not in rows
+    require(not missing, f"batches: record {row.seq} (payout) must have one row there")
 
 
 def _check_deposits(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows) -> None:
@@ -288,7 +280,7 @@ def _of_move(lookup: Lookup, state: VerifierState, row: AnyRow, entries: Any) ->
         lookup.common[kind] if kind in tables.COMMON else int(lookup.owned[kind][owner])
         for kind in tables.MOVES[row.kind]
     )
-    owes = row.kind == "withdraw" and state.version >= BY_LINE and state.balances[lookup.owned["carried"][owner]] < 0
+    owes = row.kind == "withdraw" and state.balances[lookup.owned["carried"][owner]] < 0
     require(not owes, f"entries: record {row.seq} (withdraw) takes a deposit while a loss is carried")
     bound = _bound_deposit(state, owner) if row.kind == "withdraw" else 0
     binds = bound > 0 and state.balances[lookup.owned["deposit"][owner]] - amount < bound
@@ -296,21 +288,16 @@ def _of_move(lookup: Lookup, state: VerifierState, row: AnyRow, entries: Any) ->
     return np.array([[taken, given, amount]], dtype=np.int64)
 
 
-def _of_payout(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows, entries: Any) -> Any:
+def _of_payout(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows) -> Any:
     """Return what a batch must hold: losses netted, then whole coins of every balance that reaches its minimum."""
-    if "batches" in rows:
-        terms, owners = rows["batches"][0], np.arange(1, len(lookup.agents) + 1)
-        owners = owners[state.balances[lookup.owned["agent"][owners]] > 0]
-    else:  # until version 0003: whole balances, of agents that a minimum selected which nobody wrote down
-        terms, sources = {"minimum": 1, "places": MOST_PLACES}, np.unique(entries[entries[:, 1] == tables.PAYABLE, 0])
-        found = (lookup.accounts[source] for source in sources.tolist())
-        owners = np.array([account.owner for account in found if account.kind == "agent"], dtype=np.int64)
+    terms, owners = rows["batches"][0], np.arange(1, len(lookup.agents) + 1)
+    owners = owners[state.balances[lookup.owned["agent"][owners]] > 0]
     accounts, losses = (lookup.owned[kind][owners] for kind in ("agent", "carried"))
     owed = (accounts, state.balances[accounts], losses, state.balances[losses])
     frozen = freeze(*owed, terms["minimum"], terms["places"])
     shares = frozen[frozen[:, 1] == tables.PAYABLE]
     state.payouts[row.seq] = Frozen(shares[:, 0], shares[:, 2], np.zeros(len(shares), dtype=np.int8))
-    payees = [lookup.accounts[account].owner for account in shares[:, 0].tolist()] if "batches" in rows else []
+    payees = [lookup.accounts[account].owner for account in shares[:, 0].tolist()]
     told = [(line["agent"], line["holder"], line["account"]) for line in rows.get("payout_lines", ())]
     named = f"payout_lines: record {row.seq} must have one line for each agent, with its bank account of that time"
     require(told == [(agent, *state.payees.get(agent, ("", ""))) for agent in payees], named)
@@ -319,20 +306,18 @@ def _of_payout(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows, en
 
 def _of_settlement(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows) -> Any:
     """Return what a settlement must move: of lines that can still become what it says."""
-    told = rows.get("outcomes") or rows["settlements"]
+    told = rows["outcomes"]
     payout, outcome = told[0]["payout"], told[0]["outcome"]
     named = f"record {row.seq} settles record {payout}"
-    require(payout in state.payouts, f"settlements: {named}, which is no payout before it")
+    require(payout in state.payouts, f"outcomes: {named}, which is no payout before it")
     frozen = state.payouts[payout]
-    chosen = np.ones(len(frozen.accounts), dtype=bool)
-    if "outcomes" in rows:
-        own = [int(lookup.owned["agent"][one["agent"]]) for one in told]
-        chosen = np.isin(frozen.accounts, own)
-        same = all((one["payout"], one["outcome"]) == (payout, outcome) for one in told)
-        require(same and chosen.sum() == len(own), f"outcomes: {named} in lines that it does not have, or twice")
+    own = [int(lookup.owned["agent"][one["agent"]]) for one in told]
+    chosen = np.isin(frozen.accounts, own)
+    same = all((one["payout"], one["outcome"]) == (payout, outcome) for one in told)
+    require(same and chosen.sum() == len(own), f"outcomes: {named} in lines that it does not have, or twice")
     before = [STATES.index(name) for name in tables.LINE_OUTCOMES[outcome]]
     fits = bool(np.isin(frozen.states[chosen], before).all())
-    require(fits, f"settlements: {named}, of which a line cannot become {outcome} any more")
+    require(fits, f"outcomes: {named}, of which a line cannot become {outcome} any more")
     paid = frozen.states[chosen] == STATES.index("paid")
     frozen.states[chosen] = STATES.index(outcome)
     return thaw(frozen.accounts[chosen], frozen.amounts[chosen], paid, outcome)

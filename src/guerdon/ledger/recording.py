@@ -21,19 +21,19 @@ from guerdon.ledger.enrolment import join
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.liability import lines
 from guerdon.ledger.money import MICRO, to_micro
-from guerdon.ledger.recorded_rules import described, restored
+from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import PaymentBlock, read_payments, replay_state
 from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.unvested import Terms, check_deposits, costs_of, last_closing, replay_vesting, terms_of
 from guerdon.ledger.vesting import Vesting, begin, joined, settle_round
 from guerdon.rules import Mechanism, Payments, Status
-from guerdon.rules.mechanism import padded, times
+from guerdon.rules.mechanism import padded, paid_work, times
 
 LATEST = 2**62  # no round has a greater number: databases hold 64 bits
 LONGEST_NOTE = 500
 LABELS = {status.value: status.label for status in Status}
-NUMBERS = ("deviation", "length", "alignment", "distance", "expected_distance", "variance")
+NUMBERS = ("deviation", "pair_distance", "length", "alignment", "distance", "expected_distance", "variance")
 
 
 class Recorded(NamedTuple):
@@ -71,7 +71,6 @@ class RoundInput:
 
     def pay(self, state: Any, factors: Any) -> tuple[Payments, Any]:
         """Return what the rule pays for the evidence, times each agent's cost factor; and the rule's next state."""
-        described(self.mechanism)  # raises for a rule of version 0.1 that can only be read
         try:
             paid, following = self.mechanism.pay(state, self.evidence, self.participating, self.request)
         except (ValueError, TypeError) as error:
@@ -126,7 +125,7 @@ def as_input(
     check_positive_integer("request", request)
     sent = to_numpy(participating)
     sent = as_mask(np, sent, (sent.size,))
-    numbers = [to_numpy(part).astype(np.float64) + 0.0 for part in evidence[:3]]  # no negative zero
+    numbers = [to_numpy(part).astype(np.float64) + 0.0 for part in evidence[:-1]]  # no negative zero
     seen = Evidence(*numbers, counted=to_numpy(evidence.counted).astype(np.bool_))
     _check_evidence(seen, sent)
     gradients, signatures = (_per_agent(name, extras[name], sent.size, bytes) for name in ("gradients", "signatures"))
@@ -154,10 +153,10 @@ def _check_evidence(evidence: Evidence, sent: Any) -> None:
     for name, part in evidence._asdict().items():
         if part.shape != sent.shape:
             raise RefusedError(f"`{name}` must have one entry for each of the {sent.size} agents, got {part.shape}")
-    if not all(np.isfinite(part).all() for part in evidence[:3]):
+    if not all(np.isfinite(part).all() for part in evidence[:-1]):
         raise RefusedError("`evidence` must hold finite numbers only, got NaN or infinity")
-    if (evidence.deviation < 0).any() or (evidence.length < 0).any():
-        raise RefusedError("`evidence` must come from `gather`: no deviation and no length is negative")
+    if any((part < 0).any() for part in (evidence.deviation, evidence.pair_distance, evidence.length)):
+        raise RefusedError("`evidence` must come from `gather`: no deviation, pair distance or length is negative")
     if (evidence.counted & ~sent).any():
         raise RefusedError(
             f"`participating` must be the mask that `evidence` was gathered with, got False for agent "
@@ -278,7 +277,7 @@ def _write(
     if any(signature is not None for signature in given.signatures):
         _check_signatures(run.name, given, people.names, queries.keys(connection, run.id))
     standing = queries.standing(connection, run, len(people.agents))
-    played = (paid.status == Status.PAID.value, costs_of(given, people.factors), given.number)
+    played = (paid_work(paid.status), costs_of(given, people.factors), given.number)
     flows, vesting = settle_round(run.liability, to_micro(paid.reward), given.held, standing, vesting, played)
     columns = given.payment_columns(journal.next_seq(connection), people.agents, paid, flows.cut)
     entries = lines(flows, people.accounts)
@@ -304,7 +303,7 @@ def _found(
 
 
 def _as_input(stored: AnyRow, block: PaymentBlock) -> RoundInput:
-    """Return a recorded round as it was handed in: version 0.1.0 had another hash of it, but the same columns."""
+    """Return a recorded round as it was handed in."""
     return RoundInput(
         stored.number, stored.request, stored.rule, stored.cost, block.evidence(), block.participating(),
         list(block.gradients), list(block.signatures), list(block.notes), block.numbers["held"], stored.metrics,

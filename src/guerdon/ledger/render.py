@@ -19,6 +19,7 @@ from guerdon.arrays import check_choice
 from guerdon.ledger.checks import UNPRINTABLE
 from guerdon.ledger.money import format_amount, plain_amount
 from guerdon.ledger.statements import Line, Statement, stream_statement
+from guerdon.rules.mechanism import PAID_LABELS
 
 PAGE, STYLE = (files("guerdon.ledger").joinpath(f"statement.{end}").read_text("utf-8") for end in ("html", "css"))
 NOTHING = "Nothing has happened yet."
@@ -158,7 +159,7 @@ def _is_number(text: str) -> bool:
 
 def _row(line: Line) -> str:
     reward = "" if line.reward is None else aligned(line.reward)
-    mark = "" if line.status in (None, "paid") else f' class="{escape(str(line.status))}"'
+    mark = "" if line.status in (None, *PAID_LABELS) else f' class="{escape(str(line.status))}"'
     cells = [
         f"{line.at:%Y-%m-%d %H:%M}", escape(line.what), str(line.request or ""), reward, aligned(line.change),
         aligned(line.balance), escape(line.why),

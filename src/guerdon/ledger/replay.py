@@ -29,7 +29,7 @@ class PaymentBlock(NamedTuple):
         """Return the evidence of all payments, or of those at these indices."""
         chosen = self.numbers[where]
         counted = (chosen["status"] != Status.DECLINED.value) & (chosen["status"] != Status.INVALID.value)
-        return Evidence(chosen["deviation"], chosen["length"], chosen["alignment"], counted)
+        return Evidence(*(chosen[name] for name in Evidence._fields[:-1]), counted=counted)
 
     def participating(self, where: Any = slice(None)) -> Any:
         """Return who took part."""
@@ -61,7 +61,8 @@ def first_difference(mechanism: Mechanism, own: Payments, recorded: Any, request
 
     What was recomputed is times the agents' cost `factors`.
     """
-    slack = 1 + TOLERANCE * MICRO * largest_term(mechanism, own, request, recorded["length"]) * factors
+    largest = largest_term(mechanism, own, request, recorded["length"]) + np.abs(own.reward)
+    slack = 1 + TOLERANCE * MICRO * largest * factors
     amounts = to_micro(times(own, factors).reward)
     same = (recorded["status"] == own.status) & (np.abs(recorded["amount"] - amounts) <= slack)
     parts = TOLERANCE * np.nan_to_num(mechanism.largest_distance(own, recorded["length"]))

@@ -14,7 +14,6 @@ from sqlalchemy import Connection, Select, func, literal, select, union
 from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
 from guerdon.ledger.money import MICRO, format_amount
-from guerdon.ledger.payouts import TOLD
 from guerdon.ledger.queries import (
     FACTOR,
     OF_PAYMENT,
@@ -267,11 +266,11 @@ def _payments(agent: int) -> tuple[Select[Any], Any]:
 
 def _outcomes(agent: int) -> tuple[Select[Any], Any]:
     """Return the query for what became of the agent's payouts, and the column that orders it."""
-    batch, record = tables.payouts, tables.records
-    query = select(_what("outcome"), TOLD.c.record, TOLD.c.outcome, batch.c.number, *_RECORD)
-    told = query.join(batch, batch.c.record == TOLD.c.payout).join(record, record.c.seq == TOLD.c.record)
-    mine: Any = told.where(TOLD.c.agent == agent)
-    return mine, TOLD.c.record
+    batch, record, told = tables.payouts, tables.records, tables.outcomes.c
+    query = select(_what("outcome"), told.record, told.outcome, batch.c.number, *_RECORD)
+    joined = query.join(batch, batch.c.record == told.payout).join(record, record.c.seq == told.record)
+    mine: Any = joined.where(told.agent == agent)
+    return mine, told.record
 
 
 def payments_of(connection: Connection, agent: int, first: int, last: int) -> dict[int, AnyRow]:

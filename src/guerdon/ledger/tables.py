@@ -15,7 +15,7 @@ from sqlalchemy import LargeBinary, Text
 
 from guerdon.rules import Status
 
-REVISION = "0005"  # the newest migration
+REVISION = "0001"  # the newest migration
 
 # Where each kind of move takes money from and puts it, between an agent's accounts and the common ones.
 MOVES = {
@@ -32,7 +32,6 @@ COMMON = ("treasury", "bank", "payable")  # accounts that there is one of, numbe
 TREASURY, BANK, PAYABLE = 1, 2, 3
 PERSONAL = ("agent", "deposit", "escrow", "carried")  # accounts that each agent has one of
 LIABILITIES = ("carry", "deposit", "floor")
-OUTCOMES = ("paid", "cancelled")  # of whole batches, until version 0003
 # What a line of a payout can become, and what it may have been before: a transfer can come back after it was paid.
 LINE_OUTCOMES = {"paid": ("open",), "cancelled": ("open",), "bounced": ("open", "paid")}
 # A row's columns are known to the database only, and SQLAlchemy 2.0 and 2.1 type rows differently.
@@ -129,10 +128,9 @@ ledger = _table(
     "ledger",
     _column("id", key=True),
     *_columns(Text, "name", "unit"),  # the name is random: no record fits into another ledger's chain
-    _column("schema", LargeBinary),  # hash of the tables' own definitions, when the ledger was made
     _column("head", Whole, "records.seq"),
     _column("hash", LargeBinary),
-    checks={"single": "id = 1", **_of_length(32, "hash", "name", "schema"), "unit": "length(unit) BETWEEN 2 AND 12"},
+    checks={"single": "id = 1", **_of_length(32, "hash", "name"), "unit": "length(unit) BETWEEN 2 AND 12"},
 )
 
 # By which tables the ledger is kept from a record on: that which opened it, or an upgrade. The schema is their hash.
@@ -237,9 +235,9 @@ payments = _table(
     _column("position", key=True),
     _column("agent", Whole, "agents.id"),
     _column("status", Text),
-    *_columns(Real, "deviation", "length", "alignment"),
+    *_columns(Real, "deviation", "pair_distance", "length", "alignment"),
     *_columns(Real, "distance", "expected_distance", "variance", null=True),  # none where the rule looks at no distance
-    _column("amount"),  # the reward, rounded
+    _column("amount"),  # the reward, rounded; with what is settled of earlier rounds, whatever the status
     _column("cut"),  # what of a negative reward nobody paid
     _column("held"),  # how much of a positive one was to go to escrow
     _column("gradient", LargeBinary, null=True),  # hash of what the agent sent
@@ -247,14 +245,14 @@ payments = _table(
     _column("note", Text),
     _column("hash", LargeBinary),
     checks={
-        "unpaid": "status = 'paid' OR (amount = 0 AND variance IS NULL)",
+        "unpaid": "status = 'paid' OR variance IS NULL",
         **_one_of("status", [status.label for status in Status]),
         # Below 1e308: PostgreSQL would take NaN and infinity for numbers.
         "applied": "(distance IS NULL) = (variance IS NULL) AND (expected_distance IS NULL) = (variance IS NULL) AND "
         "(variance IS NULL OR (variance > 0 AND variance < 1e308 AND distance < 1e308 AND expected_distance < 1e308))",
         "cut": "cut >= 0 AND (cut = 0 OR cut <= -amount)",
-        "evidence": "deviation >= 0 AND deviation < 1e308 AND length >= 0 AND length < 1e308 AND "
-        "abs(alignment) < 1e308",
+        "evidence": "deviation >= 0 AND deviation < 1e308 AND pair_distance >= 0 AND pair_distance < 1e308 AND "
+        "length >= 0 AND length < 1e308 AND abs(alignment) < 1e308",
         "held": "held >= 0",
         **_of_length(32, "gradient", "hash"),
         "position": "position >= 0",
@@ -281,12 +279,11 @@ sa.Index(None, entries.c.target)
 
 escrow = _table(  # which run a release or forfeit takes how much from; what no row claims was held by hand, for no run
     "escrow",
-    _column("move", Whole, "records.seq", key=True),
+    _record(key=True),
     _column("run", Whole, "runs.id", key=True),
-    _record(),  # that of the move itself, or of the upgrade that looked at an old move
     _column("amount"),
     _column("round", null=True),  # where it leaves nothing that was held up to this round, because of the audit
-    checks={"move": "move <= record", "amount": "amount > 0", "round": "round >= 0"},
+    checks={"amount": "amount > 0", "round": "round >= 0"},
     rowid=False,
 )
 
@@ -299,15 +296,6 @@ closings = _table(  # what is unvested of these agents in a run vests, as far as
 )
 
 payouts = _table("payouts", _record(key=True), _column("number"), checks={"number": "number >= 1"}, unique=("number",))
-
-settlements = _table(  # until version 0003; since then `outcomes` has one row for each line
-    "settlements",
-    _record(key=True),
-    _column("payout", Whole, "payouts.record"),
-    _column("outcome", Text),
-    checks=_one_of("outcome", OUTCOMES),
-    unique=("payout",),
-)
 
 payees = _table(  # to which bank account an agent is paid, from a record on
     "payees",

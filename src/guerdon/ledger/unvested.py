@@ -25,6 +25,7 @@ from guerdon.ledger.vesting import (
     stayed,
     take,
 )
+from guerdon.rules.mechanism import PAID_LABELS, Mechanism
 
 entry, played, paid, account_ = tables.entries.c, tables.rounds.c, tables.payments.c, tables.accounts.c
 closed = tables.closings.c
@@ -43,6 +44,15 @@ class Closing(NamedTuple):
     record: int | None
     vested: int
     unvested: int
+
+
+def check_losses(mechanism: Mechanism, liability: str, terms: Terms) -> None:
+    """Raise where losses would be cut under a rule by which others gain them: then doing less would pay again."""
+    if mechanism.transfers and (liability == "floor" or (liability == "deposit" and not terms.vesting)):
+        raise ValueError(
+            f"`liability` must be 'carry' under {mechanism.words()}, or 'deposit' with `vesting`, got {liability!r}: "
+            "what one member loses others gain, and a loss that is cut makes less work pay"
+        )
 
 
 def check_terms(liability: str, vesting: int | None, deposit: int | None) -> Terms:
@@ -132,7 +142,7 @@ def bound_deposit(connection: Connection, agent: int) -> int:
     query = query.join(tables.members, (member.run == tables.runs.c.id) & (member.record != tables.runs.c.record))
     for run in connection.execute(query.where(member.agent == agent)).all():
         last = select(func.max(played.record)).join(tables.payments, paid.record == played.record)
-        worked = last.where(played.run == run.id, paid.agent == agent, paid.status == "paid")
+        worked = last.where(played.run == run.id, paid.agent == agent, paid.status.in_(PAID_LABELS))
         ended = select(func.max(closed.record)).where(closed.run == run.id, closed.agent == agent)
         latest, end = connection.execute(worked).scalar() or 0, connection.execute(ended).scalar() or 0
         most = max(most, run.deposit if latest > end else 0)
@@ -209,7 +219,7 @@ def _paid(connection: Connection, run: int, places: Mapping[int, int]) -> dict[i
         if record not in found:
             found[record] = np.zeros(len(places), dtype=bool), np.zeros(len(places), dtype=np.int64)
         if agent in places:
-            found[record][0][places[agent]], found[record][1][places[agent]] = status == "paid", held
+            found[record][0][places[agent]], found[record][1][places[agent]] = status in PAID_LABELS, held
     nothing = np.zeros(len(places), dtype=bool), np.zeros(len(places), dtype=np.int64)
     return defaultdict(lambda: nothing, found)
 

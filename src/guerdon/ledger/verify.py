@@ -172,7 +172,7 @@ def _check_escrow(lookup: Lookup, flows: Iterable[Flow]) -> None:
     """Go through all that went into escrow accounts and out of them, and raise at the first that does not fit."""
     parts, own = defaultdict[int, list[dict[str, Any]]](list), defaultdict[int, Holdings](Holdings)
     for row in _rows(lookup, "escrow"):
-        parts[row["move"]].append(row)
+        parts[row["record"]].append(row)
     rounds = {(row["run"], row["number"]): row["record"] for row in _rows(lookup, "rounds")}
     for flow in flows:
         if flow.enters:
@@ -206,7 +206,7 @@ def _rows(lookup: Lookup, table: str) -> Iterable[dict[str, Any]]:
 
 def _named(lookup: Lookup, row: dict[str, Any]) -> str:
     run = lookup.runs.get(row["run"])
-    return f"record {row['move']} in run {run.name!r}" if run is not None else f"record {row['move']}"
+    return f"record {row['record']} in run {run.name!r}" if run is not None else f"record {row['record']}"
 
 
 def _check_checkpoints(connection: Connection, lookup: Lookup, state: VerifierState) -> None:
@@ -246,7 +246,7 @@ def _read_lookup(connection: Connection) -> tuple[Lookup, int]:
     for table in (tables.metadata.tables[name] for name in DETAILS):
         for row in connection.execute(select(table).order_by(*table.primary_key.columns)).mappings():
             details[row["record"]].setdefault(table.name, []).append(dict(row))
-    details[1]["ledger"] = [{name: getattr(heads[0], name) for name in ("name", "unit", "schema")}]
+    details[1]["ledger"] = [{name: getattr(heads[0], name) for name in ("name", "unit")}]
     agents, runs, accounts = (_numbered(connection, table) for table in (tables.agents, tables.runs, tables.accounts))
     keys = {row.agent: row.public_key for row in connection.execute(select(tables.keys))}
     owned = {kind: np.zeros(len(agents) + 1, dtype=np.int64) for kind in tables.PERSONAL}

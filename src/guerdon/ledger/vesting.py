@@ -90,6 +90,8 @@ def advance(vesting: Vesting, flows: Flows, held: Any, played: tuple[Any, Any, i
         np.where(paid[:, None], np.concatenate([old[:, 1:], np.zeros_like(old[:, :1]) + new[:, None]], axis=1), old)
         for old, new in ((vesting.waiting, entering), (vesting.costs, np.full_like(entering, cost)))
     )
+    # What is settled of earlier rounds, for an agent that was not paid for this one: it waits with its newest pay.
+    waiting[:, -1] += np.where(paid, 0, entering)
     return Vesting(
         vesting.unvested + entering - flows.from_escrow, waiting, costs,
         vesting.allowance + np.where(paid, vesting.costs[:, 0], 0),

@@ -14,7 +14,7 @@ from guerdon.ledger import Ledger
 from guerdon.ledger.cost_factors import check_factors
 from guerdon.ledger.errors import RefusedError, UnavailableError
 from guerdon.ledger.money import LARGEST, MICRO, format_amount, to_micro
-from guerdon.ledger.unvested import check_terms
+from guerdon.ledger.unvested import check_losses, check_terms
 from guerdon.ledger.vesting import ROUNDS
 from guerdon.paying.messages import Pay, Request
 from guerdon.paying.reports import Report
@@ -139,7 +139,7 @@ class PayTerms(NamedTuple):
 def pay_terms(mechanism: Mechanism, liability: str, vesting: int | None, deposit: float | None) -> PayTerms:
     """Return what an operator says of a run (the deposit in units), or raise where it makes no sense."""
     told = PayTerms(liability, vesting, None if deposit is None else int(to_micro(deposit)))
-    check_terms(*told.of_new_run(mechanism))
+    check_losses(mechanism, liability, check_terms(*told.of_new_run(mechanism)))
     return told
 
 

@@ -4,13 +4,13 @@ Only arrays of floating-point numbers count, in the order of their names: no app
 """
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from guerdon.audit import widened
 from guerdon.broadcasts import secret_normals
 from guerdon.evidence import AgentRows
 from guerdon.paying.book import PaidRound, Seats
@@ -22,7 +22,6 @@ from guerdon.states import flatten_state, restore_state
 
 TOO_FAR = "it lies so far from all others that nobody else could be paid"
 
-LENGTHS = "length", "signal", "weight"  # of a dither, as they were
 PARTS = ("requests", "prediction", "dither", "records")  # of the server's state, in a checkpoint
 AUDIT = ("pairs", "credit")  # what it has of pairs of agents
 MEANING = {
@@ -57,6 +56,7 @@ class PaidServer:
         self._after: Any = None  # the state that the last settlement leads to
         self._fresh = True  # nobody was asked yet
         self._verdict = ""  # on the noise scale, as it was last logged
+        self._stake = math.inf  # what a member can lose in a round, as it was last logged
         self.is_last = False  # whether the round that is settled is the last one planned
         self._told = ""  # what the rule last warned of
 
@@ -82,22 +82,14 @@ class PaidServer:
         What another policy, prediction or dither has saved is of no use: that part begins anew.
         """
         audit = {name: saved.get("audit", {}).get(name, getattr(self._state, name)) for name in AUDIT}
-        if audit["credit"].size:  # of an earlier version's runs nothing was kept
-            audit["credit"] = widened(audit["credit"], audit["pairs"].shape[-1])
         self._state = self._state._replace(round=np.asarray(done), rule=rule, **audit)
-        groups = dict(saved)
         if "records" in saved:  # as many agents as it knew
             self._state = self.server.enlarge(self._state, len(saved["records"]["weight"]))
-        if "trail" in saved:  # version 0.1 kept it apart from what the policy believed
-            trail = {f"trail.{i}": saved["trail"][name] for i, name in enumerate(self._names)}
-            groups["requests"] = {**saved["requests"], **trail}
-        if "second" in saved.get("dither", {}):
-            groups["dither"] = _blocks_of(saved["dither"])
         for part in PARTS:
-            found = restore_state(getattr(self._state, part), groups.get(part, {}))
+            found = restore_state(getattr(self._state, part), saved.get(part, {}))
             if found is not None:
                 self._state = self._state._replace(**{part: found})
-                self._fresh &= part != "requests" or not groups.get(part)
+                self._fresh &= part != "requests" or not saved.get(part)
 
     def saved(self) -> dict[str, Any]:
         """Return what a checkpoint must hold; the ledger itself knows the state of the rule."""
@@ -148,7 +140,15 @@ class PaidServer:
         own = self.server.mechanism.own_requests(self._state.rule, asked)
         self._ask = self._ask._replace(request=asked, model=model, own=own)
         self.seen = self._look(sent) if asked > 0 else None
+        self._log_stake(asked)
         return asked
+
+    def _log_stake(self, asked: int) -> None:
+        """Say what a member can lose in a round of so many samples, where that is new."""
+        most = self.server.mechanism.worst_loss(max(asked, 1))
+        if asked > 0 and math.isfinite(most) and most != self._stake:
+            self._stake = most
+            self.log.info("A member can lose at most %.6g in a round of %d samples, times its cost factor", most, asked)
 
     def settle(self, request: Request, seats: Seats, *, mean: bool = False) -> PaidRound:
         """Return what the round pays; a report that cannot be used, or keeps the others from being paid, is refused.
@@ -311,16 +311,3 @@ def check_server(server: Server, *, one_step: bool) -> Server:
             "so with `one_step=True`"
         )
     return server
-
-
-def _blocks_of(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a dither that version 0.1 saved, which knew pairs only, as that of a block."""
-    answered = saved["second"]  # 1 where θ + u was answered
-    now = {"offset": "offsets", "first": "means", "surprise": "surprises"}
-    sums = {
-        now[kind] + name[len(kind) :]: answered * array
-        for name, array in saved.items()
-        if (kind := name.partition(".")[0]) in now
-    }
-    kept = {name: array for name, array in saved.items() if name.partition(".")[0] in ("offset", *LENGTHS)}
-    return {**kept, **sums, "answered": answered}

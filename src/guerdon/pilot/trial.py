@@ -40,18 +40,19 @@ from guerdon.rules import (
     SteadyPay,
     WitnessSample,
 )
-from guerdon.rules.witnessed import evidence_around_witness
+from guerdon.rules.explanations import settled
 from guerdon.server import Ask, Sends, Server, ServerState
 
 GHOSTS = ("prediction", "nothing")
-UNKNOWN = (Status.DECLINED, Status.ALONE, Status.TOO_FEW)  # the round cannot say what the rule would have paid
+# The round cannot say what the rule would have paid for it.
+UNKNOWN = (Status.DECLINED, Status.ALONE, Status.TOO_FEW, Status.WAITING)
 
 Rows = Sequence[Sequence[np.ndarray] | None]  # per agent its layers; None where nothing can be used
 
 
 def default_rules(cost: Cost) -> dict[str, Mechanism]:
     """Return the rules that a pilot tries unless it is given others."""
-    return {"steady": SteadyPay(cost), "balanced": OutputAgreement(cost), "information": InformationPay(cost)}
+    return {"steady": SteadyPay(cost), "agreement": OutputAgreement(cost), "information": InformationPay(cost)}
 
 
 class RoundScores(NamedTuple):
@@ -171,11 +172,11 @@ class _TriedRule:
         state, reports = self._seated(self._state, len(played.rows)), AgentRows(played.rows)
         self._halves = self._seated(self._halves, len(played.rows))
         payments, after = self._pay(state, played, reports, played.full)
-        pay = self._worth["full"].of_round(payments, after, played.full)
+        pay = self._worth["full"].of_round(payments, after, played)
         for seat in np.flatnonzero(played.half):
             alone = np.arange(len(played.rows)) == seat
             payments, found = self._pay(self._as_shirker(state, alone), played, reports, played.full | alone)
-            pay[seat] = self._worth["half"].of_round(payments, found, alone)[seat]
+            pay[seat] = self._worth["half"].of_round(payments, found, played._replace(full=alone))[seat]
             self._halves = self.server.adopt(self._halves, found, alone)
         self._state = after
         earned = {name: self._haunt(name, played, report) for name, report in ghosts.items()}
@@ -189,10 +190,10 @@ class _TriedRule:
         return self.server.adopt(state, self._halves, who) if self.server.mechanism.holds else state
 
     def _haunt(self, name: str, played: _PilotRound, report: Any) -> float:
-        rows, who = [report, *played.rows], np.append(True, played.full)
+        rows, played = [report, *played.rows], played._replace(full=np.append(True, played.full))
         state = self._seated(self._haunted[name], len(rows))
-        payments, self._haunted[name] = self._pay(state, played, AgentRows(rows), who)
-        return float(self._worth[name].of_round(payments, self._haunted[name], who)[0])
+        payments, self._haunted[name] = self._pay(state, played, AgentRows(rows), played.full)
+        return float(self._worth[name].of_round(payments, self._haunted[name], played)[0])
 
     def _seated(self, state: Any, num_agents: int) -> Any:
         return state if int(state.enrolled) == num_agents else self.server.enlarge(state, num_agents)
@@ -205,13 +206,13 @@ class _Worth:
         self._rule = rule
         self._paid = self._before = np.zeros(0)
 
-    def of_round(self, payments: Payments, after: ServerState, who: Array) -> Any:
-        """Return it for the agents that took part; NaN where the round cannot say."""
-        pay = _known(payments, self._rule)
+    def of_round(self, payments: Payments, after: ServerState, played: _PilotRound) -> Any:
+        """Return it for the agents that did all of the work; NaN where the round cannot say."""
+        pay = _known(payments, self._rule, int(played.ask.request))
         held = self._rule.held(after.rule)
         if held is None:
             return pay
-        known = np.isfinite(pay) & who
+        known = np.isfinite(pay) & played.full
         paid, before = (np.pad(x, (0, len(pay) - len(x))) for x in (self._paid, self._before))
         self._paid = np.where(known, paid + payments.reward, paid)
         worth = self._paid + held
@@ -224,15 +225,22 @@ def _apart(reports: AgentRows, full: Array, witness: WitnessSample, request: int
 
     The products of two agents' reports around m_w have the mean ‖m − m_w‖² + σ²/W.
     """
-    found = evidence_around_witness(reports, full, witness)
+    found = gather(reports, full, witness.gradient)
     count = int(np.sum(found.counted))
     if count < 2:
         return float("nan")
     products = np.sum(np.where(found.counted, found.alignment - found.length, 0.0)) / (count * (count - 1))
-    return float(request * (products - 1 / witness.samples))
+    return float(request * (products / witness.variance - 1 / witness.samples))
 
 
-def _known(payments: Payments, rule: Mechanism) -> Any:
-    """Return what is paid; NaN where the round cannot say, as where a rule that learns first is still on flat pay."""
-    flat = (payments.status == Status.PAID.value) & np.isnan(payments.distance) & rule.remembers
-    return np.where(np.isin(payments.status, UNKNOWN) | flat, np.nan, payments.reward)
+def _known(payments: Payments, rule: Mechanism, request: int) -> Any:
+    """Return what the work of the round is paid; NaN where it cannot say, as where a rule that learns is on flat pay.
+
+    What a rule settles of earlier rounds is left out: some did half of the work in those, and all of it in this one.
+    """
+    paid = payments.status == Status.PAID.value
+    flat = paid & np.isnan(payments.distance) & rule.remembers
+    pay = payments.reward.copy()
+    for seat in np.flatnonzero(paid) if not rule.holds else ():
+        pay[seat] -= settled(rule, request, 1.0, *(float(part[seat]) for part in payments[:4]))
+    return np.where(np.isin(payments.status, UNKNOWN) | flat, np.nan, pay)

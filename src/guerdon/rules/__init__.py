@@ -1,7 +1,7 @@
 """Payment rules: what they promise (`mechanism`), the rules themselves, and how they are chosen and written down."""
 
 from guerdon.rules.agreement import (
-    BalancedVariance,
+    EarlierRounds,
     EstimatedVariance,
     KnownVariance,
     OutputAgreement,
@@ -28,8 +28,8 @@ from guerdon.rules.steady import SteadyPay
 from guerdon.rules.witnessed import WitnessedPay, WitnessSample, stack_minibatches, witness_sample
 
 __all__ = [
-    "BalancedVariance",
     "CalibratedAgreement",
+    "EarlierRounds",
     "EstimatedVariance",
     "Facts",
     "FlatPay",

@@ -1,29 +1,37 @@
-"""Output agreement: pay each agent by how close its gradient lies to the mean of the others'.
+"""Output agreement: pay each agent by how close its gradient lies to the others'.
 
-The paper's equation 6, and what we add to it, pays participant k
+By default agents are compared in pairs. With g_ki the squared distance of two reports, cut at c,
 
-    R_k = h(ν) + h'(ν) · ν²/V_k · (E_k − D_k)
+    R_k = h(ν) + h'(ν) · ν²/V · (E_k − D_k)       D_k: mean of g_ki over the others i
+                                                 E_k: mean of g_ij over the pairs without k
 
-where ν is the request, h the cost, D_k = ‖X_k − mean of the others‖² its distance, E_k = W_k/ν · n/(n−1) the distance
-expected of honest work, and V_k, W_k two values for the variance σ² of a single-sample gradient:
+V is the variance σ² of a single-sample gradient as *earlier* rounds have it (`guerdon.rules.scale`). It is the same for
+all, and so is c = 2·V/(ν·rarest). Then, for any distribution of the gradients (docs/explanation/agreement.md has the
+proof):
 
-    rule                     V_k (sets the slope)                          W_k (sets the level)
+- the extras R_k − h(ν) of a round add up to 0, whatever is sent;
+- members that are alike earn h(ν) in the mean;
+- S = ν is the best response if V is within 1/ν of σ², and no other S gains more than h'(ν)·ν·(√(σ²/V) − 1)²;
+- nobody loses more than 2·h'(ν)·ν/rarest in a round.
+
+In the paper's equation 6 agents are compared with the mean of the others: D_k = ‖X_k − m₋ₖ‖², E_k = W/ν · n/(n−1):
+
+    rule                     V (sets the slope)                            W (sets the level)
     KnownVariance            σ²                                            σ²
     EstimatedVariance        σ̂²₋ₖ, from the others in this round           σ̂²₋ₖ
-    BalancedVariance         from all in this round, the same for all      σ̂²₋ₖ
 
-With known variance S_k = ν is everybody's best response and honest pay equals honest cost (the paper's Theorem 1). The
-estimated rule underpays, because E[1/σ̂²] > 1/σ². The balanced rule does not, for any distribution of the gradients: at
-cooperation E_k − D_k has mean 0, and it keeps it when divided by a number that is the same for everybody (the E_k − D_k
-add up to 0 over the participants, and nobody is special). Only a round in which all gradients are identical has no
-scale, and pays nothing.
+With known variance S = ν is everybody's best response and honest pay equals honest cost (the paper's Theorem 1). The
+estimated rule underpays, because E[1/σ̂²] > 1/σ².
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
-from guerdon.arrays import Array, at_least_one, check_choice, check_number, namespace
+import numpy as np
+
+from guerdon.arrays import Array, at_least_one, check_choice, check_number, check_positive_integer, namespace
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.rules.mechanism import (
@@ -36,7 +44,7 @@ from guerdon.rules.mechanism import (
     check_round,
     statuses,
 )
-from guerdon.states import NoState
+from guerdon.rules.scale import MOST_OPEN, Estimate, ScaleState, estimate, first_scale, known_scale, learn, scale
 
 Crowd: TypeAlias = Literal["present", "enrolled"]
 
@@ -124,31 +132,96 @@ class EstimatedVariance(VarianceRule):
 
 
 @dataclass(frozen=True)
-class BalancedVariance(VarianceRule):
-    """The level of the pay uses σ² as the others have it in this round; its slope the estimate from all participants.
+class EarlierRounds:
+    """σ² is estimated from all reports of earlier rounds: the default.
 
-    R_k = h(ν) + h'(ν) · ν · n/(n−2) · (1 − n · dev_k/Σ dev). Then n·h(ν) is paid in all, whatever is sent, and an
-    outlier can only make the others' pay higher, by ν·h'(ν)·n/(n−1) at the most.
+    `rarest` is the smallest share of samples that may carry all of the variance (0.01: one in a hundred, as positive
+    cases of a rare disease do). Distances of pairs are cut at 1/rarest times that of honest work. If a smaller share
+    carries the variance, a single sample is mostly quiet and its fine is cut where it is loud: then it pays. A smaller
+    `rarest` lets a member lose more in a round. `closes`: it is the last round, and what is open is settled.
     """
 
-    kind, least_participants = "balanced", 3
+    rarest: float = 0.01
+    closes: Any = False
 
-    def variances(self, spread: Spread) -> tuple[Array, Array]:
-        """Return (pooled σ̂², σ̂²₋ₖ)."""
-        pooled = spread.request * spread.squares / at_least_one(spread.count - 1)
-        return pooled + 0 * spread.squares_of_others, variance_of_others(spread)
+    kind: ClassVar[str] = "earlier-rounds"
+    least_participants: ClassVar[int] = 2
+    needs_truth: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_share("rarest", self.rarest)
+
+    def knowing(self, truth: Truth) -> "EarlierRounds":
+        """Return the same: it needs nothing of the truth."""
+        del truth
+        return self
 
     def settings(self) -> dict[str, Any]:
-        """Return it as JSON can hold it; version 0.1 could let the past decay."""
-        return {"kind": self.kind, "decay": None}
+        """Return it as JSON can hold it."""
+        return {"kind": self.kind, "rarest": self.rarest, "closes": bool(self.closes)}
+
+
+class ScaledState(NamedTuple):
+    """What a rule remembers whose scale comes from earlier rounds."""
+
+    extras: Array  # (open rounds, agents): h'(ν)·ν²·(E − D), to be divided by a V
+    scale: ScaleState
+
+
+def first_state(num_agents: int) -> ScaledState:
+    """Return the state before the first round."""
+    check_positive_integer("num_agents", num_agents)
+    return ScaledState(np.zeros((MOST_OPEN, num_agents)), first_scale())
+
+
+class Measured(NamedTuple):
+    """What a round shows: D and E of each agent, its status, what is said of σ², and V below which a loss is too large.
+
+    The status is PAID for all whose distance counts.
+    """
+
+    distance: Array
+    expected: Array
+    status: Array
+    estimate: Estimate
+    least: Array
+
+
+def pay_on_scale(
+    cost: Cost, state: ScaledState, found: Measured, nu: Array, closes: Any
+) -> tuple[Payments, ScaledState]:
+    """Return R = h(ν) + h'(ν)·ν²/V·(E − D) with V from earlier rounds, and the next state.
+
+    In an open round h(ν) is paid. When V is known, the extras of all open rounds are added, each by a V of its own,
+    also for agents that take no part in the round that settles them.
+    """
+    xp = namespace(found.distance)
+    counts = found.status == Status.PAID.value
+    extra = xp.where(counts, cost.slope(nu) * nu**2 * (found.expected - found.distance), 0.0)
+    settling, following = learn(state.scale, found.estimate, found.least, closes)
+    known = state.scale.known > 0
+    here = xp.arange(MOST_OPEN) == state.scale.open.count
+    extras = xp.where(here[:, None] & ~known & found.estimate.usable, extra[None, :], state.extras)
+    settled = xp.where(settling.now, xp.sum(extras / settling.scales[:, None], axis=0), 0.0)
+    value = xp.where(settling.now, xp.sum(xp.where(here, settling.scales, 0.0)), settling.scale)
+
+    waits = counts & ~known & ~settling.now
+    status = xp.where(waits, Status.WAITING.value, found.status)
+    paid = status == Status.PAID.value
+    now = xp.where(known, extra / xp.where(known, value, 1.0), settled)
+    reward = xp.where(counts, cost(nu), 0.0) + now
+    shown = [xp.where(paid, x, xp.nan) for x in (found.distance, found.expected, value + 0 * found.distance)]
+    extras = xp.where(settling.now | known, 0.0, extras)
+    return Payments(reward, *shown, status=status), ScaledState(extras, following)
 
 
 @dataclass(frozen=True)
 class OutputAgreement(Mechanism):
-    """Pay each agent by how close its gradient lies to the mean of the others'.
+    """Pay each agent by how close its gradient lies to the others'.
 
-    `crowd` says which number stands in the constant n/(n−1): the participants of the round ("present", balanced
-    under dropouts) or all agents ("enrolled", the paper's K/(K−1), which underpays when somebody is absent).
+    `variance` says where σ² comes from: `EarlierRounds()`, `KnownVariance(σ²)` or `EstimatedVariance()`. `crowd` is for
+    the last two: which number stands in the constant n/(n−1), the participants of the round ("present", balanced under
+    dropouts) or all agents ("enrolled", the paper's K/(K−1), which underpays when somebody is absent).
 
     >>> import numpy as np
     >>> from guerdon import AffineCost, gather
@@ -161,7 +234,7 @@ class OutputAgreement(Mechanism):
     """
 
     cost: Cost
-    variance: VarianceRule = field(default_factory=BalancedVariance)
+    variance: VarianceRule | EarlierRounds = field(default_factory=EarlierRounds)
     crowd: Crowd = "present"
 
     rule_name, formula = "output-agreement", "E − D"
@@ -169,10 +242,54 @@ class OutputAgreement(Mechanism):
 
     def __post_init__(self) -> None:
         check_choice("crowd", self.crowd, ("present", "enrolled"))
+        if self.remembers and self.crowd != "present":
+            raise ValueError('`crowd` must be "present" where agents are compared in pairs, got "enrolled"')
 
-    def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
-        """Return the payments of a round, and the state as it is."""
+    @property
+    def remembers(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether the pay of a round depends on earlier rounds."""
+        return isinstance(self.variance, EarlierRounds)
+
+    @property
+    def transfers(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether the extras of a round add up to 0, whatever is sent."""
+        return self.remembers
+
+    @property
+    def reach(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """How far apart two reports may count, in units of the distance 2V/ν of honest work; 0: there is no limit."""
+        return 1 / self.variance.rarest if isinstance(self.variance, EarlierRounds) else 0.0
+
+    def init(self, num_agents: int) -> Any:
+        """Return the state before the first round."""
+        return first_state(num_agents) if self.remembers else super().init(num_agents)
+
+    def scale(self, state: Any) -> Array:
+        """Return V for the next round; NaN where it is not known yet."""
+        return scale(state.scale) if self.remembers else super().scale(state)
+
+    def scaled(self, state: Any, scale: float) -> Any:
+        """Return the state as if earlier rounds had given this V."""
+        if not self.remembers:
+            return super().scaled(state, scale)
+        check_number("scale", scale, minimum=0, inclusive=False)
+        return state._replace(scale=known_scale(scale))
+
+    def worst_loss(self, request: Any) -> float:
+        """Return 2·h'(ν)·ν/rarest: no member loses more than that below h(ν) in a round, whatever anybody sends."""
+        return 2 * self.reach * float(self.cost.slope(request)) * request if self.remembers else math.inf
+
+    def closing(self, last: Any = True) -> Mechanism:
+        """Return the rule that settles what is open, for the last round."""
+        if not isinstance(self.variance, EarlierRounds):
+            return self
+        return replace(self, variance=replace(self.variance, closes=self.variance.closes | last))
+
+    def pay(self, state: Any, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, Any]:
+        """Return the payments of a round, and the next state."""
         state, mask = check_round(state, evidence, participating, request)
+        if isinstance(self.variance, EarlierRounds):
+            return self._pay_by_pairs(self.variance, state, evidence, mask, request)
         spread = spread_of(evidence, request)
         slope_variance, level_variance = self.variance.variances(spread)
         status = statuses(evidence, mask, self.variance.least_participants, slope_variance)
@@ -189,6 +306,20 @@ class OutputAgreement(Mechanism):
         shown = [xp.where(paid, x, xp.nan) for x in (distance, expected, slope_variance)]
         return Payments(xp.where(paid, reward, 0.0), *shown, status=status), state
 
+    def _pay_by_pairs(
+        self, variance: EarlierRounds, state: ScaledState, evidence: Evidence, mask: Array, request: Any
+    ) -> tuple[Payments, ScaledState]:
+        """Return the payments of a round by the mean distances to the others, and the next state."""
+        xp, nu = namespace(evidence.deviation), as_request(evidence, request)
+        distance, counted = evidence.pair_distance, xp.astype(evidence.counted, evidence.deviation.dtype)
+        found = estimate(distance, evidence.counted, nu, variance.rarest)
+        expected = (xp.sum(counted * distance) - 2 * distance) / at_least_one(found.agents - 2)
+        expected = xp.where(found.agents > 2, expected, distance)  # two are as far from each other: both get their cost
+        least = nu / (2 * self.reach) * xp.max(distance)
+        status = statuses(evidence, mask, variance.least_participants, 1 + 0 * distance)
+        measured = Measured(distance, expected, status, found, least)
+        return pay_on_scale(self.cost, state, measured, nu, variance.closes)
+
     @property
     def needs_truth(self) -> bool:
         """Whether only a simulation can pay by it."""
@@ -200,7 +331,10 @@ class OutputAgreement(Mechanism):
 
     @classmethod
     def choices(cls) -> Mapping[str, Callable[..., Mechanism]]:
-        """Return the rule by the names of its variances; `known` without a number is for simulations."""
+        """Return the rule by its names; `known` without a number is for simulations."""
+
+        def agreement(cost: Cost, rarest: float = EarlierRounds.rarest) -> Mechanism:
+            return cls(cost, EarlierRounds(rarest))
 
         def known(cost: Cost, variance: float | None = None) -> Mechanism:
             return cls(cost, TrueVariance() if variance is None else KnownVariance(variance))
@@ -208,10 +342,7 @@ class OutputAgreement(Mechanism):
         def estimated(cost: Cost) -> Mechanism:
             return cls(cost, EstimatedVariance())
 
-        def balanced(cost: Cost) -> Mechanism:
-            return cls(cost)
-
-        return {"balanced": balanced, "known": known, "estimated": estimated}
+        return {"agreement": agreement, "known": known, "estimated": estimated}
 
     def settings(self) -> dict[str, Any]:
         """Return all but the cost."""
@@ -225,18 +356,21 @@ class OutputAgreement(Mechanism):
                 return cls(cost, KnownVariance(variance), settings["crowd"])
             case {"kind": "estimated"}:
                 return cls(cost, EstimatedVariance(), settings["crowd"])
-            case {"kind": "balanced", "decay": None}:
-                return cls(cost, BalancedVariance(), settings["crowd"])
+            case {"kind": "earlier-rounds", "rarest": rarest, "closes": closes}:
+                return cls(cost, EarlierRounds(rarest, closes), settings["crowd"])
             case other:
                 raise ValueError(f"unknown variance {other!r}")
 
     def words(self) -> str:
         """Return what the rule is, in words."""
-        return f"output agreement, {self.variance.kind} variance"
+        return "output agreement" if self.remembers else f"output agreement, {self.variance.kind} variance"
 
     def why(self, distance: float, expected: float) -> str:
         """Return in words how far the report lay from the others."""
-        return far_or_near(distance, expected)
+        if not self.remembers:
+            return far_or_near(distance, expected)
+        side = "less" if distance <= expected else "more"
+        return f"{distance:.4g} from the others, {side} than the {expected:.4g} between them"
 
 
 def spread_of(evidence: Evidence, request: Any) -> Spread:
@@ -252,6 +386,13 @@ def spread_of(evidence: Evidence, request: Any) -> Spread:
 def variance_of_others(spread: Spread) -> Array:
     """Return σ̂²₋ₖ = ν/(|P∖k| − 1) · Σ_{i∈P∖k} ‖X_i − m_{−k}‖² (the paper's equation 10)."""
     return spread.request * spread.squares_of_others / at_least_one(spread.freedom_of_others)
+
+
+def check_share(name: str, value: float) -> None:
+    """Raise unless a value is above 0 and at most 1."""
+    check_number(name, value, minimum=0, inclusive=False)
+    if value > 1:
+        raise ValueError(f"`{name}` must be a share of at most 1, got {value!r}")
 
 
 def far_or_near(distance: float, expected: float) -> str:

@@ -25,13 +25,31 @@ def _explain(
     variance: float,
     status: float,
 ) -> str:
-    if status != Status.PAID:
-        return f"nothing: {(_REASONS | dict(mechanism.reasons()))[Status(int(status))]}"
+    known = Status(int(status))
+    if known is Status.WAITING:
+        return _explain_waiting(mechanism, request, factor, reward)
+    if not known.is_paid:
+        return _explain_unpaid(mechanism, known, reward)
     if mechanism.holds:
         earned = factor * price(mechanism, request, distance, expected, variance)
         told = _explain_paid(mechanism, request, factor, earned, distance, expected)
         return f"{reward:.4g} released; earned in this round: {earned:.4g} ({told})"
-    return _explain_paid(mechanism, request, factor, reward, distance, expected)
+    late = settled(mechanism, request, factor, reward, distance, expected, variance)
+    told = _explain_paid(mechanism, request, factor, reward - late, distance, expected)
+    return f"{told}; {_more(late)}, the extra of earlier rounds" if late else told
+
+
+def _explain_unpaid(mechanism: Mechanism, status: Status, reward: float) -> str:
+    why = (_REASONS | dict(mechanism.reasons()))[status]
+    if reward == 0:
+        return f"nothing: {why}"
+    return f"{reward:.4g}, the extra of earlier rounds: {why}" + " in this one" * (status is Status.DECLINED)
+
+
+def _explain_waiting(mechanism: Mechanism, request: int, factor: float, reward: float) -> str:
+    fair, asked = _asked(mechanism, request, factor)
+    more = "" if _same(reward, fair, factor) else f", {_more(reward - fair)} of earlier rounds"
+    return f"{asked}{more}; the extra of this round follows when distances have a scale"
 
 
 def price(mechanism: Mechanism, request: int, distance: float, expected: float, variance: float) -> float:
@@ -40,17 +58,44 @@ def price(mechanism: Mechanism, request: int, distance: float, expected: float, 
     return float(mechanism.cost(nu) + mechanism.cost.slope(nu) * nu**2 / variance * (expected - distance))
 
 
+def settled(
+    mechanism: Mechanism, request: int, factor: float, reward: float, distance: float, expected: float, variance: float
+) -> float:
+    """Return what a paid reward holds of earlier rounds: what goes beyond the price of its own; 0 where it is rounding.
+
+    >>> from guerdon import AffineCost, OutputAgreement
+    >>> settled(OutputAgreement(AffineCost(1, 1)), 8, 1.0, 12.5, distance=3.0, expected=4.0, variance=32.0)
+    1.5
+    """
+    if (
+        not mechanism.formula or mechanism.vary or variance != variance
+    ):  # with `vary` a price is not that of the request
+        return 0.0
+    late = reward - factor * price(mechanism, request, distance, expected, variance)
+    parts = abs(price(mechanism, request, -abs(distance), abs(expected), variance))
+    return late if abs(late) > 2e-6 + 1e-6 * factor * parts else 0.0
+
+
 def _explain_paid(
     mechanism: Mechanism, request: int, factor: float, reward: float, distance: float, expected: float
 ) -> str:
-    usual = float(mechanism.cost(int(request)))
-    fair, times = factor * usual, "" if factor == 1 else f" ({factor:g} times the usual {usual:.4g})"
-    asked = f"{fair:.4g} for the {request} samples asked for{times}"
+    fair, asked = _asked(mechanism, request, factor)
     if distance != distance:  # NaN: the rule does not look at distances
-        same = math.isclose(reward, fair, rel_tol=1e-9, abs_tol=1e-6 * (factor != 1))  # a ledger rounds what it keeps
+        same = _same(reward, fair, factor)
         return f"{asked}, whatever was sent" if same else f"{asked}, {_more(reward - fair)}"
     why = mechanism.why(distance, expected)
     return f"{asked}, {_more(reward - fair)}" + ("" if why is None else f": {why}")
+
+
+def _asked(mechanism: Mechanism, request: int, factor: float) -> tuple[float, str]:
+    """Return the cost of what was asked of an agent, and the words for it."""
+    usual = float(mechanism.cost(int(request)))
+    times = "" if factor == 1 else f" ({factor:g} times the usual {usual:.4g})"
+    return factor * usual, f"{factor * usual:.4g} for the {request} samples asked for{times}"
+
+
+def _same(reward: float, fair: float, factor: float) -> bool:
+    return math.isclose(reward, fair, rel_tol=1e-9, abs_tol=1e-6 * (factor != 1))  # a ledger rounds what it keeps
 
 
 def _more(extra: float) -> str:

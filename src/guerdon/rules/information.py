@@ -192,15 +192,10 @@ class InformationPay(Mechanism):
         return NOT_SOUND if told < SOUND else ""
 
     def settings(self) -> dict[str, Any]:
-        """Return all but the cost; what version 0.1 did not know is left out where it is as it was."""
-        found = {name: x if isinstance(x, str) else float(x) for name, x in super().settings().items()}
-        pooled, probation = found.pop("pooled"), found.pop("probation")
-        return found | ({"pooled": True} if pooled else {}) | ({"probation": int(probation)} if probation else {})
-
-    @classmethod
-    def from_settings(cls, cost: Cost, settings: Mapping[str, Any]) -> Mechanism:
-        """Return the rule that `settings` described."""
-        return super().from_settings(cost, {"pooled": False, "probation": 0} | dict(settings))
+        """Return all but the cost; 3 and 3.0 are the same text."""
+        found = super().settings()
+        numbers = {name: x if isinstance(x, str) else float(x) for name, x in found.items()}
+        return numbers | {"pooled": bool(found["pooled"]), "probation": int(found["probation"])}
 
     def words(self) -> str:
         """Return what the rule is, in words."""

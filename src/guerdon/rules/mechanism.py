@@ -20,7 +20,7 @@ import numpy as np
 from guerdon.arrays import Array, as_mask, check_positive_integer, is_array, is_traced, namespace
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
-from guerdon.states import NoState
+from guerdon.states import NoState, map_state
 
 INFINITY = "infinity"
 
@@ -32,7 +32,11 @@ State = TypeVar("State", bound=tuple[Any, ...])
 
 
 class Status(IntEnum):
-    """Why an agent was paid what it was paid. Everything but PAID comes with a reward of 0."""
+    """What became of an agent's work in a round.
+
+    PAID and WAITING pay it (`is_paid`). The others pay nothing for this round. Their reward is 0, or what a rule
+    settles of earlier rounds.
+    """
 
     PAID = 0  # by the rule
     DECLINED = 1  # it sent nothing
@@ -40,6 +44,12 @@ class Status(IntEnum):
     TOO_FEW = 3  # two took part, and the variance cannot be estimated from one other agent
     NO_VARIANCE = 4  # all gradients were identical, so distances have no scale
     INVALID = 5  # what it sent held NaN, infinity or a number too large to square, or was malformed: treated as absent
+    WAITING = 6  # paid its cost; the round's extra follows once the scale of distances is known
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether the work of the round was paid, at least at its cost."""
+        return self in (Status.PAID, Status.WAITING)
 
     @property
     def label(self) -> str:
@@ -47,11 +57,15 @@ class Status(IntEnum):
         return self.name.lower().replace("_", "-")
 
 
+PAID_LABELS = tuple(status.label for status in Status if status.is_paid)
+
+
 class Payments(NamedTuple):
     """Per agent: the reward, and what it was computed from.
 
     `distance` is D_k, `expected_distance` E_k and `variance` V_k of R_k = h(ν) + h'(ν)·ν²/V_k·(E_k − D_k), all three
-    NaN where the rule was not applied; `status` holds values of `Status`.
+    NaN where the rule was not applied; `status` holds values of `Status`. A reward may include what a rule settles of
+    earlier rounds, also for an agent that did not take part in this one.
     """
 
     reward: Array
@@ -115,13 +129,15 @@ class Mechanism(Protocol):
     takes_off_answers: ClassVar[bool] = True  # and how each one answers to a dither
     credits_doubtful_pairs: ClassVar[bool] = True  # for agreeing, until they are as good as proven to share something
     compares_pairs: ClassVar[bool] = False  # copies are left out, and reports longer than `limit` allows shortened
-    remembers: ClassVar[bool] = False  # the pay of a round depends on earlier rounds
+    remembers: bool = False  # the pay of a round depends on earlier rounds
     keeps_bets: ClassVar[bool] = False  # its state has the `wealth` of the bets against agents (`guerdon.bets`)
     takes_back: ClassVar[bool] = True  # a reward can be negative
+    transfers: bool = False  # what one member loses others gain in the same round: no loss may be cut
     holds: ClassVar[bool] = False  # a reward is what a round releases of what was earned so far
     fewest_rounds: ClassVar[int] = 1  # of an agent, that are paid at all: fewer tell too little
     pays_short_moves: ClassVar[bool] = False  # of models: fewer local steps, so less work, are paid more
     formula: ClassVar[str] = ""  # what is in the brackets of R = h(ν) + h'(ν)·ν²/V·(…), in letters
+    reach: float = 0.0  # of pairs, in units of the distance 2V/ν of honest work: further apart they count as this far
     limit: float = math.inf  # times the median length of the others
     vary: float = 0.0  # agents are asked for up to this share more or less than the request (`own_requests`)
     samples: int = 0  # of the server's own data, whose gradient evidence is gathered around; 0: it needs none
@@ -139,6 +155,23 @@ class Mechanism(Protocol):
     def test(self) -> "Mechanism | None":
         """The rule that keeps the bets against agents, and whose score says what a report told; None: there is none."""
         return self if self.keeps_bets else None
+
+    def scale(self, state: Any) -> Array:
+        """Return V, the variance that distances of the next round are measured by; NaN where it is not known."""
+        del state
+        return np.asarray(np.nan)
+
+    def scaled(self, state: Any, scale: float) -> Any:
+        """Return the state as if earlier rounds had given this V, or raise."""
+        del state
+        raise ValueError(
+            f"`scale` must be left out for {self.words()}, which takes none from earlier rounds, got {scale!r}"
+        )
+
+    def worst_loss(self, request: Any) -> float:
+        """Return the most that a member can lose in one round, below h(ν); infinity: there is no bound."""
+        del request
+        return math.inf
 
     def own_requests(self, state: Any, request: Any) -> Array | None:
         """Return how many samples each agent is asked for in a round of `request`; None: that many of all."""
@@ -244,7 +277,7 @@ class Mechanism(Protocol):
         return expected, distance
 
     def reasons(self) -> Mapping[Status, str]:
-        """Return why an agent gets nothing, by status, where the rule has other words for it than most."""
+        """Return why an agent gets nothing for a round, by status, where the rule has other words for it than most."""
         return {}
 
     def largest_distance(self, payments: Payments, length: Array) -> Array:
@@ -258,6 +291,15 @@ def times(payments: Payments, factors: Any) -> Payments:
     """Return payments to agents whose costs are these multiples of the rule's: their rewards are, too."""
     xp = namespace(payments.reward)
     return payments._replace(reward=payments.reward * xp.asarray(factors, dtype=payments.reward.dtype))
+
+
+def paid_work(status: Array) -> Array:
+    """Tell whose work of the round was paid, from an array of statuses: PAID or WAITING.
+
+    >>> paid_work(np.array([0, 1, 5, 6]))
+    array([ True, False, False,  True])
+    """
+    return (status == Status.PAID.value) | (status == Status.WAITING.value)
 
 
 def check_whole(rule: Mechanism, name: str) -> None:
@@ -275,8 +317,16 @@ def padded(empty: Any, state: Any) -> Any:
     """
     if type(state) is not type(empty):
         return empty
-    parts = zip(empty, state, strict=True)
-    return type(empty)(*(np.concatenate([old, new[..., old.shape[-1] :]], axis=-1) for new, old in parts))
+
+    def longer(new: Any, old: Any) -> Any:
+        return old if is_common(new) else np.concatenate([old, new[..., old.shape[-1] :]], axis=-1)
+
+    return type(empty)(*map(longer, empty, state))
+
+
+def is_common(part: Any) -> bool:
+    """Tell whether a part of a rule's state belongs to no single agent: such a part is a state of its own."""
+    return hasattr(part, "_fields")
 
 
 def check_round(state: State, evidence: Evidence, participating: Array, request: Any) -> tuple[State, Array]:
@@ -286,16 +336,22 @@ def check_round(state: State, evidence: Evidence, participating: Array, request:
     xp = namespace(evidence.deviation)
     num_agents = evidence.deviation.shape[-1]
     if evidence.deviation.ndim == 1:
+        if is_array(request) and request.ndim:
+            raise TypeError(f"`request` must be a positive integer, one for all members of a round, got {request!r}")
         check_positive_integer("request", request)
     mask = as_mask(xp, participating, evidence.deviation.shape)
-    if state and state[0].shape != (num_agents,):
+    if state and state[0].shape[-1] != num_agents:
         raise ValueError(
-            f"`state` must be of the {num_agents} agents of this round, got one of {state[0].shape[0]}; "
+            f"`state` must be of the {num_agents} agents of this round, got one of {state[0].shape[-1]}; "
             "enrol everybody in `init` and tell who is absent through `participating`"
         )
     if not is_traced(mask, evidence.counted) and bool(xp.any(evidence.counted & ~mask)):
         raise ValueError("`participating` must be the mask that `evidence` was gathered with, got another")
-    return type(state)(*(xp.asarray(part, dtype=evidence.deviation.dtype) for part in state)), mask
+
+    def as_own(part: Array) -> Array:
+        return xp.asarray(part, dtype=evidence.deviation.dtype)
+
+    return map_state(as_own, state), mask
 
 
 def as_request(evidence: Evidence, request: Any) -> Array:

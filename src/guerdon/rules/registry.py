@@ -54,7 +54,7 @@ def _choices() -> dict[str, Callable[..., Mechanism]]:
 
 
 def choose(text: str, cost: Cost) -> Mechanism:
-    """Return the rule that `text` names: balanced, information, known:4.0, …
+    """Return the rule that `text` names: agreement, information, known:4.0, …
 
     >>> from guerdon import AffineCost
     >>> choose("known:4", AffineCost(1, 1)).variance
@@ -82,8 +82,8 @@ def describe(mechanism: Mechanism) -> tuple[str, str]:
     """Return a payment rule and its cost as text.
 
     >>> from guerdon import AffineCost
-    >>> describe(OutputAgreement(AffineCost(1, 1)))
-    ('{"crowd":"present","rule":"output-agreement","variance":{"decay":null,"kind":"balanced"}}', '1 + 1*s')
+    >>> describe(choose("estimated", AffineCost(1, 1)))
+    ('{"crowd":"present","rule":"output-agreement","variance":{"kind":"estimated"}}', '1 + 1*s')
     """
     if _RULES.get(mechanism.rule_name) is not type(mechanism) or mechanism.needs_truth:
         raise ValueError(
@@ -102,7 +102,7 @@ def restore(rule: str, cost: str) -> Mechanism:
         kind = _RULES.get(settings.pop("rule"))
         if kind is not None:
             return kind.from_settings(ExpressionCost(cost), settings)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"a recorded payment rule cannot be read: {rule[:200]} ({error})") from error
     raise ValueError(
         f"a recorded payment rule is not known here: {rule[:200]}; `guerdon.rules.register` makes a rule known"

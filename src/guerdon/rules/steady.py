@@ -45,7 +45,7 @@ import numpy as np
 from guerdon.arrays import Array, at_least_one, check_positive_integer, namespace, to_numpy
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, median_of_others
-from guerdon.rules.agreement import OutputAgreement, far_or_near
+from guerdon.rules.agreement import EstimatedVariance, OutputAgreement, far_or_near
 from guerdon.rules.information import PROBATION, InformationPay, InformationState, information_scores
 from guerdon.rules.mechanism import Mechanism, Payments, Status, as_request, check_round, check_whole
 from guerdon.states import NoState, map_state
@@ -182,7 +182,7 @@ class SteadyPay(Mechanism):
         usual, _ = median_of_others(evidence.deviation, evidence.counted)
         most = xp.where(usual > 0, FURTHEST * usual, evidence.deviation)
         squares = xp.sum(xp.where(trusted, xp.where(evidence.deviation < most, evidence.deviation, most), 0.0))
-        plain, _ = OutputAgreement(self.cost).pay(NoState(), evidence, mask, request)
+        plain, _ = OutputAgreement(self.cost, EstimatedVariance()).pay(NoState(), evidence, mask, request)
         paid, number = plain.status == Status.PAID.value, xp.sum(xp.astype(trusted, nu.dtype))
         variance = nu * squares / at_least_one(number - 1)
         share = number * evidence.deviation / xp.where(squares > 0, squares, 1.0)
@@ -258,11 +258,6 @@ class SteadyPay(Mechanism):
         after = _renewed(state, failed)
         begun = {name: namespace(failed).where(failed, 0.0, getattr(after, name)) for name in STANDING}
         return after._replace(**begun)
-
-    @classmethod
-    def from_settings(cls, cost: Cost, settings: Mapping[str, Any]) -> Mechanism:
-        """Return the rule that `settings` described; what was recorded before there was a probation has none."""
-        return super().from_settings(cost, {"probation": 0} | dict(settings))
 
     def words(self) -> str:
         return f"steady pay, settled every {self.period} rounds"

@@ -1,32 +1,32 @@
-"""Witnessed pay: the server has some data of its own, so it knows σ² and has a reference that nobody can move.
+"""Witnessed pay: the server has some data of its own, so it has a reference and a level that nobody can move.
 
-Each round the server computes the gradient m_w of W samples of its own, and σ² from how its minibatches differ:
+Each round the server computes the gradient m_w of W samples of its own, and σ̂² from how its minibatches differ:
 
-    R_k = h(ν) + h'(ν) · ν²/σ² · (σ²/ν + σ²/W − ‖X_k − m_w‖²)
+    R_k = h(ν) + h'(ν) · ν²/V · (E − D_k)       D_k = ‖X_k − m_w‖²,  E = σ̂² · (1/ν + 1/W)
 
-This is the paper's rule with known variance, and a witness in the place of the others: S = ν is everybody's best
-response and honest pay equals honest cost (Theorem 1), whatever the others do. If everybody uses half, everybody loses,
-and a majority cannot outvote the truth. As in the paper, agents choose how many samples they use, not what they send: a
-report that is made without samples may lie closer to m than honest work does. An agent whose data differ from the
-witness's pays for it.
+V is σ² as the σ̂² of *earlier* rounds have it (`guerdon.rules.scale`). So E[E − D_k] = σ²·(1/ν − 1/S_k), whatever is
+known of V before the round: the theorem of `guerdon.rules.agreement` holds, and nobody's pay depends on other members.
+If everybody uses half, everybody loses, and a majority cannot outvote the truth. With σ̂² of the round itself in the
+denominator honest members were paid −26.6 of 17 on a survey with 1 % of positives. As in the paper, members choose how
+many samples they use, not what they send. A member whose data differ from the witness's pays for it.
 
-Evidence is gathered around m_w and divided by σ², so that a recorded round can be paid again from it alone: length_k is
-‖X_k − m_w‖²/σ².
+What a member loses is nobody's gain, and a report that is far out harms its sender alone, so distances are not cut. In
+the evidence of a round `length` is D_k and `pair_distance` is E.
 """
 
 # No type covers both an array and a list of layers.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from guerdon.arrays import Array, check_positive_integer, is_array, namespace, over_layers
+from guerdon.arrays import Array, at_least_one, check_number, check_positive_integer, is_array, namespace, over_layers
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, gather
-from guerdon.rules.agreement import far_or_near
-from guerdon.rules.mechanism import Mechanism, Payments, Status, as_request, check_round, check_whole, statuses
-from guerdon.states import NoState
+from guerdon.rules.agreement import Measured, ScaledState, far_or_near, first_state, pay_on_scale
+from guerdon.rules.mechanism import Mechanism, Payments, as_request, check_round, check_whole, statuses
+from guerdon.rules.scale import TINY, Estimate, ScaleState, known_scale, scale
 
 
 class WitnessSample(NamedTuple):
@@ -62,12 +62,12 @@ def stack_minibatches(minibatches: Sequence[Any]) -> Any:
     return [namespace(parts[0]).stack(list(parts)) for parts in zip(*minibatches, strict=True)]
 
 
-def evidence_around_witness(reports: Any, sent: Array, witness: WitnessSample) -> Evidence:
-    """Return the evidence of a round around the witness's gradient, in units of σ²."""
+def evidence_around_witness(reports: Any, sent: Array, witness: WitnessSample, request: Any) -> Evidence:
+    """Return the evidence of a round around the witness's gradient, with E in the place of the pair distance."""
     found = gather(reports, sent, witness.gradient)
-    xp = namespace(found.length)
-    scale = 1 / xp.asarray(witness.variance, dtype=found.length.dtype)
-    return Evidence(found.deviation * scale, found.length * scale, found.alignment * scale, found.counted)
+    xp, nu = namespace(found.length), as_request(found, request)
+    expected = xp.asarray(witness.variance, dtype=found.length.dtype) * (1 / nu + 1 / witness.samples)
+    return found._replace(pair_distance=xp.where(found.counted, expected, 0.0))
 
 
 @dataclass(frozen=True)
@@ -75,36 +75,67 @@ class WitnessedPay(Mechanism):
     """Pay each agent by its distance to the gradient of `samples` samples of the server's own.
 
     >>> import numpy as np
-    >>> from guerdon import AffineCost, gather
+    >>> from guerdon import AffineCost
     >>> rule, everybody = WitnessedPay(AffineCost(1, 1), samples=64), np.array([True, True])
     >>> witness = WitnessSample(np.array([0.0, 0.0]), np.array(16.0), samples=64)
-    >>> evidence = evidence_around_witness(np.array([[1.0, 1.0], [2.0, 2.0]]), everybody, witness)
-    >>> rule.pay(rule.init(2), evidence, everybody, request=8)[0].reward
+    >>> evidence = evidence_around_witness(np.array([[1.0, 1.0], [2.0, 2.0]]), everybody, witness, request=8)
+    >>> rule.pay(rule.scaled(rule.init(2), 16.0), evidence, everybody, request=8)[0].reward.round(6)
     array([ 10., -14.])
     """
 
     cost: Cost
     samples: int = 256
+    closes: Any = False
 
-    compares_agents, pays_short_moves = False, True
+    compares_agents, pays_short_moves, remembers = False, True, True
     rule_name, formula = "witnessed", "E − D"
 
     def __post_init__(self) -> None:
         check_whole(self, "samples")
 
-    def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
+    def init(self, num_agents: int) -> ScaledState:
+        return first_state(num_agents)
+
+    def scale(self, state: ScaledState) -> Array:
+        return scale(state.scale)
+
+    def scaled(self, state: ScaledState, scale: float) -> ScaledState:
+        check_number("scale", scale, minimum=0, inclusive=False)
+        return state._replace(scale=known_scale(scale))
+
+    def closing(self, last: Any = True) -> Mechanism:
+        """Return the rule that settles what is open, for the last round."""
+        return replace(self, closes=self.closes | last)
+
+    def pay(
+        self, state: ScaledState, evidence: Evidence, participating: Array, request: Any
+    ) -> tuple[Payments, ScaledState]:
         state, mask = check_round(state, evidence, participating, request)
         xp, nu = namespace(evidence.length), as_request(evidence, request)
-        one = 1 + 0 * evidence.length
-        status = statuses(evidence, mask, least_participants=1, variance=one)
-        paid = status == Status.PAID.value
-        expected = (1 / nu + 1 / self.samples) * one
-        reward = self.cost(nu) + self.cost.slope(nu) * nu**2 * (expected - evidence.length)
-        shown = [xp.where(paid, x, xp.nan) for x in (evidence.length, expected, one)]
-        return Payments(xp.where(paid, reward, 0.0), *shown, status=status), state
+        expected = xp.max(evidence.pair_distance)
+        level = expected / (1 / nu + 1 / self.samples)
+        noise, batches = self._noise(state.scale, level, nu), at_least_one(self.samples / nu)
+        found = Estimate(level, noise, batches, level > 0, 1 / TINY + 0 * level)  # nobody can move it
+        status = statuses(evidence, mask, least_participants=1, variance=1 + 0 * evidence.length)
+        measured = Measured(evidence.length, expected + 0 * evidence.length, status, found, 0 * level)
+        return pay_on_scale(self.cost, state, measured, nu, self.closes)
+
+    def _noise(self, past: ScaleState, level: Array, nu: Array) -> Array:
+        """Return the relative variance of σ̂² in a round: from how its logarithm bends, which no steady trend does.
+
+        No more than in one dimension, where σ̂² from b minibatches has b − 1 degrees of freedom.
+        """
+        xp = namespace(level)
+        batches = self.samples / nu
+        most = 2 / at_least_one(batches - 1)
+        known = (past.rounds >= 2) & (level > 0)
+        last, before = (xp.where(known, past.history[place], 1.0) for place in (0, 1))
+        bend = xp.log(xp.where(known, level, 1.0)) - 2 * xp.log(last) + xp.log(before)
+        noise = bend**2 / 6  # of three independent logarithms
+        return xp.where(known & (noise < most), noise, most)
 
     def curve(self, size: Any, request: Any) -> Any:
-        """Return h(ν) + h'(ν)·ν²·(1/ν − 1/s): what the paper's rule pays where the reference is exact."""
+        """Return h(ν) + h'(ν)·ν²·(1/ν − 1/s): what is paid in the mean where V is σ²."""
         return self.cost(request) + self.cost.slope(request) * request**2 * (1 / request - 1 / size)
 
     def words(self) -> str:

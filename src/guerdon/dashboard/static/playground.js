@@ -7,7 +7,7 @@ const numbers = ["agents", "request", "others", "fixed", "slope", "power"];
 const texts = ["rule", "kind", "formula"];
 const presets = {
   paper: { agents: 10, request: 8, others: 8, rule: "known", kind: "linear", fixed: 1, slope: 1 },
-  shirking: { agents: 10, request: 16, others: 4, rule: "balanced", kind: "linear", fixed: 1, slope: 1 },
+  shirking: { agents: 10, request: 16, others: 4, rule: "agreement", kind: "linear", fixed: 1, slope: 1 },
   hole: { agents: 10, request: 16, others: 4, rule: "estimated", kind: "linear", fixed: 1, slope: 1 },
 };
 let game = null;
@@ -139,7 +139,8 @@ function simulated() {
 }
 
 function told() {
-  const limit = !game || game.rule === "known" ? "" : "The curve holds where gradients have many dimensions.";
+  const limits = { known: "", agreement: "The curve holds where earlier rounds have given the right scale." };
+  const limit = game ? limits[game.rule] ?? "The curve holds where gradients have many dimensions." : "";
   if (!points) return limit;
   const deterred = points.points.filter((point) => point.verdict === "deters").length;
   return `Simulated with normal gradients in ${points.dimension} dimensions, ${points.repetitions} repetitions of ${points.rounds} rounds: ${deterred} of ${points.points.length} other batch sizes are deterred. The bars hold for all of them together at ${100 * points.confidence} %. ${limit}`;

@@ -9,7 +9,7 @@ let until = null; // the last round of the matrix; null follows the newest
 let sequence = 0;
 
 const statusColours = () => ({
-  paid: style("--paid"), declined: style("--declined"), invalid: colour("red"), alone: colour("orange"), "too-few": colour("purple"), "no-variance": colour("yellow"),
+  paid: style("--paid"), declined: style("--declined"), invalid: colour("red"), alone: colour("orange"), "too-few": colour("purple"), "no-variance": colour("yellow"), waiting: colour("sky"),
 });
 
 async function update() {
@@ -193,7 +193,7 @@ function drawDistances({ band: found, histogram }, { agents }) {
     }],
     layout: { height: Math.max(300, 70 + 24 * shown.length), xaxis: wide ? { ...x, type: "log", dtick: 1, tickformat: ",~g", title: { text: `${x.title.text} (logarithmic)` } } : x, yaxis: names(ticks), shapes },
   }), {
-    remark: shown.length === 0 ? undefined : "Where the variance is estimated or balanced, each agent is measured against the others: if all did less work together, it would not show here.",
+    remark: shown.length === 0 ? undefined : "Unless the variance is known, each agent is measured against the others: if all did less work together, it would not show here.",
     summary: `Median relative distance per agent, from ${number(shown[0]?.median_distance)} to ${number(shown.at(-1)?.median_distance)}`,
     table: () => ({ head: ["agent", "10 %", "median", "90 %"], rows: agents.map((a) => [called(a, Infinity), number(a.low_distance, 3), number(a.median_distance, 3), number(a.high_distance, 3)]) }),
   });

@@ -5,7 +5,7 @@ from flwr.app import Array, ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from guerdon import AffineCost, FixedRequest, InformationPay, OutputAgreement
+from guerdon import AffineCost, EstimatedVariance, FixedRequest, InformationPay, OutputAgreement
 from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD, Rewarded
 
@@ -21,7 +21,7 @@ def main(grid: Grid, context: Context) -> None:
     cost, length = AffineCost(1, 1), float(config["dither"])
     strategy = Rewarded(
         inner(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes),
-        mechanism=InformationPay(cost) if config["information"] else OutputAgreement(cost),
+        mechanism=InformationPay(cost) if config["information"] else OutputAgreement(cost, EstimatedVariance()),
         dither=Dither(length) if length else None,
         one_step=True,
         alike=True,

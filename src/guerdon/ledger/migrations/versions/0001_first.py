@@ -1,8 +1,8 @@
-"""The first tables: records in a hash chain, agents and accounts, runs and rounds, payments and entries."""
+"""The first tables: all that `guerdon.ledger.tables` has."""
 
 from alembic import op
 
-from guerdon.ledger.migrations.helpers import LATER, append_only, create_tables, forbid, on_sqlite
+from guerdon.ledger.migrations.helpers import append_only, create_tables, forbid, on_sqlite
 from guerdon.ledger.tables import metadata
 
 revision = "0001"
@@ -22,12 +22,11 @@ $$ BEGIN RAISE EXCEPTION '% is append-only', TG_TABLE_NAME; END $$
 
 def upgrade() -> None:
     """Create the tables, the view of signed entries, and what keeps anything from being changed."""
-    tables = [name for name in metadata.tables if name not in LATER]
-    create_tables(*tables)
+    create_tables(*metadata.tables)
     op.execute(LEGS)
     if not on_sqlite():
         op.execute(REFUSE)
-    for table in tables:
+    for table in metadata.tables:
         if table not in ("ledger", "accounts", "checkpoints"):
             append_only(table)
     forbid("accounts", "DELETE", "UPDATE OF id, record, kind, owner")

@@ -1,0 +1,118 @@
+"""Writes the golden ledgers beside it, one for every rule: `python -m tests.data.golden.make` in the root.
+
+Twelve rounds of five agents: one joins, and sends noise in its second round; one is absent twice; one sends NaN once.
+Numbers, times and the ledger's name have seeds, so the same program writes the same rows again. A test verifies what
+lies here: it fails where a rule pays another number for the evidence of then. If that is meant, run this script, and
+say in the changelog what changed.
+"""
+
+import hashlib
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+
+from guerdon import AffineCost, EstimatedVariance, FlatPay, InformationPay, KnownVariance, OutputAgreement, gather
+from guerdon.evidence import Evidence
+from guerdon.ledger import Ledger
+from guerdon.ledger.tables import EPOCH
+from guerdon.rules import CalibratedAgreement, Mechanism, SteadyPay, WitnessedPay, WitnessSample
+from guerdon.rules.mechanism import padded
+from guerdon.rules.witnessed import evidence_around_witness
+
+HERE = Path(__file__).parent
+COST = AffineCost(1, 1)
+# Short periods and calibrations, so that twelve rounds reach every stage of a rule.
+RULES: dict[str, Mechanism] = {
+    "agreement": OutputAgreement(COST),
+    "known": OutputAgreement(COST, KnownVariance(8.0)),
+    "estimated": OutputAgreement(COST, EstimatedVariance(), "enrolled"),
+    "calibrated": CalibratedAgreement(COST, calibration=3),
+    "information": InformationPay(COST, probation=2),
+    "steady": SteadyPay(COST, period=12, probation=2),
+    "witnessed": WitnessedPay(COST, samples=64),
+    "flat": FlatPay(COST),
+}
+NAMES = ["Basel", "Lyon", "Porto", "Turin", "Vigo"]
+ROUNDS, DIM, VARIANCE = 12, 24, 8.0  # σ² of one sample
+ABSENT = {(3, "Porto"), (7, "Porto")}
+JOINS = 4  # the round from which Vigo is there
+
+
+class GoldenRound(NamedTuple):
+    """A round as a server would record it."""
+
+    number: int
+    request: int
+    agents: list[str]
+    evidence: Evidence
+    sent: Any
+
+
+def play(rule: Mechanism) -> Iterator[GoldenRound]:
+    """Yield the rounds of a rule, the evidence of each gathered as the rule wants it."""
+    rng, state = np.random.default_rng(12), None
+    for number in range(1, ROUNDS + 1):
+        names, request = NAMES if number >= JOINS else NAMES[:-1], 8 if number < 8 else 12
+        state = padded(rule.init(len(names)), state)
+        sent = np.array([(number, name) not in ABSENT for name in names])
+        prediction, asked = rng.normal(size=DIM), rule.own_requests(state, request)
+        gradient = prediction + rng.normal(size=DIM)
+        noise = rng.normal(size=(len(NAMES), DIM))[: len(names)] * np.sqrt(VARIANCE / DIM)
+        reports = gradient + noise / np.sqrt(request if asked is None else np.asarray(asked)[:, None])
+        if number == 5:
+            reports[4] = 2 * rng.normal(size=DIM)
+        if number == 6:
+            reports[3] = np.nan
+        witness = WitnessSample(gradient + rng.normal(size=DIM) * 0.05, np.array(VARIANCE), rule.samples)
+        evidence = _evidence(rule, state, reports, sent, prediction, witness, request)
+        _, state = rule.pay(state, evidence, sent, request)
+        yield GoldenRound(number, request, names, evidence, sent)
+
+
+def _evidence(
+    rule: Mechanism, state: Any, reports: Any, sent: Any, prediction: Any, witness: Any, request: int
+) -> Evidence:
+    if rule.wants_witness:
+        return evidence_around_witness(reports, sent, witness, request)
+    plain = gather(reports, sent)
+    return gather(reports, sent, prediction, rule.reference(state, plain.counted)) if rule.wants_prediction else plain
+
+
+def write(path: Path, name: str) -> None:
+    """Write the ledger of a rule, with times of its own and in small pages."""
+    seconds = iter(range(10**6))
+    clock = SimpleNamespace(now=lambda _: EPOCH + timedelta(days=20_000, seconds=next(seconds)))
+    named = hashlib.sha256(name.encode()).hexdigest()[:32]
+    seeded = patch("guerdon.ledger.journal.datetime", clock), patch("secrets.token_hex", return_value=named)
+    with seeded[0], seeded[1], Ledger(path, unit="EUR") as ledger:
+        ledger.start_run(name, NAMES[:-1], RULES[name])
+        for one in play(RULES[name]):
+            ledger.record_round(name, *one[:2], one.evidence, one.sent, agents=one.agents)
+    shrink(path)
+
+
+def shrink(path: Path) -> None:
+    """Store the ledger in pages of 512 bytes: most tables are empty or nearly so."""
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in ("PRAGMA journal_mode = DELETE", "PRAGMA page_size = 512", "VACUUM"):
+            connection.execute(statement)
+
+
+def main(folder: Path) -> None:
+    """Write all of them."""
+    for name in RULES:
+        path = folder / f"{name}.db"
+        path.unlink(missing_ok=True)
+        write(path, name)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)

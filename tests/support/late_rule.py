@@ -1,0 +1,50 @@
+"""A rule that pays costs first and settles the rest later: for what must hold of every such rule."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from guerdon import Cost, KnownVariance, OutputAgreement
+from guerdon.arrays import Array, namespace
+from guerdon.evidence import Evidence
+from guerdon.rules import Mechanism, Payments, Status
+from guerdon.states import NoState
+
+
+class LateState(NamedTuple):
+    """How many rounds there were, and what each agent is still owed beyond its cost."""
+
+    rounds: Array
+    owed: Array
+
+
+@dataclass(frozen=True)
+class LateExtra(Mechanism):
+    """Output agreement of which the first `wait` rounds pay the cost alone; the round after them pays what was left.
+
+    It pays this to everybody, also to an agent that declines in that round or sends garbage.
+    """
+
+    cost: Cost
+    wait: int = 2
+    variance: float = 10.0
+
+    remembers = True
+    rule_name, formula = "late-extra", "E − D"
+
+    def init(self, num_agents: int) -> LateState:
+        return LateState(np.zeros(num_agents), np.zeros(num_agents))
+
+    def pay(self, state: LateState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, Any]:
+        rule, xp = OutputAgreement(self.cost, KnownVariance(self.variance)), namespace(evidence.deviation)
+        plain, _ = rule.pay(NoState(), evidence, participating, request)
+        played = xp.max(state.rounds)
+        waiting = (plain.status == Status.PAID.value) & (played < self.wait)
+        status = xp.where(waiting, Status.WAITING.value, plain.status)
+        cost = float(self.cost(request))
+        due = xp.where(played == self.wait, state.owed, 0.0)
+        reward = xp.where(waiting, cost, plain.reward) + due
+        owed = state.owed - due + xp.where(waiting, plain.reward - cost, 0.0)
+        shown = (xp.where(waiting, xp.nan, part) for part in plain[1:4])
+        return Payments(reward, *shown, status=status), LateState(state.rounds * 0 + played + 1, owed)
