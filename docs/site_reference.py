@@ -25,7 +25,6 @@ PUBLIC = (
     "guerdon", "guerdon.server", "guerdon.rules", "guerdon.broadcasts", "guerdon.predictions", "guerdon.agents",
     "guerdon.problems", "guerdon.simulation", "guerdon.certificate", "guerdon.pilot", "guerdon.audit",
     "guerdon.contributions", "guerdon.ledger", "guerdon.flower", "guerdon.paying", "guerdon.client", "guerdon.arena",
-    "guerdon.verification",
     "guerdon.flare",  # last: importing it may need FLARE, and others need not
 )  # fmt: skip
 # Not for programmers who use Guerdon, or used by other names.

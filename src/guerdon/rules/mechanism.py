@@ -188,11 +188,6 @@ class Mechanism(Protocol):
         del last
         return self
 
-    def forfeited(self, state: Any, failed: Array) -> Any:
-        """Return the state where agents that `failed` a check of their work lose what the rule holds of them."""
-        del failed
-        return state
-
     def warning(self, state: Any, request: Any) -> str:
         """Return what an operator must know of how the rule does here, at this request; mostly nothing."""
         del state, request

@@ -74,7 +74,6 @@ LEAST_SIGNAL = 3.0  # times its standard error in the round: less is taken for t
 STRETCH = 20  # rounds, which together count for no more than honest work and chance explain
 LEAST_KNOWN = 0.3  # of what others told, that an agent is taken to tell at least where its pairs are made up
 REACH = 1.5  # standard deviations of chance
-STANDING = ("tenure", "founder", "agreed", "agreed_squares")  # what lets an agent be a measure of others
 
 
 class SteadyState(NamedTuple):
@@ -253,11 +252,6 @@ class SteadyPay(Mechanism):
     def closing(self, last: Any = True) -> Mechanism:
         """Return the rule that settles what it holds of every agent that takes part, whatever round it is."""
         return replace(self, closes=self.closes | last)
-
-    def forfeited(self, state: SteadyState, failed: Array) -> SteadyState:
-        after = _renewed(state, failed)
-        begun = {name: namespace(failed).where(failed, 0.0, getattr(after, name)) for name in STANDING}
-        return after._replace(**begun)
 
     def words(self) -> str:
         return f"steady pay, settled every {self.period} rounds"
