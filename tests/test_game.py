@@ -64,10 +64,16 @@ def test_everybody_declining_is_an_equilibrium(rule: Rule) -> None:
 def test_a_scale_from_elsewhere_makes_a_size_dominant(rule: Rule, needed: int, sizes: list[int]) -> None:
     """Given that he takes part, ν is best whatever the others do; they matter only for whether to take part."""
     game = paper_game(rule)
-    utilities = game.utilities(0, sizes)
     if sum(size > 0 for size in sizes[1:]) >= needed:
-        assert int(np.argmax(utilities[1:])) + 1 == 8
-    assert game.best_response(0, sizes) in (0, 8)
+        assert int(np.argmax(game.utilities(0, sizes)[1:])) + 1 == 8
+        assert game.best_response(0, sizes) in (0, 8)
+
+
+def test_two_cannot_be_compared_under_agreement_and_are_paid_flat() -> None:
+    """So one sample is best there: docs/explanation/agreement.md says so."""
+    game = paper_game("agreement")
+    assert game.best_response(0, [0, 0, 8, *[0] * 7]) == 1
+    assert game.best_response(0, [0] * 10) == 0
 
 
 @given(others=st.integers(1, 32), size=st.integers(1, 32))
