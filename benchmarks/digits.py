@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from guerdon.experiments.federations import BEHAVIOURS, FEDAVG, MINIBATCH, REQUEST, STEP, play, unpaid_accuracy
-from guerdon.experiments.paper import AGENTS
-from guerdon.problems import Problem, from_loss, splits
-from guerdon.problems.federation import federation, local_training
+from guerdon.lab.experiments.federations import BEHAVIOURS, FEDAVG, MINIBATCH, REQUEST, STEP, play, unpaid_accuracy
+from guerdon.lab.experiments.paper import AGENTS
+from guerdon.lab.problems import Problem, from_loss, splits
+from guerdon.lab.problems.federation import federation, local_training
 
 TRAINING = 1440  # rows; the rest measure accuracy
 

@@ -111,8 +111,8 @@ def _compiled_round() -> Callable[[Any, Any], Any]:
 def guerdon_run() -> Any:
     """Train, pay every client by output agreement in every round, and return the accuracy at the end."""
     from guerdon import AffineCost, FixedRequest, OutputAgreement
-    from guerdon.agents import Cooperative
-    from guerdon.simulation import simulate
+    from guerdon.lab.agents import Cooperative
+    from guerdon.lab.simulation import simulate
 
     agents, rule = [Cooperative()] * CLIENTS, OutputAgreement(AffineCost(1, 1))
     requests = FixedRequest(ROWS, RATE)
@@ -125,8 +125,8 @@ def _problem() -> Any:
     import jax
     import jax.numpy as jnp
 
-    from guerdon.problems import from_loss
-    from guerdon.problems.federation import local_training
+    from guerdon.lab.problems import from_loss
+    from guerdon.lab.problems.federation import local_training
 
     features, kinds = (jnp.asarray(part) for part in images())
 

@@ -21,14 +21,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from guerdon import AffineCost, FixedRequest, InformationPay, OutputAgreement, SteadyPay
-from guerdon._trees import register
-from guerdon.agents import Portion, Reporting, echo, scale, zero
 from guerdon.arrays import Array
 from guerdon.broadcasts import Dither
-from guerdon.problems import from_loss, logistic_regression
-from guerdon.problems.federation import LocalTraining, local_training
-from guerdon.problems.heart import load_survey, prepare
-from guerdon.simulation import simulate
+from guerdon.lab._trees import register
+from guerdon.lab.agents import Portion, Reporting, echo, scale, zero
+from guerdon.lab.problems import from_loss, logistic_regression
+from guerdon.lab.problems.federation import LocalTraining, local_training
+from guerdon.lab.problems.heart import load_survey, prepare
+from guerdon.lab.simulation import simulate
 
 AGENTS, REQUEST, MINIBATCH, RATE, ROUNDS = 10, 32, 4, 0.1, 120
 COST = AffineCost(1, 1)

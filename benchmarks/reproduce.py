@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.table import Table
 
 from benchmarks.measure import Promise
-from guerdon.problems.heart import VARIABLE
+from guerdon.lab.problems.heart import VARIABLE
 
 COLD, WARM = 60.0, 50.0  # seconds, promised: Fig. 5 is played on twelve splits and with three steps
 COMMAND = Path(sys.executable).with_name("guerdon")

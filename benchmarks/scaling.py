@@ -7,11 +7,11 @@ from rich.table import Table
 
 from benchmarks.measure import Promise, best_time
 from benchmarks.workload import RULE
-from guerdon.agents import Cooperative
-from guerdon.figures import BLUE, GREY, legend_below, panels, save_figure
-from guerdon.problems.linear_regression import linear_regression, optimal_step
+from guerdon.lab.agents import Cooperative
+from guerdon.lab.figures import BLUE, GREY, legend_below, panels, save_figure
+from guerdon.lab.problems.linear_regression import linear_regression, optimal_step
+from guerdon.lab.simulation import simulate
 from guerdon.requests import FixedRequest
-from guerdon.simulation import simulate
 
 ROUNDS = 10
 CURVES = {

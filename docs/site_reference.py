@@ -22,18 +22,20 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 PUBLIC = (
-    "guerdon", "guerdon.server", "guerdon.rules", "guerdon.broadcasts", "guerdon.predictions", "guerdon.agents",
-    "guerdon.problems", "guerdon.simulation", "guerdon.certificate", "guerdon.pilot", "guerdon.audit",
-    "guerdon.contributions", "guerdon.ledger", "guerdon.flower", "guerdon.paying", "guerdon.client", "guerdon.arena",
+    "guerdon", "guerdon.server", "guerdon.rules", "guerdon.broadcasts", "guerdon.predictions", "guerdon.lab.agents",
+    "guerdon.lab.problems", "guerdon.lab.simulation", "guerdon.lab.certificate", "guerdon.pilot", "guerdon.audit",
+    "guerdon.contributions", "guerdon.ledger", "guerdon.flower", "guerdon.paying", "guerdon.client",
+    "guerdon.lab.arena",
     "guerdon.flare",  # last: importing it may need FLARE, and others need not
 )  # fmt: skip
 # Not for programmers who use Guerdon, or used by other names.
 INSIDE = {
-    "costs": "guerdon", "evidence": "guerdon", "game": "guerdon", "noise_scale": "guerdon", "requests": "guerdon",
+    "costs": "guerdon", "evidence": "guerdon", "noise_scale": "guerdon", "requests": "guerdon",
     "bets": "guerdon.audit", "records": "guerdon.server", "states": "guerdon.rules", "arrays": "guerdon.rules",
-    "cli": "guerdon COMMAND", "dashboard": "guerdon dashboard", "experiments": "guerdon reproduce",
-    "expressions": "guerdon.ExpressionCost", "figures": "guerdon reproduce", "planning": "guerdon plan",
-    "serve": "guerdon serve",
+    "cli": "guerdon COMMAND", "dashboard": "guerdon dashboard",
+    "expressions": "guerdon.ExpressionCost",
+    "lab.game": "guerdon", "lab.experiments": "guerdon reproduce", "lab.figures": "guerdon reproduce",
+    "lab.planning": "guerdon plan", "lab.strategic_nodes": "guerdon.flower", "serve": "guerdon serve",
 }  # fmt: skip
 
 

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from guerdon import AffineCost, FlatPay, OutputAgreement
-from guerdon.agents import Cooperative, Portion, zero
-from guerdon.problems import FromLoss, from_loss
+from guerdon.lab.agents import Cooperative, Portion, zero
+from guerdon.lab.problems import FromLoss, from_loss
+from guerdon.lab.simulation import History, simulate
 from guerdon.requests import FixedRequest
-from guerdon.simulation import History, simulate
 
 COST = AffineCost(fixed=1, per_sample=1)
 

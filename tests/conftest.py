@@ -23,20 +23,20 @@ COMPILE_QUICKLY = "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitt
 # Files that take minutes where they are run whole, the longest first: many of their tests wait for Flower.
 LONGEST = [
     "tests/flower/test_crashes.py",
-    "tests/experiments/test_planner.py",
+    "tests/lab/experiments/test_planner.py",
     "tests/flower/test_deployment.py",
     "tests/flower/test_tutorial.py",
     "tests/ledger/test_tampering.py",
     "tests/ledger/test_properties.py",
     "tests/flower/test_simulated.py",
-    "tests/experiments/test_exploits.py",
+    "tests/lab/experiments/test_exploits.py",
     "tests/ledger/test_crashes.py",
     "tests/flare/test_flare.py",
     "tests/pilot/test_simulated.py",
-    "tests/experiments/test_federations.py",
-    "tests/arena/test_game.py",
+    "tests/lab/experiments/test_federations.py",
+    "tests/lab/arena/test_game.py",
     "tests/pages/test_site.py",
-    "tests/experiments/test_reproduce.py",
+    "tests/lab/experiments/test_reproduce.py",
 ]
 
 

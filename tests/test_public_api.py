@@ -70,7 +70,7 @@ def test_names_load_when_asked_for_and_are_listed() -> None:
     [
         ("guerdon.ledger import Ledger", "sqlalchemy", "ledger"),
         ("guerdon.flower import Rewarded", "flwr", "flower"),
-        ("guerdon.simulation import simulate", "jax", "sim"),
+        ("guerdon.lab.simulation import simulate", "jax", "sim"),
     ],
 )
 def test_a_missing_extra_is_named(wanted: str, without: str, extra: str) -> None:

@@ -26,8 +26,8 @@ from guerdon import (
     Status,
     gather,
 )
-from guerdon.arena.balanced import BalancedVariance
-from guerdon.game import Rule
+from guerdon.lab.arena.balanced import BalancedVariance
+from guerdon.lab.game import Rule
 from guerdon.rules import VarianceRule
 from guerdon.rules.scale import MOST_OPEN
 from tests.support.means import Mean, mean

@@ -18,10 +18,10 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 
-from guerdon.problems.heart import CSV_SHA256, load_survey
-from guerdon.problems.heart_synthetic import LABEL, Margin, margins
+from guerdon.lab.problems.heart import CSV_SHA256, load_survey
+from guerdon.lab.problems.heart_synthetic import LABEL, Margin, margins
 
-OUTPUT = Path(__file__).parents[1] / "src" / "guerdon" / "problems" / "heart_figures.json"
+OUTPUT = Path(__file__).parents[1] / "src" / "guerdon" / "lab" / "problems" / "heart_figures.json"
 ABOUT = (
     "Figures fitted on the CDC heart-disease survey (2020) by tools/fit_heart.py, from which the synthetic survey is "
     "drawn. Margins count the rows at each of `levels` or, for BMI, give its quantile at each of `shares`. The rows of "

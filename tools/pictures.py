@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from guerdon.figures import BLUE, GREY, ORANGE, legend, panels, save_figure
+from guerdon.lab.figures import BLUE, GREY, ORANGE, legend, panels, save_figure
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"

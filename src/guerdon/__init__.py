@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from guerdon.costs import AffineCost, Cost, ExpressionCost, FunctionCost, PowerCost, check_cost
     from guerdon.evidence import Evidence, gather
-    from guerdon.game import MinibatchGame
+    from guerdon.lab.game import MinibatchGame
     from guerdon.noise_scale import estimate_noise
     from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Outcome, Requests, ScheduledRequest
     from guerdon.rules import (
@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 # Their names load when they are asked for: a node of a federation that signs its work needs no rule and no server.
-_MODULES = "costs", "evidence", "game", "noise_scale", "requests", "rules", "server"
+_MODULES = "costs", "evidence", "lab.game", "noise_scale", "requests", "rules", "server"
 
 
 def __getattr__(name: str) -> Any:

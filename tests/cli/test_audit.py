@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from guerdon import OutputAgreement
-from guerdon.figures import audit_figure
+from guerdon.lab.figures import audit_figure
 from guerdon.ledger import Ledger
 from tests.support import command_line
 from tests.support.audit_scenes import COST, RULE, record_training, send_noise, send_prediction

@@ -12,7 +12,7 @@ import pytest
 from guerdon import ExpressionCost, OutputAgreement, gather
 from guerdon.cli.options import read_factors
 from guerdon.cli.reports import print_claims
-from guerdon.experiments.claims import Claim, Experiment
+from guerdon.lab.experiments.claims import Claim, Experiment
 from tests.support.command_line import run, run_json, start
 
 EQUILIBRIUM = ["equilibrium", "--agents", "10", "--request", "8", "--cost", "1 + s", "--max-batch", "32"]

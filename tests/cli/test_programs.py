@@ -18,7 +18,7 @@ keep_programs()
 missed = []
 jax.monitoring.register_event_listener(lambda event, **_: missed.append(event) if event.endswith("cache_misses") else 0)
 from pathlib import Path
-from guerdon.experiments.reproduce import reproduce
+from guerdon.lab.experiments.reproduce import reproduce
 reproduce(["fig2", "fig3", "fig4"], 10, Path("results"))
 print(len(missed))
 """

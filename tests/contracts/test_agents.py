@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost
-from guerdon.agents import (
+from guerdon.lab.agents import (
     Agent,
     Cooperative,
     Declining,
@@ -206,4 +206,4 @@ def test_only_who_does_nothing_fabricates(agent: Agent) -> None:
 def test_every_agent_is_here() -> None:
     """A new kind of agent joins by one line in `AGENTS`."""
     kinds = {type(agent) for agent, _ in AGENTS.values()}
-    assert kinds == {kind for kind in Agent.__subclasses__() if kind.__module__ == "guerdon.agents"}
+    assert kinds == {kind for kind in Agent.__subclasses__() if kind.__module__ == "guerdon.lab.agents"}

@@ -23,8 +23,8 @@ from guerdon import (
     WitnessedPay,
     gather,
 )
-from guerdon.arena.balanced import BalancedVariance
 from guerdon.evidence import Evidence
+from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.rules import Mechanism
 from guerdon.states import map_state
 from tests.support.libraries import Library, without_jax

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from guerdon.problems import Problem, from_loss, linear_regression, logistic_regression
-from tests.problems.data import CORNERS, labelled, network_loss, start_network
-from tests.problems.draws import DRAWS, draw, sample
+from guerdon.lab.problems import Problem, from_loss, linear_regression, logistic_regression
+from tests.lab.problems.data import CORNERS, labelled, network_loss, start_network
+from tests.lab.problems.draws import DRAWS, draw, sample
 from tests.support.means import mean
 
 SURE = 4.5  # standard errors: some 250 means are tested, so that a false alarm has a chance below 1 in 500

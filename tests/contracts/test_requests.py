@@ -11,6 +11,7 @@ from safetensors.numpy import load, save
 
 from guerdon import AffineCost, PowerCost, gather
 from guerdon.evidence import Evidence
+from guerdon.lab.simulation import simulate
 from guerdon.requests import (
     BudgetRequest,
     FixedRequest,
@@ -19,7 +20,6 @@ from guerdon.requests import (
     Requests,
     ScheduledRequest,
 )
-from guerdon.simulation import simulate
 from tests.support.libraries import Library, jax_once
 
 AGENTS, DIM, ROUNDS = 6, 12, 12
@@ -154,7 +154,7 @@ def test_the_number_of_agents_is_checked(policy: Requests, num_agents: Any) -> N
 
 @every_policy
 def test_its_numbers_are_data(policy: Requests) -> None:
-    """To a compiled simulation, once `guerdon.simulation` is there: another step or budget needs no new compilation."""
+    """To a compiled simulation, once `guerdon.lab.simulation` is there: another step or budget compiles nothing."""
     assert simulate  # its module registers the policies with JAX
     leaves, structure = jax.tree.flatten(policy)
     assert leaves

@@ -15,7 +15,7 @@ from schemathesis import checks
 
 from guerdon.costs import ExpressionCost
 from guerdon.dashboard.app import create_app
-from guerdon.game import MinibatchGame
+from guerdon.lab.game import MinibatchGame
 from guerdon.ledger import Ledger
 from tests.dashboard.conftest import Served, ask, serving
 from tests.support.dashboard_scenes import NAMES

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon.arena.prices import ContractMenu, LocalAccuracy, StackelbergPrice
 from guerdon.costs import ExpressionCost
 from guerdon.dashboard import playground
 from guerdon.evidence import gather
-from guerdon.game import MinibatchGame
+from guerdon.lab.arena.prices import ContractMenu, LocalAccuracy, StackelbergPrice
+from guerdon.lab.game import MinibatchGame
 from guerdon.rules import Facts, FlatPay, register, registry
 from tests.dashboard.conftest import Served, Visitor, ask, serving
 

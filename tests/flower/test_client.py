@@ -18,9 +18,9 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from guerdon import AffineCost, CalibratedAgreement
-from guerdon.agents import Cooperative, Declining, Fixed, Portion, echo, garbage, learning, sign_flip, zero
 from guerdon.flower import FedSGD, Pay, Request, decline, last_pay, paid_work, samples_to_use
 from guerdon.flower.messages import Answer, tell
+from guerdon.lab.agents import Cooperative, Declining, Fixed, Portion, echo, garbage, learning, sign_flip, zero
 from guerdon.ledger import Ledger
 from guerdon.ledger.submissions import is_signed_by, submission
 from tests.flower.conftest import MODEL, Make
@@ -306,7 +306,7 @@ def test_arrays_of_other_types_stay() -> None:
 
 def test_honest_nodes_need_no_jax_no_database_and_no_rules() -> None:
     """A process is started for every message, and loads what the mod needs."""
-    heavy = {"jax", "torch", "sqlalchemy", "guerdon.rules", "guerdon.server", "guerdon.game", "guerdon.audit"}
+    heavy = {"jax", "torch", "sqlalchemy", "guerdon.rules", "guerdon.server", "guerdon.lab.game", "guerdon.audit"}
     code = f"import sys; from guerdon.flower import paid_work; sys.exit(str({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.stderr.strip() == "set()"

@@ -20,10 +20,10 @@ from guerdon import (
     PowerCost,
     agents,
 )
-from guerdon.agents import zero
 from guerdon.audit import against_agents, evidence_against, pair_limit
 from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD
+from guerdon.lab.agents import zero
 from guerdon.ledger import Ledger
 from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
 from tests.flower.conftest import Make

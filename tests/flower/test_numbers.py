@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, FixedRequest, OutputAgreement
-from guerdon.agents import Cooperative
 from guerdon.flower import FedSGD
+from guerdon.lab.agents import Cooperative
+from guerdon.lab.problems import linear_regression
+from guerdon.lab.simulation import simulate
 from guerdon.ledger import Ledger
-from guerdon.problems import linear_regression
-from guerdon.simulation import simulate
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, record
 from tests.flower.test_one_server import Actor

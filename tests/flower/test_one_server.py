@@ -26,16 +26,16 @@ from guerdon import (
     Server,
     SteadyPay,
 )
-from guerdon._trees import register
-from guerdon.agents import Agent, View
 from guerdon.arrays import Array
 from guerdon.audit import against_agents, evidence_against, pair_limit
 from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD, Request, decline
+from guerdon.lab._trees import register
+from guerdon.lab.agents import Agent, View
+from guerdon.lab.simulation import simulate
+from guerdon.lab.simulation.training import repetition_key
 from guerdon.ledger import Ledger
 from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
-from guerdon.simulation import simulate
-from guerdon.simulation.training import repetition_key
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, record, reply
 from tests.support.ledger_scenes import check_agreement

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 
-from guerdon.agents import Agent, Portion, zero
 from guerdon.flower import paid_work
+from guerdon.lab.agents import Agent, Portion, zero
 from guerdon.ledger import Ledger
 from tests.flower.grids import MemoryGrid, Node
 from tests.support.namespaces import ROOT, run_alone

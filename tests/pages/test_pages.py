@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from guerdon.arena.entrants import ENTRANTS
+from guerdon.lab.arena.entrants import ENTRANTS
 from guerdon.rules import registry
 
 ROOT = Path(__file__).parent.parent.parent

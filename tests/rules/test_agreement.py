@@ -20,7 +20,7 @@ from guerdon import (
     explain,
     gather,
 )
-from guerdon.arena.balanced import BalancedVariance
+from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.rules import Mechanism, VarianceRule
 from guerdon.rules.agreement import Crowd
 from guerdon.states import NoState

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, CalibratedAgreement, OutputAgreement, Status, gather
-from guerdon.arena.balanced import BalancedVariance
+from guerdon.lab.arena.balanced import BalancedVariance
 
 COST, NU, DIM = AffineCost(1, 1), 16, 40
 RULE = CalibratedAgreement(COST, calibration=60)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, OutputAgreement, SteadyPay, explain, gather
-from guerdon.arena.balanced import BalancedVariance
+from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.rules.steady import FAINT, PREDICTABLE, SteadyState
 
 COST, NU, DIM, AGENTS, PERIOD = AffineCost(1, 1), 16, 30, 8, 40

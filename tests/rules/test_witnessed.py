@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, FixedRequest, OutputAgreement, Server, WitnessedPay
-from guerdon.agents import Cooperative, Portion, sign_flip
-from guerdon.problems import linear_regression
+from guerdon.lab.agents import Cooperative, Portion, sign_flip
+from guerdon.lab.problems import linear_regression
+from guerdon.lab.simulation import simulate
 from guerdon.rules import stack_minibatches, witness_sample
-from guerdon.simulation import simulate
 
 COST, NU, SAMPLES = AffineCost(1, 1), 8, 16 * 10
 RULES: dict[str, Any] = {"witnessed": WitnessedPay(COST, SAMPLES), "agreement": OutputAgreement(COST)}

@@ -3,8 +3,8 @@
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from guerdon.agents import Agent, Declining, Portion
 from guerdon.flower import paid_work, samples_to_use
+from guerdon.lab.agents import Agent, Declining, Portion
 from paid_torch.task import make_model, train
 
 BEHAVIOURS: dict[str, Agent | None] = {"honest": None, "shirking": Portion(0.25), "declining": Declining(0.5)}

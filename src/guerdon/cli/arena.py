@@ -14,7 +14,7 @@ from guerdon.cli.options import SIMULATOR, AgentsOption, JsonOption, SeedOption,
 from guerdon.cli.tables import new_table, print_json, progress_bar
 
 if TYPE_CHECKING:
-    from guerdon.arena.contest import RuleResult
+    from guerdon.lab.arena.contest import RuleResult
 
 QUICK = {"repetitions": 4, "generations": 6}
 
@@ -46,11 +46,11 @@ def arena(
     are paid, and where agents end that learn what pays. The first paragraph says where another rule beats ours.
     """
     need("guerdon arena", "sim", *SIMULATOR)
-    from guerdon.arena.contest import count_steps_of, run_arena
-    from guerdon.arena.entrants import entrants
-    from guerdon.arena.report import as_report, write_arena
-    from guerdon.arena.settings import setting_of
-    from guerdon.arena.verdicts import first_paragraph
+    from guerdon.lab.arena.contest import count_steps_of, run_arena
+    from guerdon.lab.arena.entrants import entrants
+    from guerdon.lab.arena.report import as_report, write_arena
+    from guerdon.lab.arena.settings import setting_of
+    from guerdon.lab.arena.verdicts import first_paragraph
 
     if repetitions < 2 or generations < 2:
         raise ValueError(f"`--repetitions` and `--generations` must be at least 2, got {repetitions} and {generations}")

@@ -105,7 +105,7 @@ def _together(
 
 
 def _draw(found: "RunAudit", out: Path) -> None:
-    from guerdon.figures import audit_figure, save_figure
+    from guerdon.lab.figures import audit_figure, save_figure
 
     differs = [finding.differs_in for finding in found.findings]
     title = f"How the agents of run {found.run} differ"

@@ -39,7 +39,7 @@ from guerdon.cli.reports import (
 )
 from guerdon.cli.tables import print_json, progress_bar
 from guerdon.costs import ExpressionCost, check_cost
-from guerdon.game import RULES, MinibatchGame, Rule, equilibrium_report
+from guerdon.lab.game import RULES, MinibatchGame, Rule, equilibrium_report
 from guerdon.rules import choose, choose_payable, explain
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def equilibrium(
     report = equilibrium_report(game, others, cost)
     if plot is not None:
         need("--plot", "sim", "matplotlib")
-        from guerdon.figures import save_figure, utility_figure
+        from guerdon.lab.figures import save_figure, utility_figure
 
         save_figure(utility_figure(game, others, cost), plot)
     if as_json:
@@ -209,8 +209,8 @@ def certify(
 ) -> None:
     """Simulate one agent's deviations, in work and in reports, and say which of them the payment rule deters."""
     need_simulator("guerdon certify")
-    from guerdon.certificate import certify as run_certificate
     from guerdon.cli.config import parse_config
+    from guerdon.lab.certificate import certify as run_certificate
 
     if not 1 <= request <= LARGEST_BATCH or agents < 2:
         raise ValueError(f"`--request` must be at least 1 and `--agents` at least 2, got {request} and {agents}")
@@ -258,7 +258,7 @@ def reproduce(
     synthetic survey takes its place, and every table and figure says so.
     """
     need_simulator("guerdon reproduce")
-    from guerdon.experiments.reproduce import reproduce as run_experiments
+    from guerdon.lab.experiments.reproduce import reproduce as run_experiments
 
     gc.freeze()  # what is imported stays: the search for garbage may leave it out
     gc.set_threshold(100_000)  # tracing makes many objects, and little garbage
@@ -279,7 +279,7 @@ def simulate(
     """Run an experiment of your own: any agents, payment rules and requests."""
     need_simulator("guerdon simulate")
     from guerdon.cli.config import EXAMPLE, read_config
-    from guerdon.simulation import simulate as run_simulation
+    from guerdon.lab.simulation import simulate as run_simulation
 
     if example:
         typer.echo(EXAMPLE, nl=False)
@@ -329,8 +329,8 @@ def plan(
     The forecast rests on a pilot run, or on σ² and ‖m‖² and how far ‖m‖² is to fall.
     """
     need_simulator("guerdon plan")
-    from guerdon.planning.forecasts import forecast
-    from guerdon.planning.pilots import parse_goal
+    from guerdon.lab.planning.forecasts import forecast
+    from guerdon.lab.planning.pilots import parse_goal
 
     _check_limit("--agents", agents, 1000)
     _check_limit("--max-batch", max_batch, LARGEST_BATCH)
@@ -342,7 +342,7 @@ def plan(
         )  # fmt: skip
     title = f"{agents} agents, h(s) = {cost}, until {target if pilot else f'‖m‖² ≤ {target}'}"
     if plot is not None:
-        from guerdon.figures import plan_figure, save_figure
+        from guerdon.lab.figures import plan_figure, save_figure
 
         save_figure(plan_figure(plan_report(found), title), plot)
     if as_json:

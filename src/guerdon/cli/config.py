@@ -10,17 +10,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from guerdon import agents as players
-from guerdon.agents import Agent
 from guerdon.arrays import check_choice
 from guerdon.broadcasts import Dither
 from guerdon.costs import Cost, ExpressionCost, check_cost
+from guerdon.lab import agents as players
+from guerdon.lab.agents import Agent
+from guerdon.lab.problems import Problem, linear_regression
+from guerdon.lab.problems.linear_regression import optimal_step
+from guerdon.lab.simulation import Stop
 from guerdon.predictions import Extrapolation, Prediction, RunningMean, ZeroPrediction
-from guerdon.problems import Problem, linear_regression
-from guerdon.problems.linear_regression import optimal_step
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
 from guerdon.rules import Mechanism, choices, choose
-from guerdon.simulation import Stop
 
 EXAMPLE = files("guerdon.cli").joinpath("example.toml").read_text(encoding="utf-8")
 
@@ -120,7 +120,7 @@ def _problem(table: SettingsTable) -> tuple[Problem, str]:
     if kind == "linear":
         problem = linear_regression(table.get("dim", int, 100), float(table.get("distance", float, 100.0)), max_batch)
         return problem, "linear regression"
-    from guerdon.problems.heart import load_survey, prepare
+    from guerdon.lab.problems.heart import load_survey, prepare
 
     data = prepare(load_survey())
     return data.regression(max_batch), f"logistic regression, {data.label}"

@@ -45,7 +45,7 @@ def pilot(
     report = assess(record, believed, alpha)
     if html is not None:
         need("--html", "sim", "matplotlib")
-        from guerdon.experiments.pilot_page import write_page
+        from guerdon.lab.experiments.pilot_page import write_page
 
         write_page(report, html)
     if as_json:
@@ -58,7 +58,7 @@ def simulated(file: Path) -> PilotRecord:
     """Return a pilot of an experiment in a TOML file."""
     need_simulator("guerdon pilot FILE.toml")
     from guerdon.cli.config import read_config
-    from guerdon.simulation import run_pilot
+    from guerdon.lab.simulation import run_pilot
 
     read = read_config(file)
     if not isinstance(read.requests, FixedRequest):

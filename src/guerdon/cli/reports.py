@@ -13,10 +13,10 @@ from guerdon.rules import Payments, Status
 from guerdon.rules.mechanism import PAID_LABELS
 
 if TYPE_CHECKING:
-    from guerdon.certificate import Certificate
-    from guerdon.experiments.claims import Claim, Experiment
-    from guerdon.planning.forecasts import Plan
-    from guerdon.simulation import History, Summary
+    from guerdon.lab.certificate import Certificate
+    from guerdon.lab.experiments.claims import Claim, Experiment
+    from guerdon.lab.planning.forecasts import Plan
+    from guerdon.lab.simulation import History, Summary
 
 ROWS_SHOWN = 48
 
@@ -114,7 +114,7 @@ def print_certificate(certificate: "Certificate", title: str) -> None:
 
 def print_claims(experiments: Sequence["Experiment"], out: Path) -> None:
     """Print one line per claim, what was measured first; then in full those that fail, and where the report is."""
-    from guerdon.experiments.claims import used_survey
+    from guerdon.lab.experiments.claims import used_survey
 
     console = Console(emoji=False, highlight=False, soft_wrap=True)
     # A terminal gets what fits into its lines, a log all of it.
@@ -174,7 +174,7 @@ def print_plan(plan: "Plan", title: str, figure: Path | None) -> None:
 
 def simulation_rows(found: "History | Summary", names: Sequence[str]) -> list[dict[str, Any]]:
     """Return, per kind of agent and rule, the mean reward and profit per round with standard errors."""
-    from guerdon.experiments.claims import mean_over_repetitions
+    from guerdon.lab.experiments.claims import mean_over_repetitions
 
     rows: list[dict[str, Any]] = []
     played = found.rounds_played
@@ -194,7 +194,7 @@ def simulation_rows(found: "History | Summary", names: Sequence[str]) -> list[di
 
 def print_simulation(found: "History | Summary", rows: list[dict[str, Any]], title: str) -> None:
     """Print what each kind of agent earned, and where training ended."""
-    from guerdon.experiments.claims import mean_over_repetitions
+    from guerdon.lab.experiments.claims import mean_over_repetitions
 
     text = ("agents", "rule")
     table = new_table(title, "agents", "count", "rule", "reward per round", "profit per round", text=text)

@@ -13,11 +13,11 @@ from pydantic import BaseModel, Field
 from guerdon._quantiles import student_quantile
 from guerdon.costs import AffineCost, ExpressionCost, check_cost
 from guerdon.dashboard.monitor import TICK, event
-from guerdon.game import RULES, MinibatchGame, equilibrium_report
+from guerdon.lab.game import RULES, MinibatchGame, equilibrium_report
 from guerdon.rules import Mechanism, choices, choose
 
 if TYPE_CHECKING:
-    from guerdon.certificate import Certificate
+    from guerdon.lab.certificate import Certificate
 
 MOST_AGENTS = 200
 LARGEST_BATCH = 256
@@ -58,7 +58,7 @@ class GameSettings(BaseModel):
     def _rule(self, cost: ExpressionCost) -> Mechanism:
         if self.rule not in PRICES or self.rule in choices() or not can_simulate():
             return choose(self.rule, cost)
-        from guerdon.arena.prices import ContractMenu, LocalAccuracy, StackelbergPrice
+        from guerdon.lab.arena.prices import ContractMenu, LocalAccuracy, StackelbergPrice
 
         made = {"stackelberg": StackelbergPrice, "contract": ContractMenu, "accuracy": LocalAccuracy}
         return made[self.rule](cost)
@@ -83,7 +83,7 @@ class BatchSizePay(BaseModel):
 
 
 class GameAnswer(GameSettings):
-    """The game from one agent's side, computed by `guerdon.game`."""
+    """The game from one agent's side, computed by `guerdon.lab.game`."""
 
     best_response: int
     symmetric_equilibria: list[int]
@@ -189,9 +189,9 @@ def simulate(settings: GameSettings, announce: Callable[[str], None]) -> dict[st
     """Return what each batch size earned in simulation: normal gradients in 100 dimensions, paired with honest work."""
     mechanism = settings.mechanism()
     announce("loading the simulator")
-    from guerdon.agents import Fixed, Portion, Reporting
-    from guerdon.certificate import certify
-    from guerdon.problems.quadratic import Numbers, noisy_quadratic
+    from guerdon.lab.agents import Fixed, Portion, Reporting
+    from guerdon.lab.certificate import certify
+    from guerdon.lab.problems.quadratic import Numbers, noisy_quadratic
 
     problem = noisy_quadratic(Numbers(1.0, 1.0, float(DIMENSION), 0.0, 1.0), DIMENSION, settings.max_batch)
     tried = {f"use {size}": Reporting(Portion(size / settings.request)) for size in sizes_to_try(settings)}

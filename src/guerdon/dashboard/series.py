@@ -8,7 +8,7 @@ import numpy as np
 
 from guerdon.dashboard.queries import RoundNote, RunData, RunMember
 from guerdon.dashboard.statistics import pay_spread, took_part
-from guerdon.figures import NORMAL_95
+from guerdon.lab.figures import NORMAL_95
 from guerdon.ledger.money import MICRO
 from guerdon.rules import Status
 from guerdon.rules.mechanism import paid_work

@@ -26,7 +26,7 @@ from guerdon.paying.reports import hash_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from guerdon.agents import Agent
+    from guerdon.lab.agents import Agent
 
 log = logging.getLogger("flwr.guerdon")
 
@@ -37,9 +37,9 @@ def paid_work(agent: "Agent | Callable[[Context], Agent | None] | None" = None, 
     """Return the mod for a `ClientApp` that takes part in paid rounds.
 
     The node does what it is asked, signs what it sends if its configuration names its private key (`--node-config
-    'guerdon-key="/path/to/key"'`), and logs what it was paid. For experiments, `agent` is one of `guerdon.agents` that
-    chooses and reports in the node's place, or a function that returns the agent of a node. `seed` makes its choices
-    repeatable.
+    'guerdon-key="/path/to/key"'`), and logs what it was paid. For experiments, `agent` is one of
+    `guerdon.lab.agents` that chooses and reports in the node's place, or a function that returns the agent of a node.
+    `seed` makes its choices repeatable.
     """
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -53,7 +53,7 @@ def paid_work(agent: "Agent | Callable[[Context], Agent | None] | None" = None, 
         if chosen is None:
             reply = call_next(message, context)
         else:
-            from guerdon.flower.strategic import Strategic
+            from guerdon.lab.strategic_nodes import Strategic
 
             reply = Strategic(chosen, seed).work(message, context, call_next)
         return _signed(reply, request, _private_key(context))

@@ -6,7 +6,7 @@ and used what it used (`Trial`). All of it goes into a `PilotRecord`, and `asses
 work pay, what do honest agents earn, how noisy is it, and which rule to use, if any. So an operator learns what a rule
 does to its own model, data, optimiser and client code before any money moves.
 
-`guerdon.simulation.run_pilot` simulates a pilot, `guerdon.flower.Pilot` runs one on Flower.
+`guerdon.lab.simulation.run_pilot` simulates a pilot, `guerdon.flower.Pilot` runs one on Flower.
 """
 
 from guerdon.pilot.assessment import PilotReport, RuleReport, assess

@@ -236,7 +236,7 @@ class Mechanism(Protocol):
     def curve(self, size: Any, request: Any) -> Any:
         """Return the expected reward of `size` samples where it does not depend on the others; None: it does.
 
-        The playground draws it (`guerdon.game.MinibatchGame`).
+        The playground draws it (`guerdon.lab.game.MinibatchGame`).
         """
         del size, request
 

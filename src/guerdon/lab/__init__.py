@@ -1,0 +1,1 @@
+"""The laboratory: problems, strategic agents, simulations, games, the arena, plans and experiments."""
