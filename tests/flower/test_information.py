@@ -18,11 +18,11 @@ from guerdon import (
     NoiseScaleRequest,
     OutputAgreement,
     PowerCost,
-    agents,
 )
 from guerdon.audit import against_agents, evidence_against, pair_limit
 from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD
+from guerdon.lab import agents
 from guerdon.lab.agents import zero
 from guerdon.ledger import Ledger
 from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
