@@ -191,6 +191,7 @@ CASES: list[Any] = [
     pytest.param(RULE, {"sends": "models", "dither": Dither(0.3, COST), "alike": False}, marks=slow),
     (CalibratedAgreement(COST, calibration=8, vary=0.25), {"alike": False}),
     (SteadyPay(COST, period=12, closes=True), {"dither": Dither(0.3), "alike": False}),
+    (PLAIN["agreement"], {"alike": True}),
     pytest.param(PLAIN["agreement"], {"dither": Dither(0.3, COST), "alike": False}, marks=slow),
 ]
 

@@ -200,8 +200,7 @@ class PaidServer:
         kept = [(r, float(f)) for r, f, ok in zip(paid.seats.reports, found.parts, found.used, strict=True) if ok and r]
         if not self.shifts and all(factor >= 1 for _, factor in kept):
             return [(report, report.arrays) for report, _ in kept if report.usable]
-        centre, model, origin = self.server.centre(self._ask), self._ask.model, self._ask.origin
-        places = dict(zip(self._names, zip(centre, model, origin, strict=True), strict=True))
+        places = dict(zip(self._names, zip(found.towards, self._ask.model, self._ask.origin, strict=True), strict=True))
         return [
             (report, {**report.arrays, **self._as_used(report, factor, places)})
             for report, factor in kept
@@ -284,11 +283,11 @@ class PaidServer:
     def _as_used(
         self, report: Report, factor: float, places: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
     ) -> Mapping[str, np.ndarray]:
-        """Return p + factor·(X − p), less u where models are sent, in the types of X; p is the centre."""
+        """Return p + factor·(X − p), less u where models are sent, in the types of X; X is shortened towards p."""
         used: dict[str, np.ndarray] = {}
-        for name, (centre, model, origin) in places.items() if factor < 1 or self.shifts else ():
+        for name, (towards, model, origin) in places.items() if factor < 1 or self.shifts else ():
             sent = report.arrays[name]
-            part = centre + factor * (sent - centre) if factor < 1 else sent
+            part = towards + factor * (sent - towards) if factor < 1 else sent
             used[name] = (part - (model - origin) if self.shifts else part).astype(sent.dtype)
         return used
 
