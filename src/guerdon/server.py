@@ -188,7 +188,11 @@ class Server:
         return state._replace(rule=rule, records=records)
 
     def admit(self, state: ServerState, newcomers: Array) -> ServerState:
-        """Return the state with some agents' places given to newcomers: nothing is known of them."""
+        """Return the state with some agents' places given to newcomers: nothing is known of them.
+
+        What a rule would still have settled for the agents that had these places is dropped, as with a name that is
+        thrown away: a simulation's, never a ledger's, where newcomers come last.
+        """
         xp = namespace(newcomers)
         fresh = state._replace(
             rule=self.mechanism.init(newcomers.shape[0]), records=map_state(lambda x: 0 * x, state.records)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guerdon import AffineCost, EarlierRounds, FixedRequest, OutputAgreement, PowerCost, Server, Status
+from guerdon import AffineCost, EarlierRounds, FixedRequest, OutputAgreement, PowerCost, Server, Status, gather
 from guerdon.evidence import pairs
 from guerdon.evidence.products import multiply
 from guerdon.rules import describe, restore
@@ -119,10 +119,10 @@ numbers = st.one_of(st.floats(-1e15, 1e15), st.sampled_from([0.0, 1.0, -1.0, 1e-
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_extras_add_up_to_nothing_and_no_loss_exceeds_what_is_known_before(data: st.DataObject) -> None:
-    """Whatever is sent: any numbers, absences, NaN. A settlement may hold the loss of several rounds."""
+    """Whatever is sent: any numbers, absences, NaN; also in the round that settles the open ones together."""
     agents = data.draw(st.integers(3, 6))
     alike = data.draw(st.booleans())
-    one, opened = Federation(agents, alike=alike), 0
+    one = Federation(agents, alike=alike)
     for _ in range(data.draw(st.integers(1, 8))):
         nu = data.draw(st.integers(1, 16))
         given = np.array(data.draw(st.lists(numbers, min_size=agents * DIM, max_size=agents * DIM))).reshape(
@@ -134,10 +134,32 @@ def test_extras_add_up_to_nothing_and_no_loss_exceeds_what_is_known_before(data:
         payments = one.play(given, sent, nu).payments
         worked = (payments.status == Status.PAID) | (payments.status == Status.WAITING)
         extras = payments.reward - worked * COST(nu)
-        worst = sum(one.server.mechanism.worst_loss(16) for _ in range(opened + 1))
         assert abs(extras.sum()) <= 1e-9 * (np.abs(extras).sum() + COST(nu))
-        assert extras.min() >= -worst * (1 + 1e-9)
-        opened = 0 if np.any(payments.status == Status.PAID) else opened + bool(np.any(worked))
+        assert extras.min() >= -one.server.mechanism.worst_loss(nu) * (1 + 1e-9)
+
+
+def test_rounds_that_are_settled_together_cost_nobody_more_than_one() -> None:
+    """In one dimension up to six are open: one report that is far out in each of them loses what a round can cost."""
+    lost, most = 0.0, OutputAgreement(COST).worst_loss(8)
+    for seed in range(50):
+        one, rng = Federation(3), np.random.default_rng(seed)
+        for _ in range(6):
+            given = rng.normal(size=(3, 1)).repeat(DIM, axis=1)
+            given[0] *= 1e6
+            payments = one.play(given).payments
+            lost = max(lost, COST(8) - float(payments.reward.min()))
+            assert payments.reward.sum() == pytest.approx(3 * COST(8), abs=1e-9 * most)
+    assert lost == pytest.approx(most, rel=1e-9)  # five rounds of it, and no more than one
+
+
+def test_distances_that_nobody_cut_are_refused() -> None:
+    """Evidence of `gather` alone: one garbage report would cost its sender a billion, and pay the others that."""
+    rule, everybody = OutputAgreement(COST), np.ones(4, dtype=bool)
+    given = reports(np.random.default_rng(0), 4)
+    rule.pay(rule.scaled(rule.init(4), 4.0 * DIM), gather(given, everybody), everybody, 8)
+    given[3] = 1e5
+    with pytest.raises(ValueError, match=r"must have distances that are cut, .* agent 3 would lose .* allows 1600"):
+        rule.pay(rule.scaled(rule.init(4), 4.0 * DIM), gather(given, everybody), everybody, 8)
 
 
 @pytest.mark.parametrize("size", [1e2, 1e6, 1e14])

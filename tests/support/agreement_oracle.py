@@ -95,6 +95,8 @@ class PairRule:
         else:
             self.open.append((level, noise, least, extras))
             settled = self._settle(agents, last=last)
+            most = 2 * self.reach * self.cost.slope(nu) * nu  # what one round may cost, also where several are settled
+            settled *= most / max(most, -min(settled))
         self.levels.append(level)
         if not self.open:
             self.levels = [min(one, quietest) for one in self.levels] if not before else self.levels

@@ -31,7 +31,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from guerdon.arrays import Array, at_least_one, check_choice, check_number, check_positive_integer, namespace
+from guerdon.arrays import Array, at_least_one, check_choice, check_number, check_positive_integer, is_traced, namespace
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.rules.mechanism import (
@@ -47,6 +47,8 @@ from guerdon.rules.mechanism import (
 from guerdon.rules.scale import MOST_OPEN, Estimate, ScaleState, estimate, first_scale, known_scale, learn, scale
 
 Crowd: TypeAlias = Literal["present", "enrolled"]
+
+ROUNDING = 1e-4  # relative: evidence of reports in single precision; a missing cut shows by far more
 
 
 class Spread(NamedTuple):
@@ -175,9 +177,10 @@ def first_state(num_agents: int) -> ScaledState:
 
 
 class Measured(NamedTuple):
-    """What a round shows: D and E of each agent, its status, what is said of σ², and V below which a loss is too large.
+    """What a round shows: D and E of each agent, its status, what is said of σ², and what bounds a loss.
 
-    The status is PAID for all whose distance counts.
+    The status is PAID for all whose distance counts. `least` is the V below which this round alone could cost more than
+    `most`, the largest loss that the rule allows.
     """
 
     distance: Array
@@ -185,6 +188,7 @@ class Measured(NamedTuple):
     status: Array
     estimate: Estimate
     least: Array
+    most: Array
 
 
 def pay_on_scale(
@@ -193,7 +197,8 @@ def pay_on_scale(
     """Return R = h(ν) + h'(ν)·ν²/V·(E − D) with V from earlier rounds, and the next state.
 
     In an open round h(ν) is paid. When V is known, the extras of all open rounds are added, each by a V of its own,
-    also for agents that take no part in the round that settles them.
+    also for agents that take no part in the round that settles them. If they would cost an agent more than `found.most`
+    together, all of them are made smaller by one factor, so that they still add up to 0.
     """
     xp = namespace(found.distance)
     counts = found.status == Status.PAID.value
@@ -202,17 +207,32 @@ def pay_on_scale(
     known = state.scale.known > 0
     here = xp.arange(MOST_OPEN) == state.scale.open.count
     extras = xp.where(here[:, None] & ~known & found.estimate.usable, extra[None, :], state.extras)
-    settled = xp.where(settling.now, xp.sum(extras / settling.scales[:, None], axis=0), 0.0)
-    value = xp.where(settling.now, xp.sum(xp.where(here, settling.scales, 0.0)), settling.scale)
+    worst = -xp.min(xp.sum(extras / settling.scales[:, None], axis=0))
+    scales = settling.scales * xp.where(worst > found.most, worst / found.most, 1.0)
+    settled = xp.where(settling.now, xp.sum(extras / scales[:, None], axis=0), 0.0)
+    value = xp.where(settling.now, xp.sum(xp.where(here, scales, 0.0)), settling.scale)
 
     waits = counts & ~known & ~settling.now
     status = xp.where(waits, Status.WAITING.value, found.status)
     paid = status == Status.PAID.value
     now = xp.where(known, extra / xp.where(known, value, 1.0), settled)
+    _check_losses(now, found.most)
     reward = xp.where(counts, cost(nu), 0.0) + now
     shown = [xp.where(paid, x, xp.nan) for x in (found.distance, found.expected, value + 0 * found.distance)]
     extras = xp.where(settling.now | known, 0.0, extras)
     return Payments(reward, *shown, status=status), ScaledState(extras, following)
+
+
+def _check_losses(extras: Array, most: Array) -> None:
+    """Raise where somebody would lose more than the rule allows: then distances came that nobody cut."""
+    if is_traced(extras, most):
+        return
+    worst = int(namespace(extras).argmin(extras))
+    if float(-extras[worst]) > float(most) * (1 + ROUNDING):
+        raise ValueError(
+            f"`evidence` must have distances that are cut, as `Server` cuts them: agent {worst} would lose "
+            f"{float(-extras[worst]):.6g} in this round, and the rule allows {float(most):.6g}; pay through `Server`"
+        )
 
 
 @dataclass(frozen=True)
@@ -317,7 +337,8 @@ class OutputAgreement(Mechanism):
         expected = xp.where(found.agents > 2, expected, distance)  # two are as far from each other: both get their cost
         least = nu / (2 * self.reach) * xp.max(distance)
         status = statuses(evidence, mask, variance.least_participants, 1 + 0 * distance)
-        measured = Measured(distance, expected, status, found, least)
+        most = xp.asarray(2 * self.reach * nu * self.cost.slope(nu), dtype=nu.dtype)
+        measured = Measured(distance, expected, status, found, least, most)
         return pay_on_scale(self.cost, state, measured, nu, variance.closes)
 
     @property

@@ -117,7 +117,7 @@ class WitnessedPay(Mechanism):
         noise, batches = self._noise(state.scale, level, nu), at_least_one(self.samples / nu)
         found = Estimate(level, noise, batches, level > 0, 1 / TINY + 0 * level)  # nobody can move it
         status = statuses(evidence, mask, least_participants=1, variance=1 + 0 * evidence.length)
-        measured = Measured(evidence.length, expected + 0 * evidence.length, status, found, 0 * level)
+        measured = Measured(evidence.length, expected + 0 * evidence.length, status, found, 0 * level, xp.inf + level)
         return pay_on_scale(self.cost, state, measured, nu, self.closes)
 
     def _noise(self, past: ScaleState, level: Array, nu: Array) -> Array:
