@@ -25,7 +25,7 @@ PUBLIC = (
     "guerdon", "guerdon.server", "guerdon.rules", "guerdon.broadcasts", "guerdon.predictions", "guerdon.lab.agents",
     "guerdon.lab.problems", "guerdon.lab.simulation", "guerdon.lab.certificate", "guerdon.pilot", "guerdon.audit",
     "guerdon.contributions", "guerdon.ledger", "guerdon.flower", "guerdon.paying", "guerdon.client",
-    "guerdon.lab.arena",
+    "guerdon.lab.arena", "guerdon.lab.strategic_nodes",
     "guerdon.flare",  # last: importing it may need FLARE, and others need not
 )  # fmt: skip
 # Not for programmers who use Guerdon, or used by other names.
@@ -35,7 +35,7 @@ INSIDE = {
     "cli": "guerdon COMMAND", "dashboard": "guerdon dashboard",
     "expressions": "guerdon.ExpressionCost",
     "lab.game": "guerdon", "lab.experiments": "guerdon reproduce", "lab.figures": "guerdon reproduce",
-    "lab.planning": "guerdon plan", "lab.strategic_nodes": "guerdon.flower", "serve": "guerdon serve",
+    "lab.planning": "guerdon plan", "serve": "guerdon serve",
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.task_identity import TaskIdentity
 
 from guerdon.flower import Request, paid_work, samples_to_use
+from guerdon.lab.strategic_nodes import strategic
 from guerdon.ledger.submissions import public_key_der
 
 SUPERLINK = 1
@@ -139,7 +140,7 @@ def gradients_of(message: Message, number: int) -> ArrayRecord:
 
 def worker(number: int, agent: Any = None) -> ClientApp:
     """Return an app that does what it is asked (or what `agent` chooses)."""
-    app = ClientApp(mods=[paid_work(agent, seed=number)])
+    app = ClientApp(mods=[paid_work(), *([] if agent is None else [strategic(agent, seed=number)])])
 
     @app.train()
     def train(message: Message, context: Context) -> Message:

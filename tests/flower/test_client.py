@@ -21,6 +21,7 @@ from guerdon import AffineCost, CalibratedAgreement
 from guerdon.flower import FedSGD, Pay, Request, decline, last_pay, paid_work, samples_to_use
 from guerdon.flower.messages import Answer, tell
 from guerdon.lab.agents import Cooperative, Declining, Fixed, Portion, echo, garbage, learning, sign_flip, zero
+from guerdon.lab.strategic_nodes import strategic
 from guerdon.ledger import Ledger
 from guerdon.ledger.submissions import is_signed_by, submission
 from tests.flower.conftest import MODEL, Make
@@ -210,7 +211,12 @@ def sent_by(agent: Any, message: Message, own: Context | None = None) -> tuple[M
         used.append(samples_to_use(found))
         return reply(found, record(**{name: array + 1 for name, array in MODEL.items()}))
 
-    return paid_work(agent, seed=0)(message, own or context(), app), used
+    return as_agent(agent, 0, message, app, own or context()), used
+
+
+def as_agent(agent: Any, seed: int | None, message: Message, app: Any, own: Context) -> Message:
+    """Return the reply of an app whose mods are `paid_work` and a strategic agent."""
+    return paid_work()(message, own, lambda m, c: strategic(agent, seed=seed)(m, c, app))
 
 
 @pytest.mark.parametrize(("agent", "size"), [(Cooperative(), 8), (Portion(0.5), 4), (Fixed(3), 3)])
@@ -230,8 +236,7 @@ def test_declining_is_at_random_and_repeatable() -> None:
     def declined(seed: int | None) -> list[bool]:
         rounds = [asked(number) for number in range(1, 41)]
         replies = [
-            paid_work(Declining(0.5), seed=seed)(one, context(), lambda m, _: reply(m, record(**MODEL)))
-            for one in rounds
+            as_agent(Declining(0.5), seed, one, lambda m, _: reply(m, record(**MODEL)), context()) for one in rounds
         ]
         return [not found.content.array_records for found in replies]
 
@@ -298,7 +303,7 @@ def test_arrays_of_other_types_stay() -> None:
     def app(found: Message, _: Context) -> Message:
         return reply(found, record(seen=np.asarray(4, np.int64), **{name: array + 1 for name, array in MODEL.items()}))
 
-    found = paid_work(sign_flip(), seed=0)(message, context(), app).content.array_records["arrays"]
+    found = as_agent(sign_flip(), 0, message, app, context()).content.array_records["arrays"]
     assert found["seen"].numpy() == 4
     assert found["w"].numpy() == pytest.approx(-(MODEL["w"] + 1))
     assert set(found) == {"w", "b", "seen"}

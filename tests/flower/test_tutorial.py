@@ -16,6 +16,7 @@ from flwr.app import Context, RecordDict
 
 from guerdon.flower import paid_work
 from guerdon.lab.agents import Agent, Portion, zero
+from guerdon.lab.strategic_nodes import strategic
 from guerdon.ledger import Ledger
 from tests.flower.grids import MemoryGrid, Node
 from tests.support.namespaces import ROOT, run_alone
@@ -108,7 +109,8 @@ def partition(number: int) -> dict[str, Any]:
 
 def instead(agent: Agent, client: Callable[..., Any]) -> Callable[..., Any]:
     """Return an app whose agent chooses and reports in its place."""
-    return lambda message, context: paid_work(agent, seed=1)(message, context, client)
+    mod = strategic(agent, seed=1)
+    return lambda message, context: paid_work()(message, context, lambda m, c: mod(m, c, client))
 
 
 @pytest.fixture

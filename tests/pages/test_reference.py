@@ -18,6 +18,7 @@ from tests.pages.test_pages import PAGES, ROOT, TEXT
 ELSEWHERE = {
     "guerdon.flare": {"PaidFedAvg", "RewardedAggregator"},  # tests/flare runs them in FLARE
     "guerdon.flower": {"decline", "last_pay", "samples_to_use"},  # a message of a running federation
+    "guerdon.lab.strategic_nodes": {"strategic"},  # a node of a running federation
     "guerdon.pilot": {"Trial"},  # `run_pilot` and Flower's `Pilot` hold it
     "guerdon.rules": {"TrueVariance"},  # a simulation puts it in the place of σ²
 }

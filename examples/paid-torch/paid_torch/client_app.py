@@ -5,17 +5,18 @@ from flwr.clientapp import ClientApp
 
 from guerdon.flower import paid_work, samples_to_use
 from guerdon.lab.agents import Agent, Declining, Portion
+from guerdon.lab.strategic_nodes import strategic
 from paid_torch.task import make_model, train
 
 BEHAVIOURS: dict[str, Agent | None] = {"honest": None, "shirking": Portion(0.25), "declining": Declining(0.5)}
 
 
 def behaviour(context: Context) -> Agent | None:
-    """Return how this node behaves; an app in production simply writes `paid_work()`."""
+    """Return how this node behaves; an app in production has `paid_work()` alone."""
     return BEHAVIOURS[str(context.node_config.get("behaviour", "honest"))]
 
 
-app = ClientApp(mods=[paid_work(behaviour)])
+app = ClientApp(mods=[paid_work(), strategic(behaviour)])
 
 
 @app.train()

@@ -10,7 +10,7 @@ def train(message, context):
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
@@ -23,23 +23,16 @@ from guerdon.ledger.submissions import read_private_key, sign_submission, submis
 from guerdon.paying.messages import CHOSEN, Pay, Request, find_settings
 from guerdon.paying.reports import hash_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from guerdon.lab.agents import Agent
-
 log = logging.getLogger("flwr.guerdon")
 
 KEY = "guerdon-key"  # in a node's configuration: the file of its private key
 
 
-def paid_work(agent: "Agent | Callable[[Context], Agent | None] | None" = None, *, seed: int | None = None) -> Mod:
+def paid_work() -> Mod:
     """Return the mod for a `ClientApp` that takes part in paid rounds.
 
     The node does what it is asked, signs what it sends if its configuration names its private key (`--node-config
-    'guerdon-key="/path/to/key"'`), and logs what it was paid. For experiments, `agent` is one of
-    `guerdon.lab.agents` that chooses and reports in the node's place, or a function that returns the agent of a node.
-    `seed` makes its choices repeatable.
+    'guerdon-key="/path/to/key"'`), and logs what it was paid.
     """
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -47,16 +40,8 @@ def paid_work(agent: "Agent | Callable[[Context], Agent | None] | None" = None, 
         pay, request = Pay.read(content), Request.read(content)
         if pay is not None:
             _tell(context, pay)
-        if request is None:
-            return call_next(message, context)
-        chosen = agent(context) if callable(agent) else agent
-        if chosen is None:
-            reply = call_next(message, context)
-        else:
-            from guerdon.lab.strategic_nodes import Strategic
-
-            reply = Strategic(chosen, seed).work(message, context, call_next)
-        return _signed(reply, request, _private_key(context))
+        reply = call_next(message, context)
+        return reply if request is None else _signed(reply, request, _private_key(context))
 
     return mod
 

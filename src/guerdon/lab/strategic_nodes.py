@@ -1,17 +1,22 @@
-"""Experiments: an agent of `guerdon.lab.agents` in the place of an honest node."""
+"""Experiments: an agent of `guerdon.lab.agents` in the place of an honest node of a Flower federation.
+
+app = ClientApp(mods=[paid_work(), strategic(Portion(0.5))])
+"""
 
 # JAX's transformations forget the types of their arguments.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
-from flwr.clientapp.typing import ClientAppCallable
+from flwr.clientapp.typing import ClientAppCallable, Mod
 
+from guerdon.flower.client import decline
 from guerdon.flower.messages import tell
 from guerdon.flower.payload import read_arrays
 from guerdon.lab.agents import Agent, View
@@ -20,7 +25,23 @@ from guerdon.paying.messages import CHOSEN, GRADIENTS, Pay, Request
 SIZE, MEMORY, MODEL = "guerdon-size", "guerdon-memory", "guerdon-model"  # what a node keeps between messages
 
 
-class Strategic:
+def strategic(agent: Agent | Callable[[Context], Agent | None], *, seed: int | None = None) -> Mod:
+    """Return the mod that lets an agent choose and report in a node's place; put it after `paid_work()`.
+
+    Arguments: `agent`, or a function that returns the agent of a node (None: the node is honest); `seed` makes its
+    choices repeatable.
+    """
+
+    def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        chosen = agent(context) if callable(agent) else agent
+        if chosen is None:
+            return call_next(message, context)
+        return _Strategic(chosen, seed).work(message, context, call_next)
+
+    return mod
+
+
+class _Strategic:
     """An agent that chooses how many samples the app uses, and what is sent in place of its result.
 
     The node's state holds what the agent remembers, so it lasts as long as the SuperNode does. The agent does not know
@@ -38,8 +59,6 @@ class Strategic:
 
     def work(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Return the agent's reply: the app's reply to the chosen number of samples, replaced by the agent's report."""
-        from guerdon.flower.client import decline
-
         request = Request.read(message.content)
         if request is None:
             return call_next(message, context)
