@@ -19,19 +19,10 @@ from guerdon.broadcasts import Dither
 from guerdon.ledger import Ledger
 from guerdon.paying.run import PaidRun
 from guerdon.server import Server
-from tests.flower.test_one_server import (
-    AGENTS,
-    COST,
-    REQUESTS,
-    ROUNDS,
-    RULE,
-    same_dither,
-    scene,
-    settled_by_default,
-    simulated,
-)
+from tests.flower.test_one_server import same_dither, settled_by_default, simulated
 from tests.support.ledger_scenes import check_agreement
 from tests.support.namespaces import run_alone
+from tests.support.one_server_scene import AGENTS, COST, REQUESTS, ROUNDS, RULE, scene
 
 pytest.importorskip("nvflare", reason="nvflare is not installed: pip install '.[flare]'")
 

@@ -14,18 +14,7 @@ import pytest
 from flwr.app import Context, Message
 from flwr.serverapp.strategy import FedAvg
 
-from guerdon import (
-    AffineCost,
-    CalibratedAgreement,
-    EstimatedVariance,
-    FixedRequest,
-    FlatPay,
-    InformationPay,
-    KnownVariance,
-    OutputAgreement,
-    Server,
-    SteadyPay,
-)
+from guerdon import CalibratedAgreement, Server, SteadyPay
 from guerdon.arrays import Array
 from guerdon.audit import against_agents, evidence_against, pair_limit
 from guerdon.broadcasts import Dither
@@ -39,31 +28,23 @@ from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, record, reply
 from tests.support.ledger_scenes import check_agreement
+from tests.support.one_server_scene import (
+    AGENTS,
+    ALIKE,
+    COST,
+    DIM,
+    JOINS,
+    NU,
+    PLAIN,
+    REQUESTS,
+    ROUNDS,
+    RULE,
+    STEP,
+    TRUSTING,
+    scene,
+)
 
-COST, NU, STEP, SEED = AffineCost(1, 1), 8, 0.05, 3
-ROUNDS, AGENTS, DIM = 30, 9, 12
-REQUESTS = FixedRequest(NU, STEP)
-JOINS = np.array([0] * 7 + [6, 11])  # the round in which each joins
-COPY, ALIKE, GARBAGE, SHORT, LONG, ABSENT = 1, 2, 3, 4, 5, 6  # agents who do otherwise
-
-
-def scene(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return what everybody sends (rounds, agents, dim), and who sends anything."""
-    rng = np.random.default_rng(seed)
-    signal = np.cumsum(rng.normal(size=(ROUNDS, 1, DIM)), axis=0) * 0.3 + 1.0
-    sent = signal + rng.normal(size=(ROUNDS, AGENTS, DIM))
-    present = np.arange(ROUNDS)[:, None] >= JOINS
-    present[:, ABSENT] &= rng.random(ROUNDS) < 0.6
-    present[20:, 0] = False  # one leaves
-    copied = rng.random(ROUNDS) < 0.3
-    sent[copied, COPY] = sent[copied, 0]
-    sent[:, ALIKE] = sent[:, 8] + 0.3 * rng.normal(size=(ROUNDS, DIM))
-    sizes = np.array([1.0, 10.0, 1e3, 1e6, 1e9, 1e14])[np.arange(ROUNDS) % 6, None]
-    sent[:, GARBAGE] = np.where((np.arange(ROUNDS) % 3 == 0)[:, None], sizes * sent[:, GARBAGE], sent[:, GARBAGE])
-    sent[:, SHORT] *= 0.2
-    sent[:, LONG] *= np.where(np.arange(ROUNDS) % 2 == 0, 5.0, 1.0)[:, None]
-    sent[4, 7 - 1] = np.nan
-    return sent, present
+SEED = 3  # of the simulator
 
 
 @register
@@ -170,14 +151,6 @@ def same_dither(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("guerdon.paying.paid_server.secret_normals", normals)
 
 
-PLAIN: dict[str, Any] = {
-    "agreement": OutputAgreement(COST),
-    "estimated": OutputAgreement(COST, EstimatedVariance()),
-    "known": OutputAgreement(COST, KnownVariance(12.0)),
-    "flat": FlatPay(COST),
-}
-RULE = InformationPay(COST)
-TRUSTING = InformationPay(COST, doubt=float("inf"), limit=100.0)
 slow = pytest.mark.slow
 CASES: list[Any] = [
     pytest.param(RULE, {"alike": True}, marks=slow),

@@ -17,24 +17,10 @@ from guerdon.serve.access import Members
 from guerdon.serve.service import Service
 from guerdon.serve.spool import SpooledAnswer
 from guerdon.server import Server
-from tests.flower.test_one_server import (
-    AGENTS,
-    COST,
-    JOINS,
-    PLAIN,
-    REQUESTS,
-    ROUNDS,
-    RULE,
-    STEP,
-    by_name,
-    same_dither,
-    scene,
-    settled_by_default,
-    simulated,
-    simulated_plainly,
-)  # fmt: skip
+from tests.flower.test_one_server import by_name, same_dither, settled_by_default, simulated, simulated_plainly
 from tests.serve.conftest import save_draft
 from tests.support.ledger_scenes import check_agreement
+from tests.support.one_server_scene import AGENTS, COST, JOINS, PLAIN, REQUESTS, ROUNDS, RULE, STEP, scene
 
 __all__ = ["same_dither"]  # a fixture
 slow = pytest.mark.slow  # compiles what Flower's half of this test compiles
