@@ -51,6 +51,21 @@ def test_a_majority_cannot_outvote_the_truth() -> None:
     assert found["agreement"][:, :2].mean() < found["agreement"][:, 2:].mean()
 
 
+@pytest.mark.parametrize("size", [1e6, 1e10, 1e15])
+def test_an_enormous_report_harms_its_sender_alone(size: float) -> None:
+    """Distances are taken one by one: around the members' mean the others lost all digits at 1e10."""
+    rng, server = np.random.default_rng(1), Server(RULES["witnessed"], FixedRequest(NU, 0.1))
+    witness = witness_sample(3 + rng.normal(size=(10, 12)), SAMPLES // 10)
+    given, everybody = 3 + rng.normal(size=(6, 12)), np.ones(6, dtype=bool)
+    ask, state = server.ask(server.init(np.zeros(12), 6), np.zeros(12))
+    state = state._replace(rule=server.mechanism.scaled(state.rule, 40.0))
+    fair = server.settle(state, ask, given, everybody, witness=witness)[0].payments.reward
+    given[5] = size
+    paid = server.settle(state, ask, given, everybody, witness=witness)[0].payments.reward
+    np.testing.assert_allclose(paid[:5], fair[:5], rtol=1e-12)
+    assert paid[5] < -size
+
+
 def test_the_witness_is_the_same_in_layers_and_compiled() -> None:
     drawn = np.random.default_rng(0).normal(size=(6, 12))
     whole = witness_sample(drawn, 4)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from guerdon.arrays import Array, at_least_one, check_number, check_positive_integer, is_array, namespace, over_layers
 from guerdon.costs import Cost
-from guerdon.evidence import Evidence, gather
+from guerdon.evidence import Evidence, gather, lengths_around
 from guerdon.rules.agreement import Measured, ScaledState, far_or_near, first_state, pay_on_scale
 from guerdon.rules.mechanism import Mechanism, Payments, as_request, check_round, check_whole, statuses
 from guerdon.rules.scale import TINY, Estimate, ScaleState, known_scale, scale
@@ -66,8 +66,10 @@ def evidence_around_witness(reports: Any, sent: Array, witness: WitnessSample, r
     """Return the evidence of a round around the witness's gradient, with E in the place of the pair distance."""
     found = gather(reports, sent, witness.gradient)
     xp, nu = namespace(found.length), as_request(found, request)
+    # One by one, not around the members' mean: an enormous report must cost the others no digits.
+    length = xp.where(found.counted, lengths_around(reports, found.counted, witness.gradient), 0.0)
     expected = xp.asarray(witness.variance, dtype=found.length.dtype) * (1 / nu + 1 / witness.samples)
-    return found._replace(pair_distance=xp.where(found.counted, expected, 0.0))
+    return found._replace(length=length, pair_distance=xp.where(found.counted, expected, 0.0))
 
 
 @dataclass(frozen=True)

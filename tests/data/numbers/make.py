@@ -94,20 +94,13 @@ MODELS = {"models": {"sends": "models", "alike": True},
           "models, dithered": {"sends": "models", "dither": DITHER, "alike": False}}  # fmt: skip
 
 
-def clipped(seed: int) -> Any:
-    """Return the scene with no number beyond 1000: distances to a witness lose digits beside an enormous report."""
-    sent, present = scene(seed)
-    return np.clip(sent, -1e3, 1e3), present
-
-
 def cases(rule: Mechanism, dither: dict[str, Any], **others: dict[str, Any]) -> dict[str, Case]:
     """Return the four ways in which every rule is played, and others."""
     ways: dict[str, dict[str, Any]] = {
         "alike": {"alike": True}, "different": {"alike": False},
         "alike, dithered": {"alike": True} | dither, "different, dithered": {"alike": False} | dither,
     }  # fmt: skip
-    reports = clipped if rule.wants_witness else scene
-    return {name: Case(rule, options, reports) for name, options in (ways | others).items()}
+    return {name: Case(rule, options) for name, options in (ways | others).items()}
 
 
 FIRST = {"dither": DITHER}
