@@ -2,6 +2,7 @@
 
 import functools
 import json
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -266,8 +267,9 @@ def test_identical_reports_are_paid_their_cost() -> None:
     one = Federation(4)
     for _ in range(8):
         payments = one.play(np.ones((4, DIM))).payments
-        assert statuses(payments) == ["waiting"] * 4
+        assert statuses(payments) == ["paid"] * 4
         assert payments.reward.tolist() == [9.0] * 4
+        assert np.isnan(payments.variance).all()
     rng = np.random.default_rng(9)
     for _ in range(8):
         one.play(reports(rng, 4))
@@ -279,7 +281,7 @@ def test_identical_reports_are_paid_their_cost() -> None:
 def test_two_participants_are_paid_their_cost() -> None:
     """They cannot be compared, and one that stays away, or sends nonsense, must not cost the others their pay."""
     payments = Federation(3).play(np.ones((3, DIM)), [True, False, True]).payments
-    assert statuses(payments) == ["waiting", "declined", "waiting"]
+    assert statuses(payments) == ["paid", "declined", "paid"]  # nothing will follow
     assert payments.reward.tolist() == [9.0, 0.0, 9.0]
     rng, one = np.random.default_rng(12), Federation(3)
     for _ in range(10):
@@ -289,6 +291,25 @@ def test_two_participants_are_paid_their_cost() -> None:
     payments = one.play(given).payments
     assert statuses(payments) == ["paid", "paid", "invalid"]
     assert payments.reward.tolist() == [9.0, 9.0, 0.0]
+
+
+def test_who_leaves_two_others_alone_is_settled_with_by_the_last_round() -> None:
+    """Or a member of three could work little for as long as rounds are open, leave, and keep what it was paid."""
+    lost = 0.0
+    for seed in range(200):
+        rng, one = np.random.default_rng(seed), Federation(3)
+        for turn in range(6):
+            given, sent = rng.normal(size=(3, DIM)), np.array([turn < 2, True, True])
+            given[0] *= 8**0.5  # one sample of eight
+            if turn == 5:
+                one.server = replace(one.server, mechanism=one.server.mechanism.closing())
+            payments = one.play(given, sent).payments
+        assert payments.reward.sum() == pytest.approx(2 * COST(8), abs=1e-9)
+        lost -= payments.reward[0] / 200
+        after = one.play(rng.normal(size=(3, DIM))).payments  # a run that goes on knows the scale
+        assert statuses(after) == ["paid"] * 3
+        assert np.isfinite(after.variance).all()
+    assert lost > 2 * (COST(8) - COST(1))  # more than the two rounds saved
 
 
 def test_the_common_part_of_reports_costs_no_digits() -> None:

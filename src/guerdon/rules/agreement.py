@@ -212,13 +212,14 @@ def pay_on_scale(
     settled = xp.where(settling.now, xp.sum(extras / scales[:, None], axis=0), 0.0)
     value = xp.where(settling.now, xp.sum(xp.where(here, scales, 0.0)), settling.scale)
 
-    waits = counts & ~known & ~settling.now
+    waits = counts & ~known & ~settling.now & found.estimate.usable
     status = xp.where(waits, Status.WAITING.value, found.status)
     paid = status == Status.PAID.value
     now = xp.where(known, extra / xp.where(known, value, 1.0), settled)
     _check_losses(now, found.most)
     reward = xp.where(counts, cost(nu), 0.0) + now
-    shown = [xp.where(paid, x, xp.nan) for x in (found.distance, found.expected, value + 0 * found.distance)]
+    priced = paid & (known | (settling.now & found.estimate.usable))
+    shown = [xp.where(priced, x, xp.nan) for x in (found.distance, found.expected, value + 0 * found.distance)]
     extras = xp.where(settling.now | known, 0.0, extras)
     return Payments(reward, *shown, status=status), ScaledState(extras, following)
 

@@ -22,7 +22,8 @@ No round counts for more than `Estimate.largest` times what was known, so that o
 V useless for the rounds after it.
 
 Until V has ten degrees of freedom (e²/rounds ≤ 1/5), rounds are *open*. Then all of them are settled together, each by
-the mean of the *other* open rounds. So no round is paid by its own spread, not even the first.
+the mean of the *other* open rounds. So no round is paid by its own spread, not even the first. The last round of a run
+settles what is open, also where it says nothing itself: else who leaves two others alone would never be fined.
 """
 
 from typing import Any, NamedTuple
@@ -147,12 +148,12 @@ def learn(state: ScaleState, found: Estimate, least: Array, last: Any) -> tuple[
     xp = namespace(state.history)
     forecasts, spread = _forecasts(state)
     before = _weighted(state, forecasts, spread)
-    opened = _added(state.open, found, least, state.known > 0)
+    opened = _added(state.open, found, least, (state.known > 0) | ~found.usable)
     quietest = found.largest * xp.min(xp.where(xp.arange(MOST_OPEN) < opened.count, opened.level, xp.inf))
     opened = opened._replace(level=_within(opened.level, quietest))
     found = found._replace(level=_within(found.level, xp.where(state.known > 0, found.largest * before, quietest)))
     enough, scales, noise, power = _settle(opened, found, last)
-    now = enough & (state.known == 0) & found.usable
+    now = enough & (state.known == 0) & (found.usable | last)
     unit = xp.where(state.known > 0, before, 1.0)
     square = (found.level / unit) ** 2
     fade = FADE * state.noise + found.noise * square, FADE * state.power + square
@@ -170,7 +171,15 @@ def learn(state: ScaleState, found: Estimate, least: Array, last: Any) -> tuple[
     def chosen(new: Array, old: Array) -> Array:
         return xp.where(found.usable, new, old)
 
-    return Settling(before, now, scales), map_state(chosen, after, state)
+    kept = map_state(chosen, after, state)
+    kept = kept._replace(  # a last round that says nothing settles what is open all the same
+        history=_within(kept.history, xp.where(now, quietest, xp.inf)),
+        noise=xp.where(now, noise, kept.noise),
+        power=xp.where(now, power, kept.power),
+        known=xp.where(now, 1.0, kept.known),
+        open=OpenRounds(*(xp.where(now, 0.0, part) for part in kept.open)),
+    )
+    return Settling(before, now, scales), kept
 
 
 def _within(values: Array, most: Array) -> Array:
@@ -194,7 +203,7 @@ def _settle(opened: OpenRounds, found: Estimate, last: Any) -> tuple[Array, Arra
     xp = namespace(opened.level)
     count, total = at_least_one(opened.count), xp.sum(opened.level)
     squares = (opened.level / xp.where(total > 0, total / count, 1.0)) ** 2
-    worst = 2 / at_least_one(found.agents - 1)
+    worst = 2 / at_least_one(xp.where(found.usable, found.agents, 3.0) - 1)
     noise, power = xp.sum(opened.noise * squares) + worst, xp.sum(squares) + 1 + worst
     relative = _relative(noise, power)
     others = at_least_one(opened.count - 1)
