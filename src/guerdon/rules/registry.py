@@ -109,5 +109,10 @@ def restore(rule: str, cost: str) -> Mechanism:
     )
 
 
+def as_recorded(mechanism: Mechanism) -> Mechanism:
+    """Return a rule as it is read again from what `describe` writes: what a run must pay by, to the last bit."""
+    return restore(*describe(mechanism))
+
+
 for _kind in (OutputAgreement, CalibratedAgreement, InformationPay, SteadyPay, WitnessedPay, FlatPay, GenieAided):
     register(_kind)
