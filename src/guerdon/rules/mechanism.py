@@ -122,6 +122,7 @@ class Mechanism(Protocol):
 
     cost: Cost
     rule_name: ClassVar[str] = ""  # under which it is written down
+    version: ClassVar[int] = 1  # raised with every change of a number that decides pay: it is written down too
     needs: ClassVar[frozenset[Need]] = frozenset({Need.COSTS})  # what the server must know
     wants_prediction: ClassVar[bool] = False  # evidence is gathered around a public prediction
     wants_truth: ClassVar[bool] = False  # evidence is gathered around the true gradient: in a simulation only
