@@ -4,6 +4,7 @@ The network is yours, and so is the data. Of eight agents the seventh uses half 
 zeros.
 """
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -29,7 +30,7 @@ def main() -> None:
     cost = AffineCost(fixed=1, per_sample=1)
     server = Server(SteadyPay(cost, period=ROUNDS), FixedRequest(16, step=0.1), dither=Dither(3.0))
     model = [part.detach().clone() for part in network.parameters()]  # the server's own
-    state, paid = server.init(model, AGENTS), torch.zeros(AGENTS)
+    state, paid = server.init(model, AGENTS), np.zeros(AGENTS)  # pay is NumPy's, as the ledger computes it
     for _ in range(ROUNDS):
         ask, state = server.ask(state, model)
         sent = list[list[Tensor]]()

@@ -87,7 +87,8 @@ class PowerCost:
         return _where_working(lambda s: self.fixed + self.scale * s**self.exponent, batch_size)
 
     def slope(self, batch_size: Array) -> Array:
-        return _where_working(lambda s: self.scale * self.exponent * s ** (self.exponent - 1), batch_size)
+        # In the order in which the recorded `formula` is differentiated: equal to the last bit.
+        return _where_working(lambda s: self.exponent * s ** (self.exponent - 1) * self.scale, batch_size)
 
     @property
     def formula(self) -> str:

@@ -82,7 +82,7 @@ from guerdon.records import LARGEST_MODEL, OwnRecords, adopt, shortened, widen
 from guerdon.requests import Outcome, Requests
 from guerdon.rules import Mechanism, Payments, as_request
 from guerdon.rules.information import prediction_error
-from guerdon.rules.mechanism import is_common, padded, times
+from guerdon.rules.mechanism import is_common, padded, pay_as_recorded, times
 from guerdon.rules.witnessed import WitnessSample, evidence_around_witness
 from guerdon.states import NoState, choose_state, map_state
 
@@ -286,7 +286,7 @@ class Server:
     ) -> tuple[Payments, Comparison, Any, ServerState]:
         """Return also the mean: zeros unless it is wanted, or records are kept."""
         found = self.compare(state, ask, reports, sent, witness)
-        payments, rule = self.mechanism.pay(state.rule, found.evidence, sent, ask.request)
+        payments, rule = pay_as_recorded(self.mechanism, state.rule, found.evidence, sent, ask.request)
         average = self._mean(found, ask, reports) if mean or self.recorder else zeros_like(ask.origin)
         records = self._record(state, ask, reports, found, average)
         credit = state.credit if found.credit is None else found.credit

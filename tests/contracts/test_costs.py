@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, Cost, ExpressionCost, FunctionCost, PowerCost, check_cost
+from guerdon.costs import formula_of
 from tests.support.libraries import Library, jax_once
 
 COSTS = [
@@ -77,3 +78,11 @@ def test_a_negative_batch_size_has_no_cost(cost: Cost) -> None:
     with pytest.raises(ValueError, match="`batch_size` must be a finite number of at least 0, got -1"):
         cost(-1)
     assert np.isnan(cost(np.array([-1.0, 1.0]))).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("cost", [AffineCost(0.3, 0.7), PowerCost(0.3, 1.7, 0.1), PowerCost(2, 3), PowerCost(0.1, 1)])
+def test_a_recorded_cost_is_the_same_to_the_last_bit(cost: Cost) -> None:
+    """The ledger pays by the formula, and refuses a round whose driver computed another number."""
+    recorded, sizes = ExpressionCost(formula_of(cost)), np.arange(0.0, 300.0, 0.7)
+    np.testing.assert_array_equal(recorded(sizes), cost(sizes))
+    np.testing.assert_array_equal(recorded.slope(sizes), cost.slope(sizes))

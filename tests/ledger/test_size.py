@@ -15,7 +15,7 @@ from sqlalchemy import text
 from guerdon import gather
 from guerdon.dashboard.queries import _payments_query
 from guerdon.ledger import Ledger, queries
-from guerdon.ledger.recording import as_input
+from guerdon.ledger.recording import Handed, as_input
 from guerdon.ledger.render import FORMS, statement_pieces
 from tests.support.ledger_scenes import NAMES, RULE
 
@@ -35,7 +35,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
             run = queries.need_run(connection, "run")
             for number in range(1, ROUNDS + 1):
                 given = as_input(number, 8, (run.rule, run.cost), played[number % 10], everybody, extras)
-                ledger._recorder.record(connection, run, given, (None, None), None)
+                ledger._recorder.record(connection, run, given, Handed(), None)
         yield ledger
 
 

@@ -298,12 +298,12 @@ def test_who_leaves_two_others_alone_is_settled_with_by_the_last_round() -> None
     lost = 0.0
     for seed in range(200):
         rng, one = np.random.default_rng(seed), Federation(3)
-        for turn in range(6):
-            given, sent = rng.normal(size=(3, DIM)), np.array([turn < 2, True, True])
+        for turn in range(5):
+            given = rng.normal(size=(3, DIM))
             given[0] *= 8**0.5  # one sample of eight
-            if turn == 5:
-                one.server = replace(one.server, mechanism=one.server.mechanism.closing())
-            payments = one.play(given, sent).payments
+            one.play(given, [turn < 2, True, True])
+        one.server = replace(one.server, mechanism=one.server.mechanism.closing())
+        payments = one.play(rng.normal(size=(3, DIM)), [False, True, True]).payments
         assert payments.reward.sum() == pytest.approx(2 * COST(8), abs=1e-9)
         lost -= payments.reward[0] / 200
         after = one.play(rng.normal(size=(3, DIM))).payments  # a run that goes on knows the scale
@@ -336,7 +336,7 @@ def test_pairs_are_computed_only_where_the_cut_can_bind(monkeypatch: pytest.Monk
 def test_it_can_be_written_down_and_read() -> None:
     rule = OutputAgreement(PowerCost(0.5, 2, 1), EarlierRounds(0.05))
     text, cost = describe(rule)
-    assert json.loads(text)["variance"] == {"kind": "earlier-rounds", "rarest": 0.05, "closes": False}
+    assert json.loads(text)["settings"]["variance"] == {"kind": "earlier-rounds", "rarest": 0.05, "closes": False}
     found: Any = restore(text, cost)
     assert found.variance == rule.variance
     assert rule.worst_loss(8) == 2 / 0.05 * float(rule.cost.slope(8)) * 8

@@ -1,5 +1,6 @@
 """A rule from outside of the package joins everything by being registered."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from guerdon.rules import (
     restore,
     statuses,
 )
+from guerdon.rules.provenance import NotInstalledError, distribution_of, same_rule
 from tests.support.command_line import run, run_json
 
 COST = AffineCost(1, 1)
@@ -39,7 +41,7 @@ class Lottery(Mechanism):
     cost: Cost
     prize: float = 2.0
 
-    rule_name = "lottery"
+    rule_name, version = "lottery", 3
 
     def pay(self, state: Any, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, Any]:
         state, mask = check_round(state, evidence, participating, request)
@@ -72,15 +74,17 @@ def test_a_rule_from_outside_is_paid_recorded_verified_and_explained(tmp_path: P
             ask, state = server.ask(state, model)
             reports = np.array([[1.0] * 5, [2.0] * 5, [9.0] * 5])
             done, state = server.settle(state, ask, reports, np.ones(3, dtype=bool))
-            ledger.record_round("run", number, 8, done.evidence, np.ones(3, dtype=bool))
+            ledger.record_round("run", number, 8, done.evidence, np.ones(3, dtype=bool), payments=done.payments)
         assert ledger.verify().holds
         assert [row.balance for row in ledger.balances()] == [54_000_000, 54_000_000, 0]
         assert "a prize" in ledger.payslips("run")[0].why
         assert ledger.statement("Porto").lines[-1].why == "9 for the 8 samples asked for, less 9: no luck"
         resumed = ledger.resume("run")
     assert resumed is not None
-    assert describe(Lottery(COST, 3.0)) == ('{"prize":3.0,"rule":"lottery"}', "1 + 1*s")
-    assert restore('{"prize":3.0,"rule":"lottery"}', "1 + 1*s").cost(8) == 9
+    text, cost = describe(Lottery(COST, 3.0))
+    told = {"rule": "lottery", "version": 3, "module": __name__, "distribution": None, "settings": {"prize": 3.0}}
+    assert (json.loads(text), cost) == (told, "1 + 1*s")
+    assert restore(text, cost).cost(8) == 9
     assert explain(server.mechanism, done.payments, 8)[0].endswith("plus 18: a prize")
 
 
@@ -150,10 +154,11 @@ def test_what_cannot_be_chosen_is_said(text: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["not json", "[]", '"text"', '{"rule":"unknown"}', '{"rule":"flat","more":1}', '{"rule":"output-agreement"}'],
-)
+    ["not json", "[]", '"text"', '{"rule":"flat"}', '{"rule":"flat","settings":{"more":1},"version":1}',
+     '{"rule":"output-agreement","settings":{},"version":1}', '{"rule":["flat"],"settings":{},"version":1}'],
+)  # fmt: skip
 def test_what_cannot_be_read_is_said(text: str) -> None:
-    with pytest.raises(ValueError, match=r"a recorded payment rule (cannot be read|is not known here)"):
+    with pytest.raises(ValueError, match="a recorded payment rule cannot be read"):
         restore(text, "1 + s")
 
 
@@ -172,3 +177,54 @@ def test_a_whole_number_can_be_chosen_by_text(text: str, field: str) -> None:
     for wrong in ("0", "2.5"):
         with pytest.raises(ValueError, match=f"`{field}` must be a positive integer, got"):
             registry.choose(f"{text.partition(':')[0]}:{wrong}", COST)
+
+
+@pytest.mark.parametrize("name", choices())
+def test_every_rule_says_its_version(name: str) -> None:
+    """Beside its name, where who changes a number of it sees it: none is inherited."""
+    kind = type(choose(name, COST))
+    assert {"rule_name", "version"} <= set(vars(kind))
+
+
+@pytest.mark.parametrize("version", [0, -1, "1", 1.0, True])
+def test_a_version_is_a_whole_number_from_one(monkeypatch: pytest.MonkeyPatch, version: Any) -> None:
+    monkeypatch.setattr(Lottery, "version", version)
+    with pytest.raises(ValueError, match="`version` of Lottery must be a whole number of at least 1, got"):
+        register(Lottery)
+
+
+def recorded(**changes: Any) -> str:
+    """Return the text of a rule that is recorded otherwise than what is installed."""
+    return json.dumps(json.loads(describe(choose("flat", COST))[0]) | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"version": 2}, "the rule 'flat' was recorded in version 2, and version 1 is installed here; .* install the "
+                         "release of guerdon that has this version"),
+        ({"rule": "shares", "distribution": "fair-pay 1.4", "module": "fair_pay.shares"},
+         "the rule 'shares' was recorded in version 1, and none is installed here; .*, install fair-pay 1.4, which has "
+         "it in fair_pay.shares; or begin another run"),
+        ({"rule": "shares", "distribution": None, "module": "mine"}, "first run the module mine with this version"),
+    ],
+)  # fmt: skip
+def test_what_is_not_installed_is_named_with_what_to_install(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(NotInstalledError, match=words):
+        restore(recorded(**changes), "1 + s")
+
+
+def test_a_rule_is_its_name_version_and_settings_wherever_it_is_from() -> None:
+    """A release that moves a module, or the next one of another package, is no other rule."""
+    plain = describe(choose("flat", COST))[0]
+    assert same_rule(plain, recorded(module="guerdon.flat", distribution="guerdon-rules 2"))
+    for change in ({"version": 2}, {"rule": "even"}, {"settings": {"more": 1}}):
+        assert not same_rule(plain, recorded(**change))
+    assert not same_rule("not json", "not json either")
+    assert not same_rule("not json", plain)
+
+
+def test_the_distribution_of_a_module_is_found_with_its_version() -> None:
+    assert distribution_of("guerdon.rules.steady") == "guerdon"  # without: each release has another, the rule has not
+    assert distribution_of("numpy.linalg") == f"numpy {np.__version__}"
+    assert distribution_of("__main__") is None

@@ -41,6 +41,7 @@ AmountArgument = Annotated[str, typer.Argument(help="How much, such as 12.50; at
 StatementForm = Literal["text", "json", "csv", "html"]
 ExportForm = Literal["beancount", "hledger", "csv", "parquet"]
 ExportTable = Literal["journal", "payments"]
+CANNOT_TELL = 3  # exit status of `verify`: a rule is not installed here
 HELD = ("earned", "balance", "deposit", "escrow", "carried", "unvested")
 SHOWN = {kind: kind for kind in ("earned", "balance", "deposit", "unvested")} | {"held": "escrow", "carried": "carried"}
 MoveKind = Literal["deposit", "withdraw", "hold", "release", "forfeit", "repay", "waive"]
@@ -141,6 +142,8 @@ def verify(
 ) -> None:
     """Recompute the chain, every sum, every balance and every reward; exit status 1 names the first bad row.
 
+    Exit status 3: nothing is wrong, but the version of a rule that paid is not installed here; it says what to install.
+
     Somebody with write access can rewrite the whole database consistently. Only a receipt shows that, for the records
     up to it: sign often, keep receipts where they cannot write, and use the newest. Agents can use their own.
     """
@@ -159,7 +162,7 @@ def verify(
     else:
         print_verification(found)
     if not found.holds:
-        raise typer.Exit(1)
+        raise typer.Exit(CANNOT_TELL if found.problem is None else 1)
 
 
 @app.command(epilog="Example: [bold]guerdon ledger key operator.pem && guerdon ledger sign --key operator.pem[/]")

@@ -73,6 +73,9 @@ def print_verification(found: "Verification") -> None:
             console.print(f"The receipt covers the records up to {found.coverage.last:,}.")
         if found.coverage is not None and found.coverage.warning is not None:
             console.print(f"[bold yellow]! {found.coverage.warning}[/]")
+    elif found.problem is None:
+        console.print(f"[bold yellow]? cannot be verified here:[/] {escape(str(found.unverifiable))}")
+        console.print(f"All else holds: {checked}.")
     else:
         console.print(f"[bold red]✗ {escape(str(found.problem))}[/]")
         console.print(f"Before it {checked} hold.")

@@ -21,7 +21,7 @@ from guerdon.dashboard.playground import SimulationQueue
 from guerdon.dashboard.queries import UnknownError
 from guerdon.dashboard.security import TITLES, Access, Guard, problem
 from guerdon.dashboard.source import LedgerSource
-from guerdon.ledger.errors import RefusedError, UnavailableError
+from guerdon.ledger.errors import RefusedError, RuleMissingError, UnavailableError
 
 HERE = Path(str(files("guerdon.dashboard")))
 PLOTLY = next((HERE / "vendor").glob("plotly-basic-*.min.js.gz"))
@@ -114,6 +114,8 @@ def _answer_errors(app: FastAPI) -> None:
 
 def _explain(error: Any) -> tuple[int, str]:
     """Return the status of an error and what went wrong."""
+    if isinstance(error, RuleMissingError):
+        return 503, str(error)
     if isinstance(error, UnknownError | RefusedError):
         return 404, str(error)
     if isinstance(error, UnavailableError):

@@ -1,6 +1,7 @@
 """`/metrics` for Prometheus: what a ledger comes to, run by run; nothing of a single agent."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ from fastapi.responses import PlainTextResponse
 from guerdon.dashboard import queries
 from guerdon.dashboard.monitor import LedgerStatus
 from guerdon.dashboard.source import RUNS_KEPT, LedgerSource
+from guerdon.ledger.errors import RuleMissingError
 from guerdon.ledger.money import MICRO
 
 FORMAT = "text/plain; version=0.0.4; charset=utf-8"
@@ -69,7 +71,7 @@ def _of_ledger(status: LedgerStatus) -> Iterator[tuple[str, dict[str, str], floa
     if status.record is not None:
         yield "guerdon_ledger_record", {}, float(status.record)
         yield "guerdon_ledger_sound", {}, float(check.state != "failed" and status.setback is None)
-    if check.record is not None:
+    if check.record is not None and check.state != "unverifiable":
         yield "guerdon_ledger_verified_record", {}, float(check.record)
 
 
@@ -85,8 +87,9 @@ def _of_runs(source: LedgerSource) -> Iterator[tuple[str, dict[str, str], float]
         if run.rounds:
             yield "guerdon_last_round_age_seconds", labels, (now - _aware(run.last_activity)).total_seconds()
         if place < RUNS_KEPT and run.rounds:
-            found = source.audit(source.run(run.id)).findings
-            yield "guerdon_agents_differing", labels, float(sum(x.verdict in ("differs", "accused") for x in found))
+            with suppress(RuleMissingError):  # nobody can say without the rule
+                found = source.audit(source.run(run.id)).findings
+                yield "guerdon_agents_differing", labels, float(sum(x.verdict in ("differs", "accused") for x in found))
 
 
 def _aware(moment: datetime) -> Any:

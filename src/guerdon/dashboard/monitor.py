@@ -33,9 +33,12 @@ AGAIN = 60.0  # seconds after which an unchanged ledger is verified again: rows 
 
 @dataclass(frozen=True)
 class LedgerCheck:
-    """Whether everything up to `record` was recomputed and found right, and when."""
+    """Whether everything up to `record` was recomputed and found right, and when.
 
-    state: Literal["waiting", "checking", "verified", "failed"] = "waiting"
+    `unverifiable`: nothing is wrong, but a rule that paid is not installed here; `problem` says which.
+    """
+
+    state: Literal["waiting", "checking", "verified", "unverifiable", "failed"] = "waiting"
     progress: float = 0.0
     record: int | None = None
     payments: int = 0
@@ -72,6 +75,8 @@ def _summary(status: LedgerStatus, check: LedgerCheck) -> str:
         return f"checking, {100 * check.progress:.0f} %" if check.state == "checking" else "not checked yet"
     if check.state == "failed":
         return "verification failed"
+    if check.state == "unverifiable":
+        return "cannot be verified here"
     newer = status.record - check.record
     verified = f"verified up to record {check.record:,} at {check.at:%H:%M} UTC"
     return f"{verified}, {newer:,} newer" if newer > 0 else verified
@@ -149,10 +154,11 @@ class LedgerMonitor:
         except (UnavailableError, RefusedError):
             self._update(LedgerCheck())
             return
-        if not found.holds:
+        if found.problem is not None:
             self._source.forget()  # it may have been edited since it was read
-        state = "verified" if found.holds else "failed"
-        self._update(LedgerCheck(state, 1.0, found.records, found.payments, datetime.now(UTC), found.problem))
+        state = "verified" if found.holds else "unverifiable" if found.problem is None else "failed"
+        why = found.problem or found.unverifiable
+        self._update(LedgerCheck(state, 1.0, found.records, found.payments, datetime.now(UTC), why))
 
     def _give_way(self) -> None:
         """Wait until every request is answered, and no other has come for a moment."""

@@ -15,7 +15,7 @@ from guerdon.dashboard.explanations import Formula, RunState, formula, run_state
 from guerdon.dashboard.models import Amount, PayoutList
 from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
-from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.errors import RefusedError, RuleMissingError
 from guerdon.ledger.payouts import payout_summaries
 from guerdon.ledger.queries import LARGEST_ID, PAID, balances, last_round, roster, run_summary
 from guerdon.ledger.recorded_rules import restored
@@ -23,6 +23,7 @@ from guerdon.ledger.statements import Line, payments_of, read_lines
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.unvested import terms_of
 from guerdon.rules import Mechanism
+from guerdon.rules.provenance import version_of
 
 agents, members, payments = tables.agents, tables.members, tables.payments
 records, rounds, runs = tables.records, tables.rounds, tables.runs
@@ -160,20 +161,32 @@ def need_run(connection: Connection, number: int) -> RunOverview:
 def _run_overview(connection: Connection, run: AnyRow) -> RunOverview:
     recent = select(records.c.created_at).join(rounds, rounds.c.record == records.c.seq).where(rounds.c.run == run.id)
     times = connection.execute(recent.order_by(rounds.c.number.desc()).limit(20)).scalars().all()
-    done, last, rule = run_summary(connection, run), last_round(connection, run.id), rule_of(run)
+    done, last, (words, kind) = run_summary(connection, run), last_round(connection, run.id), _words_of(run)
     state, quiet_in = run_state(done.rounds, done.last_activity, usual_gap(times))
     return RunOverview(
-        run.id, run.name, state, rule.words(), run.cost,
+        run.id, run.name, state, words, run.cost,
         done.agents, done.rounds, done.paid, done.started_at, done.last_activity, run.liability,
-        None if last is None else last.request, "information" if rule.wants_prediction else "distance",
+        None if last is None else last.request, kind,
         quiet_in, *terms_of(connection, run.id), done.cost_factors,
     )  # fmt: skip
+
+
+def _words_of(run: AnyRow) -> tuple[str, Literal["information", "distance"]]:
+    """Return a run's rule in words, and what it pays for; the list of runs is shown also where one is not installed."""
+    try:
+        rule = rule_of(run)
+    except RuleMissingError:
+        name, version = version_of(run.rule)
+        return f"{name}, in version {version}, which is not installed here", "distance"
+    return rule.words(), "information" if rule.wants_prediction else "distance"
 
 
 def rule_of(row: AnyRow) -> Mechanism:
     """Return the payment rule of a run; one that cannot be read is damage, and said before anything is computed."""
     try:
         return restored(row.rule, row.cost)
+    except RuleMissingError:
+        raise  # the ledger is sound: the page says what to install
     except RefusedError as error:
         raise ValueError(str(error)) from error
 

@@ -57,6 +57,14 @@ class Evidence(NamedTuple):
     alignment: Array
     counted: Array
 
+    def as_recorded(self) -> "Evidence":
+        """Return the evidence as the ledger keeps it, and as pay is computed from it: in NumPy's float64.
+
+        Negative zero becomes zero: SQLite would not keep its sign.
+        """
+        parts = (np.ascontiguousarray(to_numpy(part), dtype=np.float64) + 0.0 for part in self[:-1])
+        return Evidence(*parts, counted=to_numpy(self.counted).astype(np.bool_))
+
 
 class _Sums(NamedTuple):
     """What adds up over blocks, with m̄ the participants' mean and r̄ that of the reference.

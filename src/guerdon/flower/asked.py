@@ -143,7 +143,7 @@ class AskedRounds(Strategy):
             failure = error
         told = numbers("", metrics) | self._evaluated
         release_memory(reports, received)
-        self._book.record(paid, told, self._checkpoint(self._model if arrays is None else arrays, server_round))
+        paid = self._book.record(paid, told, self._checkpoint(self._model if arrays is None else arrays, server_round))
         self.on_round(self._server.numbers(paid))
         self._evaluated = {}
         self._log(paid)

@@ -144,9 +144,10 @@ class _PilotBook(RunBook):
     def seats(self, reports: Sequence[Report]) -> Seats:
         return Seats.of(self.roster, reports)
 
-    def record(self, paid: PaidRound, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
+    def record(self, paid: PaidRound, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> PaidRound:
         del metrics, checkpoint
         self.roster, self.done = paid.seats.accounts, paid.request.round
+        return paid
 
     def keys(self) -> dict[str, bytes]:
         return {}

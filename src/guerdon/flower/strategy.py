@@ -21,7 +21,8 @@ from guerdon.paying.messages import GRADIENTS, MODELS, Request
 from guerdon.paying.paid_server import PaidServer, check_server
 from guerdon.predictions import Prediction
 from guerdon.requests import Requests
-from guerdon.rules import Mechanism, describe
+from guerdon.rules import Mechanism
+from guerdon.rules.registry import as_recorded
 from guerdon.server import Server
 
 log = logging.getLogger("flwr.guerdon")
@@ -92,7 +93,7 @@ class Rewarded(AskedRounds):
         check_name("a run's name", run)
         check_choice("liability", liability, LIABILITIES)
         stakes = pay_terms(mechanism, liability, vesting, deposit)
-        describe(mechanism)
+        mechanism = as_recorded(mechanism)
         server = check_server(Server(mechanism, requests, prediction, dither, sends, alike), one_step=one_step)
         if (witness is None) == mechanism.wants_witness:
             raise ValueError("`witness` must be given with `WitnessedPay`, and with no other rule")

@@ -10,7 +10,7 @@ from guerdon._quantiles import student_quantile
 from guerdon.ledger import tables
 from guerdon.ledger.money import MICRO
 from guerdon.ledger.queries import FACTOR, OF_PAYMENT, PAID, need_run
-from guerdon.ledger.recorded_rules import restored
+from guerdon.ledger.recorded_rules import restored_cost
 from guerdon.rules import Status
 
 ABSENT = (Status.DECLINED.label, Status.INVALID.label)  # of all others, the work was done
@@ -63,14 +63,14 @@ def earnings(connection: Connection, run: str | None = None) -> list[Earnings]:
     """
     paid, played, agent = tables.payments.c, tables.rounds.c, tables.agents.c
     got = cast(PAID, tables.Real) / float(MICRO)
-    columns = (agent.name, agent.id, played.rule, played.cost, played.request, FACTOR)
+    columns = (agent.name, agent.id, played.cost, played.request, FACTOR)
     query = select(*columns, func.count(), func.sum(got), func.sum(got * got)).where(paid.status.not_in(ABSENT))
     joined = tables.payments.join(tables.rounds).join(tables.agents, paid.agent == agent.id)
     query = query.select_from(joined.outerjoin(tables.cost_factors, OF_PAYMENT))
     query = query if run is None else query.where(played.run == need_run(connection, run).id)
     found: dict[str, Earnings] = {}
-    for name, number, rule, cost, request, factor, rounds, *sums in connection.execute(query.group_by(*columns)):
-        price = float(np.asarray(restored(rule, cost).cost(request))) * (factor / MICRO)
+    for name, number, cost, request, factor, rounds, *sums in connection.execute(query.group_by(*columns)):
+        price = float(np.asarray(restored_cost(cost)(request))) * (factor / MICRO)
         total, squares = float(sums[0]), float(sums[1])
         about = squares - 2 * price * total + rounds * price**2
         known = found.get(name, Earnings(name, number, 0, 0.0, 0.0, 0.0))

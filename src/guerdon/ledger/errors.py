@@ -9,6 +9,10 @@ class RefusedError(ValueError):
     """What was asked contradicts what is recorded, or the rules: nothing was changed."""
 
 
+class RuleMissingError(RefusedError):
+    """A recorded rule is not installed here, or in another version only: what it paid cannot be computed."""
+
+
 class UnavailableError(OSError):
     """The database is missing, locked, read-only, full or damaged: nothing that was committed is lost.
 

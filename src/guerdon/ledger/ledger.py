@@ -26,7 +26,7 @@ from guerdon.ledger.escrow import EscrowMove, move, settle_escrow
 from guerdon.ledger.export import export
 from guerdon.ledger.receipts import contradiction, shares, sign_head
 from guerdon.ledger.recorded_rules import described, restored
-from guerdon.ledger.recording import Recorded, RoundRecorder, as_input
+from guerdon.ledger.recording import Handed, Recorded, RoundRecorder, as_input
 from guerdon.ledger.replay import replay_state
 from guerdon.ledger.signing import Receipt
 from guerdon.ledger.stakes import stakes
@@ -34,7 +34,7 @@ from guerdon.ledger.statements import payslips, statement
 from guerdon.ledger.submissions import load_public_key
 from guerdon.ledger.unvested import Closing, Terms, check_losses, check_same_terms, check_terms, close_run, terms_of
 from guerdon.ledger.verify import verify
-from guerdon.rules import Mechanism
+from guerdon.rules import Mechanism, Payments
 from guerdon.rules.mechanism import padded
 
 P = ParamSpec("P")
@@ -177,6 +177,7 @@ class Ledger:
         evidence: Evidence,
         participating: Any,
         *,
+        payments: Payments | None = None,
         mechanism: Mechanism | None = None,
         agents: Sequence[str] | None = None,
         cost_factors: Mapping[str, float] | None = None,
@@ -192,6 +193,10 @@ class Ledger:
         `evidence` and `participating` (who sent something, usable or not) are those of the run's agents, in their
         order. The rewards follow from them and from the rounds before. Rounds follow each other without gaps.
 
+        `payments`: what the driver of the round computed (`Settlement.payments`, with cost factors), and reports. The
+        ledger computes them again, and refuses the round unless all are equal to the bit. A loop that lets the ledger
+        compute leaves them out, and reports those that are returned: as they are recorded, in micro-units.
+
         `mechanism`: where it is not the run's (a known variance that changes). `agents`: its agents, then new ones who
         join, and `cost_factors` those of all (see `start_run`). `gradients`: hashes of what was sent; `signatures` of
         them; `notes`: a remark on each agent; `held`: up to how much of each reward goes to escrow; `metrics`: numbers
@@ -205,7 +210,7 @@ class Ledger:
             found = queries.need_run(connection, run)
             rule = (found.rule, found.cost) if mechanism is None else described(mechanism)
             given = as_input(round, request, rule, evidence, participating, extras)
-            return self._recorder.record(connection, found, given, (agents, cost_factors), data)
+            return self._recorder.record(connection, found, given, Handed(agents, cost_factors, payments), data)
 
     def move(
         self, kind: str, agent: str, amount: int, memo: str = "", *, run: str | None = None, key: str | None = None

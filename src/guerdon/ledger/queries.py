@@ -16,6 +16,7 @@ from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.holdings import unvested
 from guerdon.ledger.liability import LOOKED_AT, Standing
 from guerdon.ledger.money import MICRO
+from guerdon.ledger.recorded_rules import check_same_rule
 from guerdon.ledger.tables import AnyRow
 
 MANY = 500  # values asked for in one query
@@ -121,7 +122,8 @@ def check_same_run(connection: Connection, run: AnyRow, told: tuple[str, str, st
     found = connection.execute(query.where(member.run == run.id).order_by(member.position)).all()
     now, first = [name for name, _ in found], [name for name, record in found if record == run.record]
     kept = (run.rule, run.cost, run.liability, now if told[3] == now else first)
-    for what, new, old in zip(("rule", "cost", "liability", "agents"), told, kept, strict=True):
+    check_same_rule(run.name, told[0], run.rule)
+    for what, new, old in list(zip(("rule", "cost", "liability", "agents"), told, kept, strict=True))[1:]:
         if new != old:
             raise RefusedError(f"run {run.name!r} was started with another {what}: {old}, now {new}")
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from guerdon.ledger import chain, tables
 from guerdon.ledger.checks import follows
+from guerdon.ledger.errors import RuleMissingError
 from guerdon.ledger.journal import NO_ENTRIES, detail
 from guerdon.ledger.liability import Standing, freeze, lines, thaw, vested_lines
 from guerdon.ledger.money import format_amount
@@ -34,6 +35,8 @@ ONLY_IN = {  # which kinds of record a table's rows belong to
     "outcomes": ("settle",),
     "idempotency": (*tables.MOVES, "payout"),
 }
+
+MOST_TOLD = 3  # runs of which a result says why their pay was not recomputed
 
 Rows: TypeAlias = Mapping[str, list[dict[str, Any]]]  # table → rows of one record
 
@@ -105,6 +108,13 @@ class VerifierState:
     terms: dict[int, Terms] = field(default_factory=dict[int, Terms])  # by run
     vesting: dict[int, Vesting] = field(default_factory=dict[int, Vesting])
     founders: dict[int, int] = field(default_factory=dict[int, int])  # run → how many agents it began with
+    skipped: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])  # run → first round, why
+
+    @property
+    def unverifiable(self) -> str | None:
+        """Of which rounds the pay was not recomputed, and why; None: of all it was."""
+        told = [f"from {named} on: {why}" for named, why in self.skipped.values()]
+        return f"pay was not recomputed {'; '.join(told[:MOST_TOLD])}" if told else None
 
 
 def check_record(
@@ -162,14 +172,25 @@ def _expected_of_round(
     people = state.members.get(run.id, [])
     one_each = numbers["agent"].tolist() == people and numbers["position"].tolist() == list(range(len(people)))
     require(one_each, f"payments: {named} must have one payment per agent, in order")
-    mechanism = restored(played["rule"], played["cost"])
-    factors = lookup.factors_of(run.id, numbers["agent"])
-    if mechanism.remembers:
-        own, after = replay_round(mechanism, state.states.get(run.id), block, here, played["request"])
-        state.states[run.id] = after
-        check_payments(lookup, block, here, first_difference(mechanism, own, numbers, played["request"], factors))
+    _check_remembered(lookup, state, named, played, block, here)
     _check_signatures(lookup, run, played, block, here)
     return _settled(lookup, state, run, played, block, here)
+
+
+def _check_remembered(
+    lookup: Lookup, state: VerifierState, named: str, played: Mapping[str, Any], block: PaymentBlock, here: slice
+) -> None:
+    """Recompute the rewards of a round that follow from earlier ones; or remember why they cannot be."""
+    run, numbers, request = played["run"], block.numbers[here], played["request"]
+    try:
+        mechanism = restored(played["rule"], played["cost"])
+    except RuleMissingError as missing:
+        state.skipped.setdefault(run, (named, str(missing)))
+        return
+    if mechanism.remembers and run not in state.skipped:
+        own, state.states[run] = replay_round(mechanism, state.states.get(run), block, here, request)
+        factors = lookup.factors_of(run, numbers["agent"])
+        check_payments(lookup, block, here, first_difference(mechanism, own, numbers, request, factors))
 
 
 def _settled(

@@ -3,8 +3,10 @@
 from functools import lru_cache
 
 from guerdon import rules
-from guerdon.ledger.errors import RefusedError
+from guerdon.costs import Cost, ExpressionCost
+from guerdon.ledger.errors import RefusedError, RuleMissingError
 from guerdon.rules import Mechanism
+from guerdon.rules.provenance import NotInstalledError, same_rule, version_of
 
 
 def described(mechanism: Mechanism) -> tuple[str, str]:
@@ -17,8 +19,37 @@ def described(mechanism: Mechanism) -> tuple[str, str]:
 
 @lru_cache(maxsize=256)
 def restored(rule: str, cost: str) -> Mechanism:
-    """Return the payment rule that was written down, or raise."""
+    """Return the payment rule that was written down, or raise `RuleMissingError` where its version is not here."""
     try:
         return rules.restore(rule, cost)
+    except NotInstalledError as error:
+        raise RuleMissingError(str(error)) from error
     except ValueError as error:
         raise RefusedError(str(error)) from error
+
+
+@lru_cache(maxsize=256)
+def restored_cost(cost: str) -> Cost:
+    """Return the cost that was written down: it needs no rule to be installed."""
+    return ExpressionCost(cost)
+
+
+def check_same_rule(run: str, told: str, kept: str) -> None:
+    """Raise unless a run that was begun by the rule `kept` goes on by the same one, in the same version."""
+    if same_rule(told, kept):
+        return
+    (name, new), (before, old) = version_of(told), version_of(kept)
+    if name == before and new != old:
+        raise RuleMissingError(
+            f"run {run!r} was started with version {old} of the rule {name!r}, and version {new} is installed here, "
+            f"which pays other numbers: install what has version {old} (recorded: {kept}), or begin another run"
+        )
+    raise RefusedError(f"run {run!r} was started with another rule: {kept}, now {told}")
+
+
+def remembers(rule: str, cost: str) -> bool:
+    """Tell whether the pay of a round by a rule follows from earlier rounds, or is not known here at all."""
+    try:
+        return restored(rule, cost).remembers
+    except RuleMissingError:
+        return True

@@ -16,6 +16,7 @@ from guerdon.evidence import Evidence
 from guerdon.ledger import chain, checkpoints, journal, queries
 from guerdon.ledger.canonical import canonical
 from guerdon.ledger.checks import clean, follows
+from guerdon.ledger.comparison import check_same_payments
 from guerdon.ledger.cost_factors import check_same_factors
 from guerdon.ledger.enrolment import join
 from guerdon.ledger.errors import RefusedError
@@ -45,6 +46,14 @@ class Recorded(NamedTuple):
     record: int
     new: bool
     payments: Payments | None = None
+
+
+class Handed(NamedTuple):
+    """What a caller says of a round beside the round itself; None: it does not say."""
+
+    agents: Sequence[str] | None = None
+    factors: Mapping[str, float] | None = None  # of their costs
+    payments: Payments | None = None  # that the driver of the round computed, and reports
 
 
 @dataclass(frozen=True)
@@ -125,8 +134,7 @@ def as_input(
     check_positive_integer("request", request)
     sent = to_numpy(participating)
     sent = as_mask(np, sent, (sent.size,))
-    numbers = [to_numpy(part).astype(np.float64) + 0.0 for part in evidence[:-1]]  # no negative zero
-    seen = Evidence(*numbers, counted=to_numpy(evidence.counted).astype(np.bool_))
+    seen = evidence.as_recorded()
     _check_evidence(seen, sent)
     gradients, signatures = (_per_agent(name, extras[name], sent.size, bytes) for name in ("gradients", "signatures"))
     if any(value is not None and len(value) != 32 for value in gradients):
@@ -187,19 +195,16 @@ class RoundRecorder:
         self._vesting: dict[int, tuple[tuple[int, bytes, int], Vesting]] = {}  # also: the closing that it is after
 
     def record(
-        self, connection: Connection, run: AnyRow, given: RoundInput, told: tuple[Any, Any], data: bytes | None
+        self, connection: Connection, run: AnyRow, given: RoundInput, told: Handed, data: bytes | None
     ) -> Recorded:
-        """Record a round of a run with its checkpoint, or find it as it was recorded, or refuse it.
-
-        `told`: the agents and their cost factors, as they were handed in; None: as they are.
-        """
+        """Record a round of a run with its checkpoint, or find it as it was recorded, or refuse it."""
         people, last = self._roster(connection, run.id), queries.last_round(connection, run.id)
-        agents, factors = told
+        agents, factors, payments = told
         check_same_factors(connection, run, people.names, factors)
         if agents is not None and list(agents) != people.names:
             agents = queries.as_enrolled(connection, agents)
         if last is not None and given.number <= last.number:
-            return _found(connection, run, given, people.names, agents)
+            return _found(connection, run, given, people.names, agents, payments)
         before = None if last is None else last.number
         if not follows(given.number, before):
             named = f"round {given.number} of run {run.name!r}"
@@ -212,6 +217,7 @@ class RoundRecorder:
             already, people = len(people.names), join(connection, run.id, roster, len(people.names), factors)
             check_deposits(connection, run, terms, people, already)
         paid, state = given.pay(self._state(connection, run.id, given, last), people.factors)
+        check_same_payments(f"round {given.number} of run {run.name!r}", people.names, payments, paid)
         record, vesting = _write(connection, run, given, people, paid, vesting)
         if vesting is not None:
             self._vesting[run.id] = ((record, given.payload, last_closing(connection, run.id)), vesting)
@@ -285,7 +291,12 @@ def _write(
 
 
 def _found(
-    connection: Connection, run: AnyRow, given: RoundInput, names: list[str], agents: Sequence[str] | None
+    connection: Connection,
+    run: AnyRow,
+    given: RoundInput,
+    names: list[str],
+    agents: Sequence[str] | None,
+    payments: Payments | None,
 ) -> Recorded:
     """Return a round that is recorded already, or refuse one that is not the same."""
     stored, named = queries.last_round(connection, run.id, given.number), f"round {given.number} of run {run.name!r}"
@@ -299,6 +310,8 @@ def _found(
         if told[name] != old:
             how = f"{name}{_difference(old, told[name], names)}"
             raise RefusedError(f"{named} is recorded already, with another {how}; nothing was changed")
+    rounded = None if payments is None else payments._replace(reward=to_micro(payments.reward) / MICRO)
+    check_same_payments(named, names, rounded, block.payments())
     return Recorded(stored.record, new=False, payments=block.payments())
 
 

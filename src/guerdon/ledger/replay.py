@@ -29,7 +29,9 @@ class PaymentBlock(NamedTuple):
         """Return the evidence of all payments, or of those at these indices."""
         chosen = self.numbers[where]
         counted = (chosen["status"] != Status.DECLINED.value) & (chosen["status"] != Status.INVALID.value)
-        return Evidence(*(chosen[name] for name in Evidence._fields[:-1]), counted=counted)
+        # Contiguous, as in the round that was played: NumPy's last bit may depend on how numbers lie in memory.
+        numbers = (np.ascontiguousarray(chosen[name]) for name in Evidence._fields[:-1])
+        return Evidence(*numbers, counted=counted)
 
     def participating(self, where: Any = slice(None)) -> Any:
         """Return who took part."""

@@ -11,7 +11,7 @@ from guerdon.ledger import journal, queries, tables
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.liability import Flows, vested_lines
 from guerdon.ledger.money import LARGEST, format_amount, to_micro
-from guerdon.ledger.recorded_rules import restored
+from guerdon.ledger.recorded_rules import restored_cost
 from guerdon.ledger.tables import TREASURY, AnyRow
 from guerdon.ledger.vesting import (
     MOST_ROUNDS,
@@ -108,7 +108,7 @@ def replay_vesting(connection: Connection, run: AnyRow, terms: Terms, agents: Se
 
 def costs_of(row: AnyRow, factors: Any) -> Any:
     """Return what the work that a round asked for costs agents with these cost factors, in micro-units."""
-    return to_micro(float(restored(row.rule, row.cost).cost(row.request)) * factors)
+    return to_micro(float(restored_cost(row.cost)(row.request)) * factors)
 
 
 def last_closing(connection: Connection, run: int) -> int:

@@ -23,7 +23,7 @@ from guerdon.ledger.journal import DETAILS, fingerprint, load_checkpoint
 from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.receipts import Coverage, contradiction, coverage
 from guerdon.ledger.record_check import Lookup, MismatchError, VerifierState, check_payments, check_record, require
-from guerdon.ledger.recorded_rules import restored
+from guerdon.ledger.recorded_rules import remembers, restored
 from guerdon.ledger.replay import PaymentBlock, first_difference, read_payments
 from guerdon.ledger.signing import Receipt
 from guerdon.ledger.tables import AnyRow
@@ -41,11 +41,12 @@ class Verification(NamedTuple):
     head: bytes
     problem: str | None
     coverage: Coverage | None = None  # of the receipt, where one was given and everything holds
+    unverifiable: str | None = None  # which pay was not recomputed, because its rule is not installed here
 
     @property
     def holds(self) -> bool:
-        """Whether everything is as it should be."""
-        return self.problem is None
+        """Whether everything was recomputed, and is as it should be."""
+        return self.problem is None and self.unverifiable is None
 
 
 def verify(
@@ -53,7 +54,8 @@ def verify(
 ) -> Verification:
     """Recompute everything, and compare it with a receipt; the result names the first row that is wrong.
 
-    A receipt says nothing of the records after it: `coverage` tells which those are.
+    A receipt says nothing of the records after it: `coverage` tells which those are. Where the version of a rule that
+    paid is not installed, all but its rewards is checked, and `unverifiable` says what to install.
     """
     state, problem, covered = VerifierState(), None, None
     try:
@@ -81,7 +83,7 @@ def verify(
         problem = str(bad)
     except UNREADABLE as error:
         problem = f"the ledger cannot be read: {error!r}"
-    return Verification(state.seq, state.payments, state.entries, state.sealed, problem, covered)
+    return Verification(state.seq, state.payments, state.entries, state.sealed, problem, covered, state.unverifiable)
 
 
 @contextmanager
@@ -136,7 +138,7 @@ def _check_rewards(lookup: Lookup, block: PaymentBlock, bounds: Any, first: int)
     groups = defaultdict[tuple[str, str, int], list[tuple[int, int, int]]](list)
     for seq, (start, stop) in enumerate(pairwise(bounds.tolist()), first):
         for row in lookup.details.get(seq, {}).get("rounds", ()):
-            if not restored(row["rule"], row["cost"]).remembers and stop > start:
+            if stop > start and not remembers(row["rule"], row["cost"]):
                 groups[row["rule"], row["cost"], stop - start].append((start, row["request"], row["run"]))
     for (rule, cost, count), members in groups.items():
         starts, requests, runs = np.array(members, dtype=np.int64).T

@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
@@ -76,6 +76,10 @@ class PaidRound(NamedTuple):
     def payments(self) -> Payments:
         """What each agent is paid."""
         return self.done.payments
+
+    def with_payments(self, payments: Payments) -> "PaidRound":
+        """Return the round with the payments as they are recorded."""
+        return self._replace(done=self.done._replace(payments=payments))
 
     @property
     def total(self) -> float:
@@ -168,8 +172,8 @@ class RunBook(Protocol):
         """Return a round's reports in the order of the run's agents."""
         ...
 
-    def record(self, paid: PaidRound, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
-        """Write a round down."""
+    def record(self, paid: PaidRound, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> PaidRound:
+        """Write a round down; return it with the payments as they are written, which is what to report."""
         ...
 
     def keys(self) -> dict[str, bytes]:
@@ -255,24 +259,26 @@ class Book(RunBook):
         """Return what the rule's cost is multiplied by for each of these agents."""
         return np.array([float(self._factors.get(account, 1.0)) for account in accounts])
 
-    def record(self, paid: PaidRound, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
-        """Write a round into the ledger, with all that is needed to go on after it."""
-        self._patiently(lambda: self._write(paid, metrics, checkpoint))
+    def record(self, paid: PaidRound, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> PaidRound:
+        """Write a round into the ledger, with all that is needed to go on after it; return it as it is recorded."""
+        recorded = self._patiently(lambda: self._write(paid, metrics, checkpoint))
         self.roster, self.done = paid.seats.accounts, paid.request.round
         self._read_payslips()
+        return paid.with_payments(recorded)
 
-    def _write(self, paid: PaidRound, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> None:
-        """Record a round; doing so twice changes nothing."""
+    def _write(self, paid: PaidRound, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> Payments:
+        """Record a round, and return its payments in whole micro-units; doing so twice changes nothing."""
         seats, request = paid.seats, paid.request
         if not self.roster:
             stakes, told = self.stakes.of_new_run(self.mechanism), self._told(seats.accounts)
             self.ledger.start_run(self.run, seats.accounts, self.mechanism, **stakes._asdict(), cost_factors=told)
-        self.ledger.record_round(
+        found = self.ledger.record_round(
             self.run,
             request.round,
             request.request,
             paid.done.evidence,
             seats.sent,
+            payments=paid.payments,
             mechanism=paid.mechanism,
             agents=seats.accounts,
             cost_factors=self._told(seats.accounts),
@@ -283,6 +289,7 @@ class Book(RunBook):
             metrics=metrics,
             checkpoint=checkpoint,
         )
+        return cast("Payments", found.payments)  # a round has them
 
     def _held(self, paid: PaidRound) -> Any:
         """Return what of each reward waits for the audit: the fixed part of the agent's own cost."""

@@ -9,6 +9,7 @@ All that it knows is in the ledger: made again, it goes on after the last paid r
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from guerdon.paying.book import Book, OnRound, PaidRound, pay_terms
 from guerdon.paying.messages import Request
 from guerdon.paying.paid_server import PaidServer, check_server
 from guerdon.paying.reports import Arrays, Report, Template, Witness
-from guerdon.rules import describe
+from guerdon.rules.registry import as_recorded
 from guerdon.server import Server
 
 
@@ -58,7 +59,7 @@ class PaidRun:
         stakes = pay_terms(server.mechanism, liability, vesting, deposit)
         if rounds is not None:
             check_positive_integer("rounds", rounds)
-        describe(server.mechanism)
+        server = replace(server, mechanism=as_recorded(server.mechanism))
         check_server(server, one_step=one_step)
         if (witness is None) == server.mechanism.wants_witness:
             raise ValueError("`witness` must be given with `WitnessedPay`, and with no other rule")
@@ -127,7 +128,7 @@ class PaidRun:
         self._server.accept()
         moved = self._server.next_model(self.model, paid)
         groups: dict[str, Any] = {"model": dict(moved), **self._server.saved()}
-        self._book.record(paid, metrics or {}, {name: group for name, group in groups.items() if group})
+        paid = self._book.record(paid, metrics or {}, {name: group for name, group in groups.items() if group})
         self.model, self.request = moved, None
         self._log(paid)
         if self.is_over:

@@ -258,7 +258,7 @@ class OutputAgreement(Mechanism):
     variance: VarianceRule | EarlierRounds = field(default_factory=EarlierRounds)
     crowd: Crowd = "present"
 
-    rule_name, formula = "output-agreement", "E − D"
+    rule_name, version, formula = "output-agreement", 1, "E − D"
     pays_short_moves = True
 
     def __post_init__(self) -> None:

@@ -92,7 +92,7 @@ class CalibratedAgreement(Mechanism):
     vary: float = 0.0
 
     remembers = pays_short_moves = True
-    rule_name, formula = "calibrated", "E − D"
+    rule_name, version, formula = "calibrated", 1, "E − D"
 
     def __post_init__(self) -> None:
         check_whole(self, "calibration")

@@ -24,7 +24,7 @@ class GenieAided(Mechanism):
     variance: Any  # KnownVariance, or in a simulation TrueVariance
 
     wants_prediction = wants_truth = True
-    rule_name, formula = "genie", "E − D"
+    rule_name, version, formula = "genie", 1, "E − D"
 
     def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
         """Return the payments of a round, and the state as it is."""
@@ -58,7 +58,7 @@ class FlatPay(Mechanism):
 
     cost: Cost
 
-    rule_name, compares_agents, takes_back = "flat", False, False
+    rule_name, version, compares_agents, takes_back = "flat", 1, False, False
 
     def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
         """Return h(ν) for every participant, and the state as it is."""

@@ -137,7 +137,7 @@ class InformationPay(Mechanism):
     probation: int = PROBATION
 
     wants_prediction = compares_pairs = remembers = keeps_bets = True
-    rule_name, formula = "information", "I − J"
+    rule_name, version, formula = "information", 1, "I − J"
 
     def __post_init__(self) -> None:
         for name, value in (("decay", self.decay), ("least", self.least)):

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from guerdon.arrays import Array, as_mask, check_positive_integer, is_array, is_traced, namespace
+from guerdon.arrays import Array, as_mask, check_positive_integer, is_array, is_traced, namespace, to_numpy
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.states import NoState, map_state
@@ -122,6 +122,7 @@ class Mechanism(Protocol):
 
     cost: Cost
     rule_name: ClassVar[str] = ""  # under which it is written down
+    version: ClassVar[int] = 1  # raised with every change of a number that decides pay: it is written down too
     needs: ClassVar[frozenset[Need]] = frozenset({Need.COSTS})  # what the server must know
     wants_prediction: ClassVar[bool] = False  # evidence is gathered around a public prediction
     wants_truth: ClassVar[bool] = False  # evidence is gathered around the true gradient: in a simulation only
@@ -280,6 +281,18 @@ class Mechanism(Protocol):
         del length
         xp = namespace(payments.distance)
         return xp.abs(payments.expected_distance) + xp.abs(payments.distance)
+
+
+def pay_as_recorded(
+    rule: Mechanism, state: Any, evidence: Evidence, participating: Array, request: Any
+) -> tuple[Payments, Any]:
+    """Return what a rule pays in NumPy's float64, from the evidence as it is recorded: the ledger gets the same bits.
+
+    Within a function that JAX compiles there is no NumPy: there the rule pays in JAX.
+    """
+    if is_traced(*evidence, participating, request):
+        return rule.pay(state, evidence, participating, request)
+    return rule.pay(state, evidence.as_recorded(), to_numpy(participating), request)
 
 
 def times(payments: Payments, factors: Any) -> Payments:

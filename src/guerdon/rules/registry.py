@@ -20,6 +20,7 @@ from guerdon.rules.calibrated import CalibratedAgreement
 from guerdon.rules.controls import FlatPay, GenieAided
 from guerdon.rules.information import InformationPay
 from guerdon.rules.mechanism import Mechanism
+from guerdon.rules.provenance import PARTS, NotInstalledError, distribution_of, missing
 from guerdon.rules.steady import SteadyPay
 from guerdon.rules.witnessed import WitnessedPay
 
@@ -32,6 +33,8 @@ def register(kind: type[Mechanism]) -> type[Mechanism]:
     if not kind.rule_name or taken or _RULES.get(kind.rule_name, kind) is not kind:
         name = next(iter(taken), kind.rule_name)
         raise ValueError(f"`rule_name` and choices of {kind.__name__} must be names of their own, got {name!r}")
+    if type(kind.version) is not int or kind.version < 1:
+        raise ValueError(f"`version` of {kind.__name__} must be a whole number of at least 1, got {kind.version!r}")
     _RULES[kind.rule_name] = kind
     return kind
 
@@ -41,6 +44,12 @@ def _find_installed() -> None:
     """Register the rules of installed packages, once."""
     for found in importlib.metadata.entry_points(group="guerdon.rules"):
         register(found.load())
+
+
+def known_rules() -> dict[str, type[Mechanism]]:
+    """Return the rules that are known here, by name."""
+    _find_installed()
+    return _RULES
 
 
 def choices() -> dict[str, Callable[..., Mechanism]]:
@@ -79,34 +88,44 @@ def choose_payable(text: str, cost: Cost) -> Mechanism:
 
 
 def describe(mechanism: Mechanism) -> tuple[str, str]:
-    """Return a payment rule and its cost as text.
+    """Return a payment rule and its cost as text: all that decides pay, and where the rule is from.
 
     >>> from guerdon import AffineCost
-    >>> describe(choose("estimated", AffineCost(1, 1)))
-    ('{"crowd":"present","rule":"output-agreement","variance":{"kind":"estimated"}}', '1 + 1*s')
+    >>> rule, cost = describe(choose("estimated", AffineCost(1, 1)))
+    >>> rule.partition(',"settings"')[0]
+    '{"distribution":"guerdon","module":"guerdon.rules.agreement","rule":"output-agreement"'
+    >>> rule.partition('"settings":')[2], cost
+    ('{"crowd":"present","variance":{"kind":"estimated"}},"version":1}', '1 + 1*s')
     """
-    if _RULES.get(mechanism.rule_name) is not type(mechanism) or mechanism.needs_truth:
+    kind = type(mechanism)
+    if _RULES.get(mechanism.rule_name) is not kind or mechanism.needs_truth:
         raise ValueError(
             f"`mechanism` must be a rule that can be recorded, got {mechanism!r}; rules of your own are made known by "
             "`guerdon.rules.register`, and a rule that needs the truth is for simulations"
         )
-    settings = {"rule": mechanism.rule_name, **mechanism.settings()}
-    return json.dumps(settings, sort_keys=True, separators=(",", ":"), ensure_ascii=False), formula_of(mechanism.cost)
+    text = {
+        "rule": kind.rule_name, "version": kind.version, "module": kind.__module__,
+        "distribution": distribution_of(kind.__module__), "settings": mechanism.settings(),
+    }  # fmt: skip
+    return json.dumps(text, sort_keys=True, separators=(",", ":"), ensure_ascii=False), formula_of(mechanism.cost)
 
 
 def restore(rule: str, cost: str) -> Mechanism:
-    """Return the payment rule that `describe` wrote down."""
+    """Return the payment rule that `describe` wrote down; raise `NotInstalledError` where another version is here."""
     try:
-        settings: dict[str, Any] = json.loads(rule)
-        _find_installed()
-        kind = _RULES.get(settings.pop("rule"))
-        if kind is not None:
+        told: dict[str, Any] = json.loads(rule)
+        name, version, settings = (told[part] for part in PARTS)
+        kind = known_rules().get(name)
+        if kind is not None and kind.version == version:
             return kind.from_settings(ExpressionCost(cost), settings)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"a recorded payment rule cannot be read: {rule[:200]} ({error})") from error
-    raise ValueError(
-        f"a recorded payment rule is not known here: {rule[:200]}; `guerdon.rules.register` makes a rule known"
-    )
+    raise NotInstalledError(missing(told, None if kind is None else kind.version))
+
+
+def as_recorded(mechanism: Mechanism) -> Mechanism:
+    """Return a rule as it is read again from what `describe` writes: what a run must pay by, to the last bit."""
+    return restore(*describe(mechanism))
 
 
 for _kind in (OutputAgreement, CalibratedAgreement, InformationPay, SteadyPay, WitnessedPay, FlatPay, GenieAided):

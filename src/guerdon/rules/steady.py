@@ -128,7 +128,7 @@ class SteadyPay(Mechanism):
     takes_back = credits_doubtful_pairs = False
     takes_off_answers = False  # ρ̂ is how an agent's reports answer
     fewest_rounds = FEWEST
-    rule_name, formula = "steady", "E − D"
+    rule_name, version, formula = "steady", 1, "E − D"
 
     def __post_init__(self) -> None:
         check_whole(self, "period")

@@ -90,7 +90,7 @@ class WitnessedPay(Mechanism):
     closes: Any = False
 
     compares_agents, pays_short_moves, remembers = False, True, True
-    rule_name, formula = "witnessed", "E − D"
+    rule_name, version, formula = "witnessed", 1, "E − D"
 
     def __post_init__(self) -> None:
         check_whole(self, "samples")

@@ -2,11 +2,13 @@
 
 Twelve rounds of five agents: one joins, and sends noise in its second round; one is absent twice; one sends NaN once.
 Numbers, times and the ledger's name have seeds, so the same program writes the same rows again. A test verifies what
-lies here: it fails where a rule pays another number for the evidence of then. If that is meant, run this script, and
-say in the changelog what changed.
+lies here: it fails where a rule pays another number for the evidence of then. If that is meant, raise the `version` of
+the rule, run this script, and say in the changelog what changed. The script writes no other numbers for a version that
+has some: `payments.json` holds a digest of what each version pays. Ledgers of older versions stay.
 """
 
 import hashlib
+import json
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -28,6 +30,11 @@ from guerdon.rules.mechanism import padded
 from guerdon.rules.witnessed import evidence_around_witness
 
 HERE = Path(__file__).parent
+PINNED = HERE / "payments.json"
+CHANGED = (
+    "a number of rule {name!r} changed: raise its version (now {version}) and make its golden ledger anew with "
+    "`python -m tests.data.golden.make`; say in the changelog what changed"
+)
 COST = AffineCost(1, 1)
 # Short periods and calibrations, so that twelve rounds reach every stage of a rule.
 RULES: dict[str, Mechanism] = {
@@ -54,6 +61,11 @@ class GoldenRound(NamedTuple):
     agents: list[str]
     evidence: Evidence
     sent: Any
+
+
+def read_pinned() -> dict[str, str]:
+    """Return the digest of what each version of each rule pays, by rule and version."""
+    return json.loads(PINNED.read_text()) if PINNED.exists() else {}
 
 
 def play(rule: Mechanism) -> Iterator[GoldenRound]:
@@ -99,6 +111,26 @@ def write(path: Path, name: str) -> None:
     shrink(path)
 
 
+def file_of(name: str) -> str:
+    """Return the name of the golden ledger of a rule: it has the rule's version."""
+    return f"{name}-{RULES[name].version}.db"
+
+
+def digest_of(path: Path) -> str:
+    """Return a digest of what a ledger pays whom, and with which status: whole micro-units, the same on any machine."""
+    query = "SELECT record, position, status, amount FROM payments ORDER BY record, position"
+    with closing(sqlite3.connect(path)) as connection:
+        return hashlib.sha256(json.dumps(connection.execute(query).fetchall()).encode()).hexdigest()
+
+
+def check_pinned(pinned: dict[str, str], name: str, path: Path) -> dict[str, str]:
+    """Return the pinned digests with that of a new ledger, or raise where this version of the rule paid others."""
+    version, found = f"{name}-{RULES[name].version}", digest_of(path)
+    if pinned.get(version, found) != found:
+        raise ValueError(CHANGED.format(name=name, version=RULES[name].version))
+    return pinned | {version: found}
+
+
 def shrink(path: Path) -> None:
     """Store the ledger in pages of 512 bytes: most tables are empty or nearly so."""
     with closing(sqlite3.connect(path)) as connection:
@@ -107,11 +139,15 @@ def shrink(path: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    """Write all of them."""
+    """Write all of them; each in its place only if its version pays what it always paid."""
+    pinned = read_pinned()
     for name in RULES:
-        path = folder / f"{name}.db"
-        path.unlink(missing_ok=True)
-        write(path, name)
+        path, fresh = folder / file_of(name), folder / "fresh.db"
+        fresh.unlink(missing_ok=True)
+        write(fresh, name)
+        pinned = check_pinned(pinned, name, fresh)
+        fresh.replace(path)
+    (folder / PINNED.name).write_text(json.dumps(pinned, indent=2, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

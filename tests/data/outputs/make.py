@@ -115,7 +115,7 @@ def prepare(folder: Path) -> None:
     (folder / "experiment.toml").write_text(EXPERIMENT)
     made_up(-16, 5, seed=1, evidence=9.0).save(folder / "pilot.json")
     for name in golden.RULES:
-        shutil.copy(golden.HERE / f"{name}.db", folder)
+        shutil.copy(golden.HERE / golden.file_of(name), folder / f"{name}.db")
 
 
 def printed(name: str, folder: Path) -> str:

@@ -19,6 +19,7 @@ function follow(status) {
   badge.textContent = status.verification.summary;
   say("gone", !status.available, status.reason ?? "");
   say("broken", status.verification.state === "failed", status.verification.problem ?? "");
+  say("unverifiable", status.verification.state === "unverifiable", status.verification.problem ?? "");
   if (status.available && status.head !== shown) {
     latest = status.head;
     refresh();
