@@ -4,8 +4,11 @@
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportArgumentType=false
 
 import functools
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +16,14 @@ import numpy as np
 import pytest
 from flwr.app import Context, Message
 from flwr.serverapp.strategy import FedAvg
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from guerdon import CalibratedAgreement, Server, SteadyPay
 from guerdon.arrays import Array
 from guerdon.audit import against_agents, evidence_against, pair_limit
 from guerdon.broadcasts import Dither
-from guerdon.flower import FedSGD, Request, decline
+from guerdon.flower import FedSGD, Request, Rewarded, decline
 from guerdon.lab._trees import register
 from guerdon.lab.agents import Agent, View
 from guerdon.lab.simulation import simulate
@@ -26,9 +31,10 @@ from guerdon.lab.simulation.training import repetition_key
 from guerdon.ledger import Ledger
 from guerdon.ledger.money import LARGEST, MICRO
 from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
+from guerdon.rules.mechanism import PAID_LABELS
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, record, reply
-from tests.support.ledger_scenes import check_agreement
+from tests.support.ledger_scenes import check_agreement, exported_rows
 from tests.support.one_server_scene import (
     AGENTS,
     ALIKE,
@@ -224,3 +230,33 @@ def test_both_pay_trust_and_accuse_alike(rule: Any, options: dict[str, Any], rew
     if rule is RULE:
         assert pairs[ALIKE, 8] > pair_limit(0.001, AGENTS)
         assert (against_agents(kept.state.wealth) > np.log(rule.doubt)).any()
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_extras_add_up_to_nothing_on_flower_whatever_is_sent(
+    data: st.DataObject, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In every round, also the last; and nobody loses more than was logged before it."""
+    caplog.clear()
+    agents, rounds, rule = data.draw(st.integers(3, 4)), data.draw(st.integers(2, 5)), PLAIN["agreement"]
+    numbers = st.one_of(st.floats(-1e6, 1e6), st.floats(-2, 2), st.sampled_from([0.0, 1e14]))
+    shape = rounds, agents, DIM
+    drawn = np.array(data.draw(st.lists(numbers, min_size=rounds * agents, max_size=rounds * agents)))
+    sent = np.broadcast_to(drawn.reshape(rounds, agents, 1), shape) + np.random.default_rng(rounds).normal(size=shape)
+    here = data.draw(st.lists(st.booleans(), min_size=rounds * agents, max_size=rounds * agents))
+    present = np.array(here).reshape(rounds, agents)
+    with Ledger(tmp_path / f"{uuid4().hex}.db") as ledger, caplog.at_level("INFO", "flwr.guerdon"):
+        nodes = [Node(100 + k, Actor(sent[:, k], present[:, k])) for k in range(agents)]
+        ledger.enrol({f"n{k}": node.der for k, node in enumerate(nodes)})
+        inner = FedSGD(min_train_nodes=1, fraction_evaluate=0.0)
+        strategy = Rewarded(inner, mechanism=rule, requests=REQUESTS, run="run", ledger=ledger, alike=True)
+        strategy.start(MemoryGrid(nodes, wire=False), record(a=np.zeros((2, 4)), b=np.zeros(4)), num_rounds=rounds)
+        (most,) = {float(found) for found in re.findall(r"can lose at most ([\d.]+) in a round", caplog.text)}
+        assert most == rule.worst_loss(NU)
+        paid = exported_rows(ledger, "payments")
+    for number in {row["round"] for row in paid}:
+        rewards = [float(row["reward"]) for row in paid if row["round"] == number]
+        work = sum(row["status"] in PAID_LABELS for row in paid if row["round"] == number)
+        assert sum(rewards) == pytest.approx(COST(NU) * work, abs=1e-5)
+        assert min(rewards) >= -most - 1e-6

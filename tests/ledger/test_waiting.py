@@ -1,9 +1,14 @@
 """Rounds that pay the cost first, and settle the rest later: also for agents that are absent then."""
 
+import tempfile
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from guerdon import AffineCost, ExpressionCost, FixedRequest, Server, gather
 from guerdon.dashboard.explanations import formula
@@ -16,7 +21,7 @@ from guerdon.ledger.statements import payments_of
 from guerdon.ledger.vesting import begin, settle_round
 from guerdon.rules import OutputAgreement, register, registry
 from guerdon.rules.agreement import KnownVariance
-from guerdon.rules.mechanism import Status
+from guerdon.rules.mechanism import Status, paid_work
 from tests.support.late_rule import LateExtra
 from tests.support.ledger_scenes import NAMES, check_agreement, check_totals
 
@@ -173,6 +178,31 @@ def test_the_default_rule_adds_up(ledger: Ledger) -> None:
     assert ", the extra of earlier rounds: it did not take part in this one" in west[SETTLES].why
     assert ", the extra of earlier rounds" in north[SETTLES].why
     assert "earlier rounds" not in north[-1].why
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_extras_add_up_to_nothing_in_the_books_whatever_is_sent(data: st.DataObject) -> None:
+    """To a micro-unit an agent, in every round: any numbers, absences, and a last round that settles what is open."""
+    agents, dim, rounds = data.draw(st.integers(3, 5)), data.draw(st.integers(1, 3)), data.draw(st.integers(1, 5))
+    rule = OutputAgreement(COST)
+    server, model = Server(rule, FixedRequest(8, 0.1), alike=True), np.zeros(dim)
+    state, names = server.init(model, agents), [f"m{i}" for i in range(agents)]
+    with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "guerdon.db") as ledger:
+        ledger.start_run("run", names, rule)
+        for number in range(1, rounds + 1):
+            sent = np.array(data.draw(st.lists(st.booleans(), min_size=agents, max_size=agents)))
+            numbers = st.one_of(st.floats(-1e6, 1e6), st.floats(-2, 2), st.sampled_from([0.0, 1.0, 1e14]))
+            drawn = data.draw(st.lists(numbers, min_size=agents * dim, max_size=agents * dim))
+            paying = replace(server, mechanism=rule.closing(number == rounds))
+            ask, state = paying.ask(state, model)
+            done, state = paying.settle(state, ask, np.array(drawn).reshape(agents, dim), sent)
+            told = {"mechanism": paying.mechanism, "payments": done.payments}
+            recorded = ledger.record_round("run", number, 8, done.evidence, sent, **told).payments
+            assert recorded is not None
+            assert recorded.reward.sum() == pytest.approx(9.0 * paid_work(recorded.status).sum(), abs=1e-6 * agents)
+            assert (recorded.reward >= -rule.worst_loss(8) * (1 + 1e-9)).all()
+        assert ledger.verify().problem is None
 
 
 def test_the_formula_of_a_round_that_settles_others_says_so(ledger: Ledger) -> None:

@@ -30,6 +30,10 @@ MEANING = {
     "ask for more samples, or hold the fixed part in escrow",
 }
 
+STAKE = (
+    "A member can lose at most %.6g in a round of %d samples, times its cost factor. Members that are known carry such "
+    "a loss; a seat for others needs a deposit of as much"
+)
 TOO_LARGE_TO_REMEMBER = (
     "The model has %d numbers: too many to remember how each node differs from the others. Nodes whose data differ are "
     "paid less than their cost for it. Give `alike=True` if they do not differ"
@@ -148,7 +152,7 @@ class PaidServer:
         most = self.server.mechanism.worst_loss(max(asked, 1))
         if asked > 0 and math.isfinite(most) and most != self._stake:
             self._stake = most
-            self.log.info("A member can lose at most %.6g in a round of %d samples, times its cost factor", most, asked)
+            self.log.info(STAKE, most, asked)
 
     def settle(self, request: Request, seats: Seats, *, mean: bool = False) -> PaidRound:
         """Return what the round pays; a report that cannot be used, or keeps the others from being paid, is refused.
