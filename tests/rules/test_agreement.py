@@ -11,6 +11,7 @@ from guerdon import (
     AffineCost,
     EstimatedVariance,
     FlatPay,
+    GenieAided,
     InformationPay,
     KnownVariance,
     OutputAgreement,
@@ -193,6 +194,20 @@ def test_flat_pay_pays_for_anything() -> None:
 )
 def test_parameters_are_checked(build: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: OutputAgreement(COST, 16.0), r"such as EarlierRounds\(\), .* got 16.0: give KnownVariance\(16.0\)"),  # pyright: ignore[reportArgumentType]
+        (lambda: OutputAgreement(COST, "known"), r"such as EarlierRounds\(\), .* got 'known'$"),  # pyright: ignore[reportArgumentType]
+        (lambda: OutputAgreement(COST, KnownVariance), "`variance` must say where σ² comes from"),  # pyright: ignore[reportArgumentType]
+        (lambda: GenieAided(COST, 16.0), r"such as KnownVariance\(16.0\), got 16.0: give KnownVariance\(16.0\)"),
+    ],
+)
+def test_a_variance_is_no_number(build: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         build()
 
 
