@@ -324,6 +324,18 @@ def test_parts_that_are_none_are_refused() -> None:
         Server(text, FixedRequest(8, 0.1))
 
 
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_report_of_which_the_model_takes_a_part_has_a_note(alike: bool) -> None:
+    server = Server(OutputAgreement(COST), FixedRequest(8, 0.1), alike=alike)
+    ask, state = server.ask(server.init(np.zeros(DIM), AGENTS), np.zeros(DIM))
+    reports = np.random.default_rng(0).normal(size=(AGENTS, DIM))
+    reports[2] *= 1e6
+    done, _ = server.settle(state, ask, reports, EVERYBODY)
+    part = done.comparison.parts[2]
+    assert 0 < part < 1e-4
+    assert done.notes == [f"the model takes {part:.3g} of it" if seat == 2 else "" for seat in range(AGENTS)]
+
+
 @pytest.mark.parametrize("name", ["agreement", "information", "dithered"])
 def test_a_model_of_another_size_is_refused_where_it_is_asked_about(name: str) -> None:
     server = SERVERS[name]

@@ -79,6 +79,21 @@ def test_pay_prints_every_agent_with_a_reason(gradients: Path) -> None:
     assert "4 of 5 agents paid" in result.stdout
 
 
+@pytest.mark.parametrize("more", [(), ("--scale", "20")])
+def test_pay_says_that_two_cannot_be_compared(tmp_path: Path, more: tuple[str, ...]) -> None:
+    np.save(tmp_path / "two.npy", np.random.default_rng(0).normal(size=(2, 40)))
+    told = run("pay", str(tmp_path / "two.npy"), "--request", "8", *more, COLUMNS="200").stdout
+    assert told.count("only two took part: they cannot be compared, and are paid their cost") == 2
+    assert "--scale" not in told
+
+
+def test_pay_of_a_first_round_says_that_it_is_the_cost_alone(gradients: Path) -> None:
+    told = run("pay", str(gradients), "--request", "8").stdout
+    assert "4 of 5 agents paid, 4 of them their cost alone" in told
+    assert "This is a first round. --scale V" in told
+    assert "cost alone" not in run("pay", str(gradients), "--request", "8", "--scale", "40").stdout
+
+
 def test_pay_by_a_rule_that_needs_many_rounds_says_so(gradients: Path) -> None:
     result = run("pay", str(gradients), "--request", "8", "--rule", "steady")
     assert (result.code, result.stderr) == (0, "")

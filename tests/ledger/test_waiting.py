@@ -1,5 +1,6 @@
 """Rounds that pay the cost first, and settle the rest later: also for agents that are absent then."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,17 @@ def test_statements_say_why(ledger: Ledger) -> None:
         rows = list(payments_of(connection, 4, 0, 99).values())
     assert formula(rows[0]) == ("R = h(ν)", "h(8) = 9.00")
     assert formula(rows[2]) is None
+
+
+def test_two_are_told_in_every_round_that_they_cannot_be_compared(ledger: Ledger) -> None:
+    rule, rng = OutputAgreement(COST), np.random.default_rng(0)
+    ledger.start_run("run", NAMES, rule)
+    for number, present in enumerate([2, 4, 4, 4, 2, 3], 1):
+        here = np.arange(4) < present
+        ledger.record_round("run", number, 8, gather(rng.normal(size=(4, 40)), here), here)
+    lines = ledger.statement(NAMES[0]).lines
+    told = "9 for the 8 samples asked for; only two took part: they cannot be compared, and are paid their cost"
+    assert [number for number, line in enumerate(lines, 1) if line.why == told] == [1, 5]
 
 
 def test_pay_against_cost_has_all_that_was_paid(ledger: Ledger, where: str) -> None:
@@ -184,6 +196,11 @@ def test_the_formula_of_a_round_that_settles_others_says_so(ledger: Ledger) -> N
     assert found.rule == "R = h(ν) + h′(ν) · ν² ÷ V · (E − D) + extra of earlier rounds"
     filled = found.filled.split(" = ")[0].replace("·", "*").replace("÷", "/").replace("²", "**2").replace("−", "-")
     assert ExpressionCost(filled)(1.0) == pytest.approx(told[SETTLES]["north"], abs=2e-5)
+    with ledger.reading() as connection:
+        garbage = formula(list(payments_of(connection, 2, 0, 99).values())[8])
+    assert garbage is not None
+    assert re.search(r"\(E − D\) \(no distance counts for more than \d", garbage.rule)
+    assert "no distance counts for more than" in ledger.statement("south").lines[8].why
     plain = formula(rows[11])
     assert plain is not None
     assert "earlier" not in plain.rule

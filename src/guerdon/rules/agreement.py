@@ -258,6 +258,11 @@ class OutputAgreement(Mechanism):
         return self.remembers
 
     @property
+    def closes(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether it is for the last round of a run: what is open is settled."""
+        return isinstance(self.variance, EarlierRounds) and self.variance.closes
+
+    @property
     def reach(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
         """How far apart two reports may count, in units of the distance 2V/ν of honest work; 0: there is no limit."""
         return 1 / self.variance.rarest if isinstance(self.variance, EarlierRounds) else 0.0
@@ -372,8 +377,10 @@ class OutputAgreement(Mechanism):
         """Return in words how far the report lay from the others."""
         if not self.remembers:
             return far_or_near(distance, expected)
-        side = "less" if distance <= expected else "more"
-        return f"{distance:.4g} from the others, {side} than the {expected:.4g} between them"
+        near, usual = f"{distance:.4g}", f"{expected:.4g}"
+        if near == usual:
+            return f"{near} from the others, as far as these lie from each other"
+        return f"{near} from the others, {'less' if distance < expected else 'more'} than the {usual} between them"
 
 
 def spread_of(evidence: Evidence, request: Any) -> Spread:

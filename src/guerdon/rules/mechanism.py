@@ -137,6 +137,7 @@ class Mechanism(Protocol):
     fewest_rounds: ClassVar[int] = 1  # of an agent, that are paid at all: fewer tell too little
     pays_short_moves: ClassVar[bool] = False  # of models: fewer local steps, so less work, are paid more
     formula: ClassVar[str] = ""  # what is in the brackets of R = h(ν) + h'(ν)·ν²/V·(…), in letters
+    closes: Any = False  # it is for the last round of a run: what is held, or open, is settled
     reach: float = 0.0  # of pairs, in units of the distance 2V/ν of honest work: further apart they count as this far
     limit: float = math.inf  # times the median length of the others
     vary: float = 0.0  # agents are asked for up to this share more or less than the request (`own_requests`)
