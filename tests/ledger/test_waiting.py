@@ -18,6 +18,7 @@ from guerdon.ledger.vesting import begin, settle_round
 from guerdon.rules import OutputAgreement, register, registry
 from guerdon.rules.agreement import KnownVariance
 from guerdon.rules.mechanism import Status
+from tests.support.command_line import run as guerdon
 from tests.support.late_rule import LateExtra
 from tests.support.ledger_scenes import NAMES, check_agreement, check_totals
 
@@ -204,3 +205,43 @@ def test_the_formula_of_a_round_that_settles_others_says_so(ledger: Ledger) -> N
     plain = formula(rows[11])
     assert plain is not None
     assert "earlier" not in plain.rule
+
+
+def play_short(ledger: Ledger, numbers: range, present: int = 3, *, closing: bool = False, **terms: Any) -> None:
+    """Record rounds of the default rule; the rule of the last one may be closing."""
+    rule, here = OutputAgreement(COST), np.arange(4) < present
+    ledger.start_run("run", NAMES, rule, **terms)
+    for number in numbers:
+        last = rule.closing() if closing and number == numbers[-1] else None
+        reports = np.random.default_rng(number).normal(size=(4, 6))
+        ledger.record_round("run", number, 8, gather(reports, here), here, mechanism=last)
+
+
+@pytest.mark.parametrize("terms", [{}, {"vesting": 2}])
+def test_closing_a_run_warns_of_rounds_that_are_still_open(
+    ledger: Ledger, where: str, terms: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    play_short(ledger, range(1, 3), **terms)
+    assert ledger.rounds("run")[1].statuses == {"waiting": 3, "declined": 1}
+    assert ledger.close_run("run").open == 2
+    assert "run 'run': 2 of its rounds paid the cost alone, and their extras still wait. Play one more" in caplog.text
+    assert "2 of its rounds still wait for their extras" in guerdon("ledger", "close", "run", "--db", where).stdout
+    caplog.clear()
+    play_short(ledger, range(3, 4), closing=True, **terms)  # as it says
+    assert ledger.rounds("run")[2].statuses == {"paid": 3, "declined": 1}
+    assert ledger.close_run("run").open == 0
+    assert caplog.text == ""
+    assert "still wait" not in guerdon("ledger", "close", "run", "--db", where).stdout
+
+
+@pytest.mark.parametrize(
+    ("last", "present", "closing"),
+    [(1, 3, True), (2, 3, True), (8, 3, False), (4, 2, False)],
+    ids=["one round", "closed in time", "settled long since", "two that cannot be compared"],
+)
+def test_a_run_in_which_nothing_follows_closes_in_silence(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture, last: int, present: int, closing: bool
+) -> None:
+    play_short(ledger, range(1, last + 1), present, closing=closing)
+    assert ledger.close_run("run").open == 0
+    assert caplog.text == ""
