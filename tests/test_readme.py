@@ -4,9 +4,12 @@ import doctest
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from guerdon import Server
 from tests.support.command_line import run
 
 ROOT = Path(__file__).parent.parent
@@ -50,6 +53,32 @@ def test_python_and_commands_do_what_the_page_shows(
         assert (done.code, done.stderr) == (0, "")
         if expected:
             assert [line.rstrip() for line in done.stdout.splitlines()] == expected.splitlines()
+
+
+def test_readme_s_sentences_say_what_its_program_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each number of the sentences below the program is that of the program."""
+    monkeypatch.chdir(tmp_path)
+    settle, rounds = Server.settle, list[Any]()
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        done, state = settle(*arguments, **options)
+        rounds.append(done.payments.reward)
+        return done, state
+
+    monkeypatch.setattr(Server, "settle", watched)
+    played: dict[str, Any] = {}
+    exec(first_program()[0], played)  # noqa: S102 - our own page
+    text = " ".join((ROOT / README).read_text().split())
+    told = re.search(
+        r"Honest work cost (\d+) a round\. Half of it cost (\d+) and brought (\d+)\. "
+        r"Zeros brought nothing, and in the first (\d+) rounds nobody was paid",
+        text,
+    )
+    assert told, "the sentences have changed: this test must, too"
+    paid, cost = np.array(rounds), played["rule"].cost
+    assert [cost(16), cost(8), (paid[:, 4].sum() / 100).round()] == [int(number) for number in told.groups()[:3]]
+    assert (paid[:, 5] == 0).all()
+    assert paid.any(axis=1).argmax() == int(told[4])  # rounds before the first that pays anybody
 
 
 def test_readme_is_a_screen_and_a_half() -> None:

@@ -316,9 +316,35 @@ def test_parts_that_are_none_are_refused() -> None:
         Server(nothing, FixedRequest(8, 0.1))
     with pytest.raises(TypeError, match="`requests` must be a policy"):
         Server(RULE, nothing)
-    text: Any = "1 + s"
-    with pytest.raises(TypeError, match=r"`cost` must be a cost, such as AffineCost\(1, 1\) .* got '1 \+ s'"):
-        Server(SteadyPay(text), FixedRequest(8, 0.1))
+    text: Any = "steady"
+    number: Any = 3.0
+    with pytest.raises(TypeError, match=r"`dither` must be a Dither, such as .*, got 3\.0: give Dither\(3\.0\)"):
+        Server(RULE, FixedRequest(8, 0.1), dither=number)
+    with pytest.raises(TypeError, match=r"`mechanism` must be a payment rule, .* got 'steady'"):
+        Server(text, FixedRequest(8, 0.1))
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_report_of_which_the_model_takes_a_part_has_a_note(alike: bool) -> None:
+    server = Server(OutputAgreement(COST), FixedRequest(8, 0.1), alike=alike)
+    ask, state = server.ask(server.init(np.zeros(DIM), AGENTS), np.zeros(DIM))
+    reports = np.random.default_rng(0).normal(size=(AGENTS, DIM))
+    reports[2] *= 1e6
+    done, _ = server.settle(state, ask, reports, EVERYBODY)
+    part = done.comparison.parts[2]
+    assert 0 < part < 1e-4
+    assert done.notes == [f"the model takes {part:.3g} of it" if seat == 2 else "" for seat in range(AGENTS)]
+
+
+@pytest.mark.parametrize("name", ["agreement", "information", "dithered"])
+def test_a_model_of_another_size_is_refused_where_it_is_asked_about(name: str) -> None:
+    server = SERVERS[name]
+    state = server.init(np.zeros(DIM), AGENTS)
+    with pytest.raises(ValueError, match="`model` must have the size of the model that `init` was given, 10 numbers, "):
+        server.ask(state, np.zeros(DIM + 1))
+    layered = server.init([np.zeros(2), np.zeros((2, 3))], AGENTS)
+    with pytest.raises(ValueError, match=r"2 layers of \[2, 6\] numbers, got 3 layers of \[2, 6, 1\] numbers"):
+        server.ask(layered, [np.zeros(2), np.zeros((2, 3)), np.zeros(1)])
 
 
 @needs_torch

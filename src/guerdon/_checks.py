@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from guerdon.arrays import Array, as_mask, is_array, is_torch, is_traced, namespace
+from guerdon.costs import check_is_cost
 from guerdon.evidence import AgentRows
 
 
@@ -15,9 +16,13 @@ def check_parts(mechanism: Any, requests: Any, dither: Any, sends: str) -> None:
     ):
         if isinstance(part, type) or not hasattr(part, method):
             raise TypeError(f"`{name}` must be {what}, got {part!r}")
-    cost = getattr(mechanism, "cost", None)
-    if cost is not None and not (callable(cost) and hasattr(cost, "slope")):
-        raise TypeError(f'`cost` must be a cost, such as AffineCost(1, 1) or ExpressionCost("1 + s"), got {cost!r}')
+    if getattr(mechanism, "cost", None) is not None:
+        check_is_cost(mechanism.cost)
+    if dither is not None and (isinstance(dither, type) or not hasattr(dither, "place")):
+        raise TypeError(
+            f"`dither` must be a Dither, such as Dither(3.0), got {dither!r}"
+            + (f": give Dither({dither!r})" if isinstance(dither, (int, float)) else "")
+        )
     if sends == "models" and requests.learns:
         raise ValueError(
             "`requests` that learn need gradients, and choose the step: let agents send gradients (on Flower: wrap "
@@ -48,6 +53,25 @@ def check_model(model: Any) -> None:
                 "`model` must be a copy without gradients, got a tensor that requires one: give "
                 "[part.detach().clone() for part in network.parameters()]"
             )
+
+
+def check_same_model(state: Any, model: Any) -> None:
+    """Raise unless a model has the size, layer by layer, of the one that `init` was given, where the state shows it."""
+    sizes = [math.prod(layer.shape) for layer in ([model] if is_array(model) else model)]
+    for part, name, rows in ((state.dither, "offset", 0), (state.prediction, "total", 0), (state.records, "total", 1)):
+        kept: Any = getattr(part, name, None)
+        if kept is None:
+            continue
+        first = [math.prod(layer.shape[rows:]) for layer in ([kept] if is_array(kept) else kept)]
+        if first != sizes:
+            raise ValueError(
+                f"`model` must have the size of the model that `init` was given, {_sizes(first)}, got {_sizes(sizes)}: "
+                "begin anew with `init` for another model"
+            )
+
+
+def _sizes(layers: list[int]) -> str:
+    return f"{layers[0]} numbers" if len(layers) == 1 else f"{len(layers)} layers of {layers} numbers"
 
 
 def check_reports(model: Any, reports: Any, sent: Array, enrolled: Array) -> None:

@@ -12,6 +12,7 @@ from guerdon.rules.information import PredictionError
 
 COPY = "it is a copy of another's report, or was in earlier rounds"
 SHORTENED = "shortened to {:.3g} of its length around the prediction"
+PART = "the model takes {:.3g} of it"
 NOT_TRUSTED = "others are not compared with it"
 NOT_USED = "others are not compared with it, and the model goes without it"
 
@@ -77,15 +78,17 @@ class Settlement(NamedTuple):
     def notes(self) -> list[str]:
         """What else was done with each agent's report than with others; mostly nothing."""
         found = self.comparison
-        rows = zip(found.evidence.counted, found.copies, found.factors, found.trusted, found.used, strict=True)
+        told = found.evidence.counted, found.copies, found.factors, found.parts, found.trusted, found.used
+        rows = zip(*told, strict=True)
         return [_note(*map(float, row)) for row in rows]
 
 
-def _note(counted: float, copy: float, factor: float, trusted: float, used: float) -> str:
+def _note(counted: float, copy: float, factor: float, part: float, trusted: float, used: float) -> str:
     if copy:
         return COPY
     doubt = "" if trusted else NOT_TRUSTED if used else NOT_USED
-    words = [SHORTENED.format(factor) if factor < 1 else "", doubt]
+    taken = PART.format(part) if used and part < 1 else ""
+    words = [SHORTENED.format(factor) if factor < 1 else "", taken, doubt]
     return "; ".join(filter(None, words)) if counted else ""
 
 

@@ -162,6 +162,18 @@ def formula_of(cost: Cost) -> str:
     return cost.formula  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 
+def check_is_cost(cost: object) -> None:
+    """Raise unless `cost` has h and its slope.
+
+    >>> check_is_cost("1 + s")
+    Traceback (most recent call last):
+    TypeError: `cost` must be a cost, such as AffineCost(1, 1), got '1 + s': give ExpressionCost('1 + s')
+    """
+    if isinstance(cost, type) or not (callable(cost) and hasattr(cost, "slope")):
+        instead = f"ExpressionCost({cost!r})" if isinstance(cost, str) else 'ExpressionCost("1 + s") for any formula'
+        raise TypeError(f"`cost` must be a cost, such as AffineCost(1, 1), got {cost!r}: give {instead}")
+
+
 def check_cost(cost: Cost, max_batch: int) -> None:
     """Raise a ValueError that names the first s in 1…max_batch at which `cost` breaks an assumption.
 

@@ -34,7 +34,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from guerdon._checks import check_model, check_parts, check_reports
+from guerdon._checks import check_model, check_parts, check_reports, check_same_model
 from guerdon._round import Ask, Comparison, ServerState, Settlement, as_step, dither_of
 from guerdon.arrays import (
     Array,
@@ -227,6 +227,7 @@ class Server:
         from the operating system, but not in a compiled function, which would draw once and for all.
         """
         check_model(model)
+        check_same_model(state, model)
         origin = model
         if self.dither is not None:
             if normals is None and is_traced(*([model] if is_array(model) else model)):

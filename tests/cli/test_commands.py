@@ -13,6 +13,7 @@ from guerdon import ExpressionCost, OutputAgreement, gather
 from guerdon.cli.options import read_factors
 from guerdon.cli.reports import print_claims
 from guerdon.lab.experiments.claims import Claim, Experiment
+from guerdon.rules import choices
 from tests.support.command_line import run, run_json, start
 
 EQUILIBRIUM = ["equilibrium", "--agents", "10", "--request", "8", "--cost", "1 + s", "--max-batch", "32"]
@@ -78,6 +79,21 @@ def test_pay_prints_every_agent_with_a_reason(gradients: Path) -> None:
     assert "4 of 5 agents paid" in result.stdout
 
 
+@pytest.mark.parametrize("more", [(), ("--scale", "20")])
+def test_pay_says_that_two_cannot_be_compared(tmp_path: Path, more: tuple[str, ...]) -> None:
+    np.save(tmp_path / "two.npy", np.random.default_rng(0).normal(size=(2, 40)))
+    told = run("pay", str(tmp_path / "two.npy"), "--request", "8", *more, COLUMNS="200").stdout
+    assert told.count("only two took part: they cannot be compared, and are paid their cost") == 2
+    assert "--scale" not in told
+
+
+def test_pay_of_a_first_round_says_that_it_is_the_cost_alone(gradients: Path) -> None:
+    told = run("pay", str(gradients), "--request", "8").stdout
+    assert "4 of 5 agents paid, 4 of them their cost alone" in told
+    assert "This is a first round. --scale V" in told
+    assert "cost alone" not in run("pay", str(gradients), "--request", "8", "--scale", "40").stdout
+
+
 def test_pay_by_a_rule_that_needs_many_rounds_says_so(gradients: Path) -> None:
     result = run("pay", str(gradients), "--request", "8", "--rule", "steady")
     assert (result.code, result.stderr) == (0, "")
@@ -137,6 +153,12 @@ PLAN = ["plan", "--variance", "4", "--signal", "1"]
             "`variance` must be a finite number above 0, got nan",
         ),
         (["pay", "FILE", "--request", "8", "--rule", "exact"], "the rule must be one of agreement, known, estimated, "),
+        (
+            ["pay", "FILE", "--request", "8", "--rule", "agreement:abc"],
+            "`--rule` must be a name, or a name and a number",
+        ),
+        (["pay", "FILE", "--request", "8", "--rule", "agreement:abc"], "got 'agreement:abc': 'abc' is no number"),
+        (["pay", "FILE", "--request", "8", "--rule", "agreement:"], "got 'agreement:': give the number, or no colon"),
         (["pay", "FILE", "--request", "-1"], "`request` must be a positive integer, got -1"),
         (["pay", "FILE", "--request", "8", "--cost", "2 - s"], "`cost` must"),
         (["pay", "gone.npy", "--request", "8"], "`gone.npy` is not a file"),
@@ -213,6 +235,7 @@ def test_simulate_prints_an_example_that_runs(tmp_path: Path) -> None:
     for line, small in {"dim = 100": 5, "max_batch = 64": 16, "rounds = 60": 3, "repetitions = 250": 4}.items():
         assert f"# {line}" in quick
         quick = quick.replace(f"# {line}", f"{line.partition('=')[0]}= {small}")
+    assert [name for name in choices() if not re.search(rf"\b{name}\b", quick)] == []
     (tmp_path / "mine.toml").write_text(quick)
     saved = tmp_path / "mine.parquet"
     result = run("simulate", str(tmp_path / "mine.toml"), "--save", str(saved))
@@ -226,6 +249,16 @@ def test_simulate_prints_an_example_that_runs(tmp_path: Path) -> None:
         ("fixed", 1, "information"),
         ("fixed", 1, "agreement"),
     ]
+
+
+def test_simulate_plays_every_rule_that_the_example_names(tmp_path: Path) -> None:
+    text = "[problem]\nkind = 'linear'\ndim = 3\nmax_batch = 16\n[server]\nrequest = 8\nrules = {}\n"
+    text += "[[agents]]\nkind = 'cooperative'\ncount = 4\n[run]\nrounds = 2\nrepetitions = 2\n"
+    (tmp_path / "all.toml").write_text(text.format(list(choices())))
+    report = run_json("simulate", str(tmp_path / "all.toml"))
+    assert [row["rule"] for row in report["agents"]] == list(choices())
+    (tmp_path / "odd.toml").write_text(text.format(["witnessed:40"]))
+    assert "2 minibatches of 16 samples" in run("simulate", str(tmp_path / "odd.toml")).stderr.replace("\n", " ")
 
 
 def test_simulate_names_the_wrong_key(tmp_path: Path) -> None:

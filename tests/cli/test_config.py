@@ -80,7 +80,7 @@ def test_the_request_may_be_found_by_itself() -> None:
     [
         (
             change("sever", value={}),
-            "`the file.sever` is not a setting; `the file` may have: agents, problem, run, server",
+            "`sever` is not a setting; the file may have: agents, problem, run, server",
         ),
         (change("problem", "dims", value=3), "`problem.dims` is not a setting; `problem` may have: dim"),
         (
@@ -119,7 +119,8 @@ def test_the_request_may_be_found_by_itself() -> None:
         (change("agents", 0, value="cooperative"), r"`agents\[0\]` must be a table, got 'cooperative'"),
         (change("run", "rounds", value="all"), "`run.rounds` must be a whole number, got 'all'"),
         (change("run", "speed", value=1), "`run.speed` is not a setting; `run` may have: repetitions, rounds, seed"),
-        ({"problem": {"kind": "linear"}, "server": {"request": 8}}, "`the file.agents` is missing"),
+        ({"problem": {"kind": "linear"}, "server": {"request": 8}}, "^`agents` is missing; `guerdon simulate --ex"),
+        ({}, r"^the file must have tables, such as \[problem\], \[server\] and \[\[agents\]\], got none; `guerdon"),
         ({**SMALL, "problem": {}}, "`problem.kind` is missing; `guerdon simulate --example` shows a complete file"),
     ],
 )

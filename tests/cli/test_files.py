@@ -45,9 +45,20 @@ def test_all_layouts_give_the_same_gradients(tmp_path: Path, name: str, arrays: 
 @pytest.mark.parametrize(
     ("name", "arrays", "message"),
     [
-        ("g.npy", np.ones(3), r"must hold an array \(agents, dim\) or one array per agent, got one of shape \(3,\)"),
+        ("g.npy", np.ones(3), r"or one array per agent, got one of shape \(3,\)"),
         ("g.npz", {"a": np.ones(2), "b": np.ones(3)}, r"must hold arrays of one shape.*got a \(2,\), b \(3,\)"),
         ("g.npz", {}, "must hold arrays of one shape, one per agent, got none"),
+        (
+            "g.npy",
+            np.ones((0, 5)),
+            r"g.npy` must hold an array \(agents, dim\) of at least one agent and one number, or",
+        ),
+        (
+            "g.npy",
+            np.ones((3, 0)),
+            r"one number, or one array per agent, got one of shape \(3, 0\)",
+        ),
+        ("g.npz", {"a": np.ones(0), "b": np.ones(0)}, r"at least one number per agent, got arrays of shape \(0,\)"),
         ("g.npy", np.array([{"a": 1}], dtype=object), "cannot be read as .npy: Object arrays cannot be loaded"),
     ],
 )
@@ -57,12 +68,19 @@ def test_contents_that_make_no_sense(tmp_path: Path, name: str, arrays: Any, mes
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
-@pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04broken", b"\x93NUMPY\x01"])
+@pytest.mark.parametrize("content", [b"nonsense", b"PK\x03\x04broken", b"\x93NUMPY\x01"])
 def test_broken_files(tmp_path: Path, suffix: str, content: bytes) -> None:
     path = tmp_path / f"broken{suffix}"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"broken{suffix}` cannot be read as {suffix}"):
+    with pytest.raises(ValueError, match=f"broken{suffix}` cannot be read as {suffix}.* It must hold arrays as .*save"):
         read_gradients(path)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
+def test_an_empty_file_is_called_empty(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / f"e{suffix}").touch()
+    with pytest.raises(ValueError, match=f"e{suffix}` must hold arrays, one row .*, got an empty file: save it again"):
+        read_gradients(tmp_path / f"e{suffix}")
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])

@@ -280,6 +280,37 @@ def test_the_number_of_agents_is_checked(mechanism: Mechanism, num_agents: Any) 
 
 
 @every_mechanism
+@pytest.mark.parametrize(
+    ("cost", "message"),
+    [
+        ("1 + s", r"`cost` must be a cost, such as AffineCost\(1, 1\), got '1 \+ s': give ExpressionCost\('1 \+ s'\)"),
+        (17.0, r"`cost` must be a cost, .* got 17.0: give ExpressionCost\(\"1 \+ s\"\) for any formula"),
+        (AffineCost, "`cost` must be a cost"),
+        (lambda s: s, "`cost` must be a cost"),
+    ],
+)
+def test_what_is_no_cost_is_refused_at_once(mechanism: Any, cost: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        replace(mechanism, cost=cost)
+
+
+@every_mechanism
+@pytest.mark.parametrize("state", [None, np.zeros(AGENTS), {}], ids=["none", "array", "dict"])
+def test_a_state_that_is_none_is_refused(mechanism: Mechanism, state: Any) -> None:
+    sent, mask, request = rounds()[0]
+    with pytest.raises(TypeError, match=r"`state` must be .*, got .*: begin with the rule's `init\(num_agents\)`"):
+        mechanism.pay(state, gather(sent, mask), mask, request)
+
+
+@every_mechanism
+def test_a_rule_that_remembers_refuses_the_state_of_another(mechanism: Mechanism) -> None:
+    sent, mask, request = rounds()[0]
+    if mechanism.remembers:
+        with pytest.raises(TypeError, match=r"`state` must be of type .*State, got NoState: begin with"):
+            mechanism.pay(FlatPay(COST).init(AGENTS), gather(sent, mask), mask, request)
+
+
+@every_mechanism
 def test_a_traced_request_must_be_whole_too(mechanism: Mechanism) -> None:
     gradients, mask, _ = rounds()[0]
     evidence = Evidence(*map(jax.numpy.asarray, gather(gradients, mask)))

@@ -202,6 +202,10 @@ def test_hostile_questions(served: Served, text: str) -> None:
         ("cost=1e308*s", "`cost` must"),
         ("request=64&max_batch=8", "`request` must be at most `max_batch` (8), got 64"),
         ("others=64&max_batch=32", "`others` must be at most `max_batch` (32), got 64"),
+        ("ratio=-1", "`ratio`: input should be greater than 0, got '-1'"),
+        ("ratio=abc", "`ratio`: input should be a valid number"),
+        ("ratio=nan", "`ratio`: "),
+        ("ratio=2&rule=known", "`ratio` must be left out under the rule 'known', got 2: only agreement has a scale"),
         ("agents=100000", "`agents`: input should be less than or equal to 200, got '100000'"),
         (
             "rule=fair",
@@ -214,6 +218,16 @@ def test_what_is_wrong_is_said(served: Served, query: str, complaint: str) -> No
         answer = ask(served, path + quote(query, safe="=&"))
         assert answer.status == 422, answer.text
         assert complaint in answer.json()["detail"]
+
+
+def test_the_ratio_of_the_variance_to_the_scale_moves_the_best_size(served: Served) -> None:
+    told = ask(served, "/api/game?ratio=1.3").json()
+    game = MinibatchGame(10, 8, ExpressionCost("1 + s"), 32, ratio=1.3)
+    assert (told["ratio"], told["best_response"]) == (1.3, game.best_response(0, [8] * 10)) == (1.3, 9)
+    assert [row["utility"] for row in told["table"]] == pytest.approx(game.utilities(0, [8] * 10).tolist())
+    answer = ask(served, "/api/game/simulation?ratio=1.3")
+    assert answer.status == 422
+    assert answer.json()["detail"].startswith("`ratio` must be left out here, got 1.3: a simulation has the scale it")
 
 
 def test_a_rule_without_a_closed_form_is_to_be_simulated(served: Served) -> None:

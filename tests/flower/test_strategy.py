@@ -668,7 +668,13 @@ def test_flat_pay_pays_everybody_who_sends(
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"strategy": object()}, "`strategy` must be one of flwr.serverapp.strategy"),
+        (
+            {"strategy": object()},
+            "`strategy` must be one of flwr.serverapp.strategy, got builtins.object: import",
+        ),
+        ({"strategy": FedSGD}, r"`strategy` must be an object, got the class FedSGD: give FedSGD\(\)"),
+        ({"mechanism": "steady"}, "`mechanism` must be a payment rule, .* got 'steady'"),
+        ({"dither": 3.0}, r"`dither` must be a Dither, such as .* got 3.0: give Dither\(3.0\)"),
         ({"requests": NoiseScaleRequest(AffineCost(1, 1))}, "`requests` that learn need gradients"),
         ({"run": ""}, "a run's name"),
         ({"liability": "none"}, "`liability` must be"),
@@ -677,6 +683,11 @@ def test_flat_pay_pays_everybody_who_sends(
 def test_what_cannot_work_is_said_at_once(rewarded: Make, changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises((TypeError, ValueError), match=complaint):
         rewarded(**changes)
+
+
+def test_a_paid_strategy_is_not_paid_again(rewarded: Make) -> None:
+    with pytest.raises(TypeError, match="`strategy` must be one that is not paid yet, got Rewarded: wrap it once"):
+        rewarded(strategy=rewarded())
 
 
 def test_a_model_without_numbers_is_refused(grid: MemoryGrid, rewarded: Make) -> None:

@@ -135,7 +135,7 @@ def test_a_throwaway_name_that_sends_garbage_does_not_raise_what_the_operator_pa
         check_totals(ledger)
         ledger.move("repay", "n9", 9_000_000)  # what is met can vest
         assert ledger.close_run("run").vested == 9_000_000
-        assert ledger.close_run("run") == (None, 0, left - 9_000_000)
+        assert ledger.close_run("run") == (None, 0, left - 9_000_000, 0)
         assert ledger.verify().problem is None
 
 

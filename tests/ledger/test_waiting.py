@@ -1,5 +1,6 @@
 """Rounds that pay the cost first, and settle the rest later: also for agents that are absent then."""
 
+import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from guerdon.ledger.vesting import begin, settle_round
 from guerdon.rules import OutputAgreement, register, registry
 from guerdon.rules.agreement import KnownVariance
 from guerdon.rules.mechanism import Status, paid_work
+from tests.support.command_line import run as guerdon
 from tests.support.late_rule import LateExtra
 from tests.support.ledger_scenes import NAMES, check_agreement, check_totals
 
@@ -94,6 +96,18 @@ def test_statements_say_why(ledger: Ledger) -> None:
         rows = list(payments_of(connection, 4, 0, 99).values())
     assert formula(rows[0]) == ("R = h(ν)", "h(8) = 9.00")
     assert formula(rows[2]) is None
+
+
+def test_two_are_told_in_every_round_that_they_cannot_be_compared(ledger: Ledger) -> None:
+    rule, rng = OutputAgreement(COST), np.random.default_rng(0)
+    ledger.start_run("run", NAMES, rule)
+    for number, present in enumerate([2, 4, 4, 4, 2, 3], 1):
+        here = np.arange(4) < present
+        ledger.record_round("run", number, 8, gather(rng.normal(size=(4, 40)), here), here)
+    lines = ledger.statement(NAMES[0]).lines
+    told = "9 for the 8 samples asked for; only two took part: they cannot be compared, and are paid their cost"
+    assert [number for number, line in enumerate(lines, 1) if "only two" in line.why] == [1, 5]
+    assert lines[0].why == lines[4].why == told
 
 
 def test_pay_against_cost_has_all_that_was_paid(ledger: Ledger, where: str) -> None:
@@ -197,7 +211,7 @@ def test_extras_add_up_to_nothing_in_the_books_whatever_is_sent(data: st.DataObj
             paying = replace(server, mechanism=rule.closing(number == rounds))
             ask, state = paying.ask(state, model)
             done, state = paying.settle(state, ask, np.array(drawn).reshape(agents, dim), sent)
-            told = {"mechanism": paying.mechanism, "payments": done.payments}
+            told: dict[str, Any] = {"mechanism": paying.mechanism, "payments": done.payments}
             recorded = ledger.record_round("run", number, 8, done.evidence, sent, **told).payments
             assert recorded is not None
             assert recorded.reward.sum() == pytest.approx(9.0 * paid_work(recorded.status).sum(), abs=1e-6 * agents)
@@ -214,6 +228,51 @@ def test_the_formula_of_a_round_that_settles_others_says_so(ledger: Ledger) -> N
     assert found.rule == "R = h(ν) + h′(ν) · ν² ÷ V · (E − D) + extra of earlier rounds"
     filled = found.filled.split(" = ")[0].replace("·", "*").replace("÷", "/").replace("²", "**2").replace("−", "-")
     assert ExpressionCost(filled)(1.0) == pytest.approx(told[SETTLES]["north"], abs=2e-5)
+    with ledger.reading() as connection:
+        garbage = formula(list(payments_of(connection, 2, 0, 99).values())[8])
+    assert garbage is not None
+    assert re.search(r"\(E − D\) \(no distance counts for more than \d", garbage.rule)
+    assert "no distance counts for more than" in ledger.statement("south").lines[8].why
     plain = formula(rows[11])
     assert plain is not None
     assert "earlier" not in plain.rule
+
+
+def play_short(ledger: Ledger, numbers: range, present: int = 3, *, closing: bool = False, **terms: Any) -> None:
+    """Record rounds of the default rule; the rule of the last one may be closing."""
+    rule, here = OutputAgreement(COST), np.arange(4) < present
+    ledger.start_run("run", NAMES, rule, **terms)
+    for number in numbers:
+        last = rule.closing() if closing and number == numbers[-1] else None
+        reports = np.random.default_rng(number).normal(size=(4, 6))
+        ledger.record_round("run", number, 8, gather(reports, here), here, mechanism=last)
+
+
+@pytest.mark.parametrize("terms", [{}, {"vesting": 2}])
+def test_closing_a_run_warns_of_rounds_that_are_still_open(
+    ledger: Ledger, where: str, terms: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    play_short(ledger, range(1, 3), **terms)
+    assert ledger.rounds("run")[1].statuses == {"waiting": 3, "declined": 1}
+    assert ledger.close_run("run").open == 2
+    assert "run 'run': 2 of its rounds paid the cost alone, and their extras still wait. Play one more" in caplog.text
+    assert "2 of its rounds still wait for their extras" in guerdon("ledger", "close", "run", "--db", where).stdout
+    caplog.clear()
+    play_short(ledger, range(3, 4), closing=True, **terms)  # as it says
+    assert ledger.rounds("run")[2].statuses == {"paid": 3, "declined": 1}
+    assert ledger.close_run("run").open == 0
+    assert caplog.text == ""
+    assert "still wait" not in guerdon("ledger", "close", "run", "--db", where).stdout
+
+
+@pytest.mark.parametrize(
+    ("last", "present", "closing"),
+    [(1, 3, True), (2, 3, True), (8, 3, False), (4, 2, False)],
+    ids=["one round", "closed in time", "settled long since", "two that cannot be compared"],
+)
+def test_a_run_in_which_nothing_follows_closes_in_silence(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture, last: int, present: int, closing: bool
+) -> None:
+    play_short(ledger, range(1, last + 1), present, closing=closing)
+    assert ledger.close_run("run").open == 0
+    assert caplog.text == ""

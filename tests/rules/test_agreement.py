@@ -10,13 +10,17 @@ from hypothesis import strategies as st
 from guerdon import (
     AffineCost,
     EstimatedVariance,
+    FixedRequest,
     FlatPay,
+    GenieAided,
     InformationPay,
     KnownVariance,
     OutputAgreement,
     Payments,
     PowerCost,
+    Server,
     Status,
+    WitnessedPay,
     explain,
     gather,
 )
@@ -196,6 +200,20 @@ def test_parameters_are_checked(build: Any, message: str) -> None:
         build()
 
 
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: OutputAgreement(COST, 16.0), r"such as EarlierRounds\(\), .* got 16.0: give KnownVariance\(16.0\)"),  # pyright: ignore[reportArgumentType]
+        (lambda: OutputAgreement(COST, "known"), r"such as EarlierRounds\(\), .* got 'known'$"),  # pyright: ignore[reportArgumentType]
+        (lambda: OutputAgreement(COST, KnownVariance), "`variance` must say where σ² comes from"),  # pyright: ignore[reportArgumentType]
+        (lambda: GenieAided(COST, 16.0), r"such as KnownVariance\(16.0\), got 16.0: give KnownVariance\(16.0\)"),
+    ],
+)
+def test_a_variance_is_no_number(build: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        build()
+
+
 def test_evidence_must_come_from_gather() -> None:
     mechanism = OutputAgreement(COST)
     evidence: Any = gather(normal(3), [True] * 3)._replace(deviation=[1.0, 2.0, 3.0])
@@ -242,3 +260,50 @@ def test_what_is_settled_of_earlier_rounds_is_said() -> None:
         "13.5 for the 8 samples asked for (1.5 times the usual 9); the extra of this round follows when distances have "
         "a scale",
     ]
+
+
+def waiting(agents: int, reward: float = 9.0) -> Payments:
+    """Return payments of a round that waits for a scale."""
+    nothing = np.full(agents, np.nan)
+    return Payments(np.full(agents, reward), nothing, nothing, nothing, np.full(agents, Status.WAITING.value))
+
+
+def test_two_members_are_told_that_they_cannot_be_compared() -> None:
+    rule, two = OutputAgreement(COST), "only two took part: they cannot be compared, and are paid their cost"
+    assert explain(rule, waiting(2), 8) == [f"9 for the 8 samples asked for; {two}"] * 2
+    assert explain(rule, waiting(2, 11.5), 8)[0] == f"9 for the 8 samples asked for, plus 2.5 of earlier rounds; {two}"
+    gradients, everybody = normal(2), np.ones(2, dtype=bool)
+    paid, _ = rule.pay(rule.scaled(rule.init(2), 20.0), gather(gradients, everybody), everybody, 8)
+    assert statuses(paid) == ["paid", "paid"]
+    assert explain(rule, paid, 8) == [f"9 for the 8 samples asked for; {two}"] * 2
+    witnessed = explain(WitnessedPay(COST), waiting(2), 8)[0]  # which compares nobody with another member
+    assert witnessed.endswith("the extra of this round follows when distances have a scale")
+
+
+@pytest.mark.parametrize("rule", [OutputAgreement(COST), WitnessedPay(COST)])
+def test_nothing_follows_the_last_round(rule: Mechanism) -> None:
+    assert "follows when distances have a scale" in explain(rule, waiting(3), 8)[0]
+    assert explain(rule.closing(), waiting(3), 8)[0] == (
+        "9 for the 8 samples asked for; no extra follows: this was the last round, and there is no scale for distances"
+    )
+
+
+def test_a_distance_that_was_cut_is_said_to_be() -> None:
+    """1e6 lies 500 from the others: that is what it counts for, at 2V/(ν·rarest)."""
+    rule, gradients = OutputAgreement(COST), normal(4)
+    gradients[3] *= 1e6
+    server = Server(rule, FixedRequest(8, 0.1), alike=True)
+    state = server.init(np.zeros(gradients.shape[1]), 4)
+    ask, state = server.ask(state._replace(rule=rule.scaled(state.rule, 20.0)), np.zeros(gradients.shape[1]))
+    done, _ = server.settle(state, ask, gradients, np.ones(4, dtype=bool))
+    words = explain(rule, done.payments, 8)
+    assert ": 500 from the others, more than the " in words[3]
+    assert all(why.endswith(" between them (no distance counts for more than 500)") for why in words)
+    done, _ = server.settle(state, ask, gradients[[0, 1, 2, 0]], np.ones(4, dtype=bool))
+    assert not any("counts for more" in why for why in explain(rule, done.payments, 8))
+
+
+def test_equal_distances_are_called_equal() -> None:
+    rule, everybody = OutputAgreement(COST), np.ones(3, dtype=bool)
+    paid, _ = rule.pay(rule.scaled(rule.init(3), 20.0), gather(np.eye(3), everybody), everybody, 8)
+    assert explain(rule, paid, 8)[0].endswith(": 2 from the others, as far as these lie from each other")

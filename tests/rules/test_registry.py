@@ -31,7 +31,7 @@ from guerdon.rules.provenance import NotInstalledError, distribution_of, same_ru
 from tests.support.command_line import run, run_json
 
 COST = AffineCost(1, 1)
-SETTINGS = playground.GameSettings(agents=4, request=4, cost="1 + s", rule="lottery", others=4, max_batch=8)
+SETTINGS = playground.GameSettings(agents=4, request=4, cost="1 + s", rule="lottery", others=4, max_batch=8, ratio=1)
 
 
 @dataclass(frozen=True)

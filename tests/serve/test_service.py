@@ -10,16 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save
+from safetensors.numpy import save, save_file
 
-from guerdon import AffineCost, FlatPay, SteadyPay
+from guerdon import AffineCost, FlatPay, OutputAgreement, SteadyPay
 from guerdon.broadcasts import Dither
 from guerdon.client import ServiceClient, ServiceError, ServiceTask
 from guerdon.ledger import Ledger
 from guerdon.ledger.errors import RefusedError
-from guerdon.serve.running import read_model, read_tokens, write_lines
+from guerdon.rules import Mechanism
+from guerdon.serve.access import Members
+from guerdon.serve.running import check_members, read_model, read_tokens, write_lines
 from tests.serve.conftest import (
     MODEL,
+    RULE,
     TOKENS,
     Served,
     gradient,
@@ -30,6 +33,7 @@ from tests.serve.conftest import (
     work,
     write_key,
 )
+from tests.support.command_line import run as guerdon
 
 
 def answer(
@@ -240,6 +244,27 @@ def test_one_process_serves_from_a_folder(tmp_path: Path, ledger: Ledger) -> Non
 def test_without_agents_nothing_is_served(tmp_path: Path, ledger: Ledger) -> None:
     with pytest.raises(RefusedError, match="no payment without identity: enrol"):
         make_service(tmp_path, ledger, tokens={})
+
+
+def test_a_service_that_nobody_can_work_for_does_not_start(tmp_path: Path) -> None:
+    save_file(MODEL, tmp_path / "model.safetensors")
+    (tmp_path / "none.json").write_text("{}")
+    for more in ((), ("--tokens", "none.json")):
+        done = guerdon("serve", "model.safetensors", "--run", "x", "--request", "8", *more, cwd=tmp_path)
+        assert done.code == 2
+        assert "`guerdon serve` must have agents, got no enrolled key and no token: run `guerdon ledger enrol" in (
+            " ".join(done.stderr.split())
+        )
+
+
+@pytest.mark.parametrize("rule", [OutputAgreement(AffineCost(1, 1)), RULE, FlatPay(AffineCost(1, 1))])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_fewer_agents_than_can_be_compared_are_warned_of(
+    rule: Mechanism, count: int, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_members(Members("run", ledger.keys, dict(list(TOKENS.items())[:count])), rule)
+    warned = f"Only {count} of the agents that it takes, 3, can work (" in caplog.text
+    assert warned == (count < 3 and rule.compares_agents)
 
 
 def test_tokens_must_be_different_and_hard_to_guess(tmp_path: Path, ledger: Ledger) -> None:

@@ -22,6 +22,7 @@ from guerdon.cli.options import (
     RequestOption,
     RuleOption,
     SeedOption,
+    chosen_rule,
     need,
     need_simulator,
 )
@@ -40,7 +41,7 @@ from guerdon.cli.reports import (
 from guerdon.cli.tables import print_json, progress_bar
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.lab.game import RULES, MinibatchGame, Rule, equilibrium_report
-from guerdon.rules import choose, choose_payable, explain
+from guerdon.rules import choose, explain
 
 if TYPE_CHECKING:
     from guerdon.requests import FixedRequest
@@ -176,7 +177,7 @@ def pay(
     """
     _check_limit("--request", request, LARGEST_CHECKED)
     expression = ExpressionCost(cost)
-    mechanism = choose_payable(rule, expression)
+    mechanism = chosen_rule(rule, expression)
     check_cost(expression, min(max(4 * request, 1), LARGEST_CHECKED))
     names, gradients = read_gradients(file)
     told = None if prediction is None else read_array(prediction)
@@ -291,6 +292,7 @@ def simulate(
     found: Any = run(
         read.problem, read.agents, read.mechanisms, read.requests, read.rounds, read.repetitions, read.seed,
         costs=read.costs, prediction=read.prediction, dither=read.dither, stop=read.stop,
+        witness=read.witness,
         keep="summary" if save is None else "all", progress=sys.stderr.isatty(),
     )  # fmt: skip
     if save is not None:

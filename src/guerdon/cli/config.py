@@ -23,6 +23,7 @@ from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Req
 from guerdon.rules import Mechanism, choices, choose
 
 EXAMPLE = files("guerdon.cli").joinpath("example.toml").read_text(encoding="utf-8")
+COMPLETE = "`guerdon simulate --example` shows a complete file"
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,12 @@ class ExperimentConfig:
     seed: int
     label: str
 
+    @property
+    def witness(self) -> int:
+        """How many minibatches the server draws itself, of the largest size: for rules that want a witness."""
+        wanted = [rule.samples // self.problem.max_batch for rule in self.mechanisms.values() if rule.wants_witness]
+        return max(wanted, default=0)
+
 
 class SettingsTable:
     """A TOML table that knows its name, and complains about keys that nobody asked for."""
@@ -52,19 +59,23 @@ class SettingsTable:
             raise ValueError(f"`{name}` must be a table, got {values!r}")
         self.name, self.values, self.known = name, values, set[str]()  # pyright: ignore[reportUnknownMemberType]
 
+    def path(self, key: str) -> str:
+        """Return the name of a key with that of its table; the file itself has none."""
+        return f"{self.name}.{key}" if self.name else key
+
     def get(self, key: str, kinds: type | tuple[type, ...], default: Any = None) -> Any:
         """Return the value of a key, of one of the given types; an error where it is missing without a default."""
         self.known.add(key)
         if key not in self.values:
             if default is None:
-                raise ValueError(f"`{self.name}.{key}` is missing; `guerdon simulate --example` shows a complete file")
+                raise ValueError(f"`{self.path(key)}` is missing; {COMPLETE}")
             return default
         value = self.values[key]
         kinds = kinds if isinstance(kinds, tuple) else (kinds,)
         if isinstance(value, bool) or not isinstance(value, (*kinds, int) if float in kinds else kinds):
             words = {int: "a whole number", float: "a number", str: "text"}
             names = " or ".join(words.get(kind, kind.__name__) for kind in kinds)
-            raise ValueError(f"`{self.name}.{key}` must be {names}, got {value!r}")
+            raise ValueError(f"`{self.path(key)}` must be {names}, got {value!r}")
         return value
 
     def optional(self, key: str, kinds: type | tuple[type, ...]) -> Any:
@@ -75,7 +86,7 @@ class SettingsTable:
     def choice(self, key: str, choices: Mapping[str, Any] | tuple[str, ...], default: str | None = None) -> str:
         """Return the value of a key that must be one of `choices`."""
         value = self.get(key, str, default)
-        check_choice(f"{self.name}.{key}", value, tuple(choices))
+        check_choice(self.path(key), value, tuple(choices))
         return value
 
     def finish(self) -> None:
@@ -83,7 +94,8 @@ class SettingsTable:
         for key in self.values:
             if key not in self.known:
                 allowed = ", ".join(sorted(self.known))
-                raise ValueError(f"`{self.name}.{key}` is not a setting; `{self.name}` may have: {allowed}")
+                whose = f"`{self.name}`" if self.name else "the file"
+                raise ValueError(f"`{self.path(key)}` is not a setting; {whose} may have: {allowed}")
 
 
 def read_config(path: Path) -> ExperimentConfig:
@@ -97,7 +109,9 @@ def read_config(path: Path) -> ExperimentConfig:
 
 def parse_config(content: dict[str, Any]) -> ExperimentConfig:
     """Return the experiment that the parsed TOML describes."""
-    top = SettingsTable("the file", content)
+    if not content:
+        raise ValueError("the file must have tables, such as [problem], [server] and [[agents]], got none; " + COMPLETE)
+    top = SettingsTable("", content)
     sections = {name: SettingsTable(name, top.get(name, dict, {})) for name in ("problem", "server", "run")}
     groups = [SettingsTable(f"agents[{i}]", values) for i, values in enumerate(top.get("agents", list))]
     top.finish()

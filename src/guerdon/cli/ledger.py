@@ -276,7 +276,8 @@ def close(
         done = ledger.close_run(run, memo, agents=agent)
     rest = f"; {money(done.unvested)} stays unvested" if done.unvested else ""
     what = "nothing more vests" if done.record is None else f"{money(done.vested)} vested, as record {done.record}"
-    typer.echo(f"run {run}: {what}{rest}")
+    still = f"; {done.open} of its rounds still wait for their extras" if done.open else ""
+    typer.echo(f"run {run}: {what}{rest}{still}")
 
 
 @app.command(epilog="Example: [bold]guerdon ledger enrol north --public-key north.pub[/]")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from guerdon.cli.programs import keep_programs
-from guerdon.rules import choices
+from guerdon.costs import Cost
+from guerdon.rules import Mechanism, choices, choose_payable
 
 if TYPE_CHECKING:
     from guerdon.ledger import Ledger
@@ -82,6 +83,19 @@ def read_factors(told: list[str] | None) -> dict[str, float] | None:
             raise ValueError(f"`--cost-factor` must be an agent and a number above 0, north=1.5, got {text!r}{again}")
         found[name] = factor
     return found or None
+
+
+def chosen_rule(text: str, cost: Cost) -> Mechanism:
+    """Return the payment rule that `--rule` names, for paying outside of a simulation."""
+    _, colon, number = text.partition(":")
+    try:
+        _ = float(number) if colon else None
+    except ValueError:
+        wrong = f"{number!r} is no number" if number else "give the number, or no colon"
+        raise ValueError(
+            f"`--rule` must be a name, or a name and a number such as known:4.0, got {text!r}: {wrong}"
+        ) from None
+    return choose_payable(text, cost)
 
 
 def find_run(runs: "list[RunSummary]", name: str | None, what: str) -> "RunSummary":

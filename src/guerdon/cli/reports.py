@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from guerdon.cli.tables import new_table
 from guerdon.rules import Payments, Status
+from guerdon.rules.explanations import FEWEST
 from guerdon.rules.mechanism import PAID_LABELS
 
 if TYPE_CHECKING:
@@ -74,8 +75,10 @@ def print_payments(rows: list[dict[str, Any]], title: str) -> None:
     console.print(table)
     total = math.fsum(row["reward"] for row in rows)
     paid = sum(row["status"] in PAID_LABELS for row in rows)
-    console.print(f"Total {total:.4f}, {paid} of {len(rows)} agents paid")
-    if any(row["status"] == Status.WAITING.label for row in rows):
+    waiting = sum(row["status"] == Status.WAITING.label for row in rows)
+    only = f", {waiting} of them their cost alone" if waiting else ""
+    console.print(f"Total {total:.4f}, {paid} of {len(rows)} agents paid{only}")
+    if waiting >= FEWEST:
         console.print("This is a first round. --scale V pays it by the variance V that earlier rounds had.")
     if paid and all(row["reward"] == 0 for row in rows):
         console.print("Nothing is released: this rule pays over many rounds, and a single one says too little.")

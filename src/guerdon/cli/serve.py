@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from guerdon.arrays import check_number, check_positive_integer
-from guerdon.cli.options import DEFAULT, CostOption, DbOption, RuleOption, need, read_factors
+from guerdon.cli.options import DEFAULT, CostOption, DbOption, RuleOption, chosen_rule, need, read_factors
 from guerdon.costs import ExpressionCost, check_cost
-from guerdon.rules import choose_payable
 
 PORT = 8734
 LARGEST_CHECKED = 1_000_000
@@ -77,7 +76,7 @@ def serve(
     price = ExpressionCost(cost)
     check_cost(price, min(max(4 * request, 1), LARGEST_CHECKED))
     space = None if dither is None else Dither(dither)
-    server = Server(choose_payable(rule, price), FixedRequest(request, step), None, space, sends, alike)
+    server = Server(chosen_rule(rule, price), FixedRequest(request, step), None, space, sends, alike)
     factors = read_factors(cost_factor)
     arrays, known = read_model(model), {} if tokens is None else read_tokens(tokens)
     console = Console(stderr=True, soft_wrap=True, highlight=False)

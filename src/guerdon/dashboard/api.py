@@ -185,7 +185,7 @@ async def simulate_game(request: Request, settings: Settings) -> StreamingRespon
     if not can_simulate():
         raise HTTPException(503, "the simulator is not installed; pip install '.[sim]'")
     try:
-        settings.mechanism()
+        settings.check_simulation()
     except (ValueError, ArithmeticError) as error:
         raise HTTPException(422, str(error)) from error
     queue: SimulationQueue = request.app.state.simulations

@@ -8,7 +8,7 @@ from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
 from guerdon.rules import price
-from guerdon.rules.explanations import settled
+from guerdon.rules.explanations import cut_words, settled
 from guerdon.rules.mechanism import PAID_LABELS
 
 QUIET = 120.0  # seconds without a round after which a run may count as quiet
@@ -61,6 +61,7 @@ def formula(payment: AnyRow) -> Formula | None:
     late = 0.0 if rule.holds else settled(
         rule, nu, factor, payment.amount / MICRO, payment.distance, payment.expected_distance, payment.variance
     )  # fmt: skip
+    common += "" if rule.holds else cut_words(rule, nu, payment.distance, payment.expected_distance, payment.variance)
     if late:
         common, filled = (
             f"{common} + extra of earlier rounds",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MOST_AGENTS = 200
 LARGEST_BATCH = 256
+LARGEST_RATIO = 1000.0  # utilities grow with it: beyond, a curve shows nothing else
 DIMENSION = 100
 ROUNDS = 20
 REPETITIONS = 500
@@ -44,6 +45,7 @@ class GameSettings(BaseModel):
     rule: str = Field("agreement", max_length=100, description="Payment rule.")
     others: int = Field(8, ge=0, le=LARGEST_BATCH, description="Batch size of all others.")
     max_batch: BatchSize = Field(32, description="Largest possible batch size.")
+    ratio: float = Field(1.0, gt=0, le=LARGEST_RATIO, description="σ²/V: the variance, by the scale of agreement.")
 
     def mechanism(self) -> Mechanism:
         """Return the payment rule, or raise a ValueError that says which setting is wrong."""
@@ -51,6 +53,10 @@ class GameSettings(BaseModel):
             if getattr(self, name) > self.max_batch:
                 largest = f"`max_batch` ({self.max_batch})"
                 raise ValueError(f"`{name}` must be at most {largest}, got {getattr(self, name)}")
+        if self.ratio != 1 and self.rule != "agreement":
+            raise ValueError(
+                f"`ratio` must be left out under the rule {self.rule!r}, got {self.ratio:g}: only agreement has a scale"
+            )
         rule = self._rule(ExpressionCost(self.cost))
         check_cost(rule.cost, self.max_batch)
         return rule
@@ -63,11 +69,17 @@ class GameSettings(BaseModel):
         made = {"stackelberg": StackelbergPrice, "contract": ContractMenu, "accuracy": LocalAccuracy}
         return made[self.rule](cost)
 
+    def check_simulation(self) -> None:
+        """Raise a ValueError that says which setting cannot be simulated."""
+        self.mechanism()
+        if self.ratio != 1:
+            raise ValueError(f"`ratio` must be left out here, got {self.ratio:g}: a simulation has the scale it finds")
+
     def game(self) -> MinibatchGame:
         """Return the game in closed form, or raise a ValueError that says which setting is wrong."""
         mechanism, sizes = self.mechanism(), (self.agents, self.request, ExpressionCost(self.cost), self.max_batch)
         if self.rule in RULES:
-            return MinibatchGame(*sizes, rule=self.rule)
+            return MinibatchGame(*sizes, rule=self.rule, ratio=self.ratio)
         if mechanism.curve(np.ones(1), float(self.request)) is None:
             raise ValueError(f"the rule {self.rule!r} has no closed form; press Simulate to see what it pays")
         return MinibatchGame(*sizes, rule=self.rule, curve=mechanism.curve)

@@ -67,5 +67,11 @@ class FedSGD(FedAvg):
 def find_steps(strategy: Strategy) -> FedSGD | None:
     """Return the `FedSGD` inside a strategy, whose nodes send gradients; None: they send models."""
     if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"`strategy` must be one of flwr.serverapp.strategy, got {type(strategy).__name__}")
+        made = strategy if isinstance(strategy, type) else type(strategy)
+        if issubclass(made, Strategy):
+            raise TypeError(f"`strategy` must be an object, got the class {made.__name__}: give {made.__name__}()")
+        raise TypeError(
+            f"`strategy` must be one of flwr.serverapp.strategy, got {made.__module__}.{made.__qualname__}: import it "
+            "from there, such as FedAvg, or take guerdon.flower.FedSGD"
+        )
     return next((layer for layer in unwrap(strategy) if isinstance(layer, FedSGD)), None)

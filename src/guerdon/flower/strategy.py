@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import Result, Strategy
@@ -89,12 +90,15 @@ class Rewarded(AskedRounds):
         cost_factors: Mapping[str, float] | None = None,
         on_round: OnRound | None = None,
     ) -> None:
+        if isinstance(strategy, AskedRounds):
+            raise TypeError(f"`strategy` must be one that is not paid yet, got {type(strategy).__name__}: wrap it once")
         sends = MODELS if find_steps(strategy) is None else GRADIENTS
         check_name("a run's name", run)
         check_choice("liability", liability, LIABILITIES)
+        asks = Server(mechanism, requests, prediction, dither, sends, alike)  # which checks its parts
         stakes = pay_terms(mechanism, liability, vesting, deposit)
         mechanism = as_recorded(mechanism)
-        server = check_server(Server(mechanism, requests, prediction, dither, sends, alike), one_step=one_step)
+        server = check_server(replace(asks, mechanism=mechanism), one_step=one_step)
         if (witness is None) == mechanism.wants_witness:
             raise ValueError("`witness` must be given with `WitnessedPay`, and with no other rule")
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)

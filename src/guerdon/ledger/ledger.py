@@ -1,5 +1,6 @@
 """The ledger: every payment once, explained, and provable. What writes is here; what reads is in `queries`."""
 
+import logging
 import os
 import re
 import secrets
@@ -36,6 +37,13 @@ from guerdon.ledger.unvested import Closing, Terms, check_losses, check_same_ter
 from guerdon.ledger.verify import verify
 from guerdon.rules import Mechanism, Payments
 from guerdon.rules.mechanism import padded
+
+log = logging.getLogger("guerdon.ledger")
+
+STILL_OPEN = (
+    "run %r: %d of its rounds paid the cost alone, and their extras still wait. Play one more round, and record it "
+    "with `mechanism=rule.closing()`: it settles them"
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -243,9 +251,15 @@ class Ledger:
         It is for agents that stayed to the end: paid for one of the last rounds in which pay vests, and there from the
         beginning, or with as many rounds of their own, or with a deposit. `agents` names others, or some: for these the
         run is over, and their deposits are free. Done again, it moves only what is new.
+
+        Warns (and says in `open`) where rounds still wait for their extras: the last round must have been recorded with
+        `mechanism=rule.closing()`.
         """
         with self._database.writing() as connection:
-            return close_run(connection, run, agents, clean(memo))
+            done = close_run(connection, run, agents, clean(memo))
+        if done.open:
+            log.warning(STILL_OPEN, run, done.open)
+        return done
 
     def set_payee(self, agent: str, account: str, holder: str | None = None) -> Recorded:
         """Say to which bank account an agent is paid from now on; the holder is the agent unless it is named."""

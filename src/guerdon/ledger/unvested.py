@@ -11,7 +11,7 @@ from guerdon.ledger import journal, queries, tables
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.liability import Flows, vested_lines
 from guerdon.ledger.money import LARGEST, format_amount, to_micro
-from guerdon.ledger.recorded_rules import restored_cost
+from guerdon.ledger.recorded_rules import closes, restored_cost
 from guerdon.ledger.tables import TREASURY, AnyRow
 from guerdon.ledger.vesting import (
     MOST_ROUNDS,
@@ -25,7 +25,7 @@ from guerdon.ledger.vesting import (
     stayed,
     take,
 )
-from guerdon.rules.mechanism import PAID_LABELS, Mechanism
+from guerdon.rules.mechanism import PAID_LABELS, Mechanism, Status
 
 entry, played, paid, account_ = tables.entries.c, tables.rounds.c, tables.payments.c, tables.accounts.c
 closed = tables.closings.c
@@ -39,11 +39,15 @@ class Terms(NamedTuple):
 
 
 class Closing(NamedTuple):
-    """A closing of a run: its record (None where there was nothing to do), what vested, and what stays unvested."""
+    """A closing of a run: its record (None where there was nothing to do), what vested, and what stays unvested.
+
+    `open`: rounds that paid the cost alone, whose extras still wait for another round.
+    """
 
     record: int | None
     vested: int
     unvested: int
+    open: int = 0
 
 
 def check_losses(mechanism: Mechanism, liability: str, terms: Terms) -> None:
@@ -153,9 +157,9 @@ def close_run(connection: Connection, run: str, names: Sequence[str] | None, mem
     """Let the rest vest of the agents that stayed to the end, or of those that are named."""
     found = queries.need_run(connection, run)
     terms, last = terms_of(connection, found.id), queries.last_round(connection, found.id)
-    people = queries.roster(connection, found.id)
+    people, still = queries.roster(connection, found.id), open_rounds(connection, last)
     if not terms.vesting or last is None:
-        return Closing(None, 0, 0)
+        return Closing(None, 0, 0, still)
     vesting = replay_vesting(connection, found, terms)
     chosen = stayed(vesting, founders(connection, found), terms.deposit, last.number)
     if names is not None:
@@ -168,12 +172,23 @@ def close_run(connection: Connection, run: str, names: Sequence[str] | None, mem
     ]
     left = int(vesting.unvested.sum() - amounts.sum())
     if not rows:
-        return Closing(None, 0, left)
+        return Closing(None, 0, left, still)
     rows.sort(key=lambda row: row["agent"])
     entries = vested_lines(amounts, people.accounts)
     remark = memo or f"run {run!r} closed after round {last.number}"
     record = journal.append(connection, "release", {"closings": rows}, entries, memo=remark)
-    return Closing(record, int(amounts.sum()), left)
+    return Closing(record, int(amounts.sum()), left, still)
+
+
+def open_rounds(connection: Connection, last: AnyRow | None) -> int:
+    """Return how many rounds of a run wait for their extras after the `last` one: none was paid by the rule since."""
+    if last is None or closes(last.rule, last.cost):  # nothing follows a last round
+        return 0
+    of_run = select(paid.record).join(tables.rounds, played.record == paid.record).where(played.run == last.run)
+    waiting = connection.execute(of_run.where(paid.status == Status.WAITING.label).distinct()).scalars().all()
+    priced = of_run.where(paid.status == Status.PAID.label, paid.variance.is_not(None))
+    settled = priced.where(paid.record > max(waiting, default=0)).limit(1)
+    return 0 if connection.execute(settled).first() else len(waiting)
 
 
 def check_deposits(connection: Connection, run: AnyRow, terms: Terms, people: queries.Roster, already: int) -> None:

@@ -31,7 +31,16 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from guerdon.arrays import Array, at_least_one, check_choice, check_number, check_positive_integer, is_traced, namespace
+from guerdon.arrays import (
+    Array,
+    at_least_one,
+    check_choice,
+    check_number,
+    check_positive_integer,
+    is_array,
+    is_traced,
+    namespace,
+)
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.rules.mechanism import (
@@ -262,6 +271,8 @@ class OutputAgreement(Mechanism):
     pays_short_moves = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        check_is_variance(self.variance, "EarlierRounds(), the default, or KnownVariance(16.0)")
         check_choice("crowd", self.crowd, ("present", "enrolled"))
         if self.remembers and self.crowd != "present":
             raise ValueError('`crowd` must be "present" where agents are compared in pairs, got "enrolled"')
@@ -275,6 +286,11 @@ class OutputAgreement(Mechanism):
     def transfers(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether the extras of a round add up to 0, whatever is sent."""
         return self.remembers
+
+    @property
+    def closes(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether it is for the last round of a run: what is open is settled."""
+        return isinstance(self.variance, EarlierRounds) and self.variance.closes
 
     @property
     def reach(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -308,7 +324,8 @@ class OutputAgreement(Mechanism):
 
     def pay(self, state: Any, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, Any]:
         """Return the payments of a round, and the next state."""
-        state, mask = check_round(state, evidence, participating, request)
+        own = ScaledState if self.remembers else tuple
+        state, mask = check_round(state, evidence, participating, request, own)
         if isinstance(self.variance, EarlierRounds):
             return self._pay_by_pairs(self.variance, state, evidence, mask, request)
         spread = spread_of(evidence, request)
@@ -391,8 +408,10 @@ class OutputAgreement(Mechanism):
         """Return in words how far the report lay from the others."""
         if not self.remembers:
             return far_or_near(distance, expected)
-        side = "less" if distance <= expected else "more"
-        return f"{distance:.4g} from the others, {side} than the {expected:.4g} between them"
+        near, usual = f"{distance:.4g}", f"{expected:.4g}"
+        if near == usual:
+            return f"{near} from the others, as far as these lie from each other"
+        return f"{near} from the others, {'less' if distance < expected else 'more'} than the {usual} between them"
 
 
 def spread_of(evidence: Evidence, request: Any) -> Spread:
@@ -415,6 +434,14 @@ def check_share(name: str, value: float) -> None:
     check_number(name, value, minimum=0, inclusive=False)
     if value > 1:
         raise ValueError(f"`{name}` must be a share of at most 1, got {value!r}")
+
+
+def check_is_variance(variance: object, kinds: str) -> None:
+    """Raise unless `variance` says where σ² comes from: a number does not."""
+    if isinstance(variance, type) or not hasattr(variance, "needs_truth"):
+        plain = isinstance(variance, (int, float)) or is_array(variance)
+        instead = f": give KnownVariance({variance!r})" if plain else ""
+        raise TypeError(f"`variance` must say where σ² comes from, such as {kinds}, got {variance!r}{instead}")
 
 
 def far_or_near(distance: float, expected: float) -> str:

@@ -95,6 +95,7 @@ class CalibratedAgreement(Mechanism):
     rule_name, version, formula = "calibrated", 1, "E − D"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_whole(self, "calibration")
         check_number("vary", self.vary, minimum=0)
         if self.vary > MOST_VARIED:
@@ -124,7 +125,7 @@ class CalibratedAgreement(Mechanism):
     def pay(
         self, state: CalibrationState, evidence: Evidence, participating: Array, request: Any
     ) -> tuple[Payments, CalibrationState]:
-        state, mask = check_round(state, evidence, participating, request)
+        state, mask = check_round(state, evidence, participating, request, CalibrationState)
         xp, nu = namespace(evidence.deviation), as_request(evidence, request)
         counted = xp.astype(evidence.counted, evidence.deviation.dtype)
         number, squares = xp.sum(counted), xp.sum(evidence.deviation)

@@ -7,7 +7,7 @@ from typing import Any
 from guerdon.arrays import Array, namespace
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
-from guerdon.rules.agreement import TrueVariance
+from guerdon.rules.agreement import TrueVariance, check_is_variance
 from guerdon.rules.mechanism import Mechanism, Payments, Status, Truth, as_request, check_round, statuses
 from guerdon.states import NoState
 
@@ -25,6 +25,10 @@ class GenieAided(Mechanism):
 
     wants_prediction = wants_truth = True
     rule_name, version, formula = "genie", 1, "E − D"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_is_variance(self.variance, "KnownVariance(16.0)")
 
     def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
         """Return the payments of a round, and the state as it is."""

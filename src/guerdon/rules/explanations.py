@@ -5,20 +5,39 @@ from collections.abc import Sequence
 
 from guerdon.rules.mechanism import Mechanism, Payments, Status
 
+FEWEST = 3  # whose reports tell which of them lies further out
+LIKELY_CUT = 2  # times the distance of honest work: a mean beyond that may hold a distance that was cut
+ONLY_TWO = "only two took part: they cannot be compared, and are paid their cost"
+FOLLOWS = "the extra of this round follows when distances have a scale"
+NO_SCALE = "no extra follows: this was the last round, and there is no scale for distances"
+IDENTICAL = "all reports were the same: none lies further out, and all are paid their cost"
+
 
 def explain(
-    mechanism: Mechanism, payments: Payments, request: int, factors: Sequence[float] | None = None
+    mechanism: Mechanism,
+    payments: Payments,
+    request: int,
+    factors: Sequence[float] | None = None,
+    *,
+    few: bool | None = None,
 ) -> list[str]:
-    """Return, for each agent, why it was paid what it was paid; `factors` multiply the rule's cost for each."""
+    """Return, for each agent, why it was paid what it was paid; `factors` multiply the rule's cost for each.
+
+    `few` says whether fewer than three were compared, for `payments` that are not all of the round's.
+    """
     own = [1.0] * len(payments.reward) if factors is None else factors
+    if few is None:
+        few = sum(Status(int(status)).is_paid for status in payments.status) < FEWEST
     rows = zip(own, zip(*payments, strict=True), strict=True)
-    return [_explain(mechanism, request, factor, *map(float, row)) for factor, row in rows]
+    two = few and mechanism.reach > 0
+    return [_explain(mechanism, request, factor, two, *map(float, row)) for factor, row in rows]
 
 
 def _explain(
     mechanism: Mechanism,
     request: int,
     factor: float,
+    two: bool,
     reward: float,
     distance: float,
     expected: float,
@@ -26,8 +45,12 @@ def _explain(
     status: float,
 ) -> str:
     known = Status(int(status))
+    if two and known.is_paid:
+        return f"{_cost_and_earlier(mechanism, request, factor, reward)}; {ONLY_TWO}"
     if known is Status.WAITING:
         return _explain_waiting(mechanism, request, factor, reward)
+    if known.is_paid and mechanism.reach and distance != distance:
+        return f"{_cost_and_earlier(mechanism, request, factor, reward)}; {IDENTICAL}"
     if not known.is_paid:
         return _explain_unpaid(mechanism, known, reward)
     if mechanism.holds:
@@ -36,6 +59,7 @@ def _explain(
         return f"{reward:.4g} released; earned in this round: {earned:.4g} ({told})"
     late = settled(mechanism, request, factor, reward, distance, expected, variance)
     told = _explain_paid(mechanism, request, factor, reward - late, distance, expected)
+    told += cut_words(mechanism, request, distance, expected, variance)
     return f"{told}; {_more(late)}, the extra of earlier rounds" if late else told
 
 
@@ -47,9 +71,25 @@ def _explain_unpaid(mechanism: Mechanism, status: Status, reward: float) -> str:
 
 
 def _explain_waiting(mechanism: Mechanism, request: int, factor: float, reward: float) -> str:
+    return f"{_cost_and_earlier(mechanism, request, factor, reward)}; {NO_SCALE if mechanism.closes else FOLLOWS}"
+
+
+def _cost_and_earlier(mechanism: Mechanism, request: int, factor: float, reward: float) -> str:
     fair, asked = _asked(mechanism, request, factor)
-    more = "" if _same(reward, fair, factor) else f", {_more(reward - fair)} of earlier rounds"
-    return f"{asked}{more}; the extra of this round follows when distances have a scale"
+    return asked if _same(reward, fair, factor) else f"{asked}, {_more(reward - fair)} of earlier rounds"
+
+
+def cut_words(mechanism: Mechanism, request: int, distance: float, expected: float, variance: float) -> str:
+    """Return at what distances were cut, where a mean of them may hold one that was; mostly nothing.
+
+    >>> from guerdon import AffineCost, OutputAgreement
+    >>> cut_words(OutputAgreement(AffineCost(1, 1)), 8, distance=500.0, expected=2.0, variance=20.0)
+    ' (no distance counts for more than 500)'
+    """
+    usual = 2 * variance / int(request)
+    if not mechanism.reach or not max(distance, expected) > LIKELY_CUT * usual:
+        return ""
+    return f" (no distance counts for more than {mechanism.reach * usual:.4g})"
 
 
 def price(mechanism: Mechanism, request: int, distance: float, expected: float, variance: float) -> float:

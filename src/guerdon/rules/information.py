@@ -140,6 +140,7 @@ class InformationPay(Mechanism):
     rule_name, version, formula = "information", 1, "I − J"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, value in (("decay", self.decay), ("least", self.least)):
             check_number(name, value, minimum=0, inclusive=name == "decay")
             if value > 1:
@@ -234,7 +235,7 @@ class InformationPay(Mechanism):
 
         The evidence must have been gathered around the prediction, with `reference(state, counted)`.
         """
-        state, mask = check_round(state, evidence, participating, request)
+        state, mask = check_round(state, evidence, participating, request, InformationState)
         xp = namespace(evidence.length)
         nu = as_request(evidence, request)
         trusted = self.reference(state, evidence.counted)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from guerdon.arrays import Array, as_mask, check_positive_integer, is_array, is_traced, namespace, to_numpy
-from guerdon.costs import Cost
+from guerdon.costs import Cost, check_is_cost
 from guerdon.evidence import Evidence
 from guerdon.states import NoState, map_state
 
@@ -138,10 +138,14 @@ class Mechanism(Protocol):
     fewest_rounds: ClassVar[int] = 1  # of an agent, that are paid at all: fewer tell too little
     pays_short_moves: ClassVar[bool] = False  # of models: fewer local steps, so less work, are paid more
     formula: ClassVar[str] = ""  # what is in the brackets of R = h(ν) + h'(ν)·ν²/V·(…), in letters
+    closes: Any = False  # it is for the last round of a run: what is held, or open, is settled
     reach: float = 0.0  # of pairs, in units of the distance 2V/ν of honest work: further apart they count as this far
     limit: float = math.inf  # times the median length of the others
     vary: float = 0.0  # agents are asked for up to this share more or less than the request (`own_requests`)
     samples: int = 0  # of the server's own data, whose gradient evidence is gathered around; 0: it needs none
+
+    def __post_init__(self) -> None:
+        check_is_cost(self.cost)
 
     def init(self, num_agents: int) -> Any:
         """Return the state before the first round."""
@@ -337,8 +341,16 @@ def is_common(part: Any) -> bool:
     return hasattr(part, "_fields")
 
 
-def check_round(state: State, evidence: Evidence, participating: Array, request: Any) -> tuple[State, Array]:
-    """Return the state and the mask as arrays of the evidence's library, or raise."""
+def check_round(
+    state: State, evidence: Evidence, participating: Array, request: Any, kind: type = tuple
+) -> tuple[State, Array]:
+    """Return the state and the mask as arrays of the evidence's library, or raise; `kind` is the rule's own state."""
+    if not isinstance(state, kind):
+        what = "a state of the rule" if kind is tuple else f"of type {kind.__name__}"
+        raise TypeError(
+            f"`state` must be {what}, got {type(state).__name__}: begin with the rule's `init(num_agents)`, and hand "
+            "on what `pay` returned in the round before"
+        )
     if not is_array(evidence.deviation):
         raise TypeError(f"`evidence` must come from `gather`, got {type(evidence.deviation).__name__} for a deviation")
     xp = namespace(evidence.deviation)

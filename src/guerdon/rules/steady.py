@@ -131,6 +131,7 @@ class SteadyPay(Mechanism):
     rule_name, version, formula = "steady", 1, "E − D"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_whole(self, "period")
         _ = self.test  # which checks the rest
 
@@ -153,7 +154,7 @@ class SteadyPay(Mechanism):
     def pay(
         self, state: SteadyState, evidence: Evidence, participating: Array, request: Any
     ) -> tuple[Payments, SteadyState]:
-        state, mask = check_round(state, evidence, participating, request)
+        state, mask = check_round(state, evidence, participating, request, SteadyState)
         xp, nu = namespace(evidence.length), as_request(evidence, request)
         trusted = self.reference(state, evidence.counted)
         price = self._price(evidence, trusted, mask, request)

@@ -93,6 +93,7 @@ class WitnessedPay(Mechanism):
     rule_name, version, formula = "witnessed", 1, "E − D"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_whole(self, "samples")
 
     def init(self, num_agents: int) -> ScaledState:
@@ -112,7 +113,7 @@ class WitnessedPay(Mechanism):
     def pay(
         self, state: ScaledState, evidence: Evidence, participating: Array, request: Any
     ) -> tuple[Payments, ScaledState]:
-        state, mask = check_round(state, evidence, participating, request)
+        state, mask = check_round(state, evidence, participating, request, ScaledState)
         xp, nu = namespace(evidence.length), as_request(evidence, request)
         expected = xp.max(evidence.pair_distance)
         level = expected / (1 / nu + 1 / self.samples)

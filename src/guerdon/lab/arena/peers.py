@@ -34,6 +34,7 @@ class PairAgreement(Informed, Protocol):
     decay: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_number("decay", self.decay, minimum=0)
 
     def init(self, num_agents: int) -> AgreementState:

@@ -94,6 +94,7 @@ class ContractMenu(Informed):
     rule_name, compares_agents, needs = "contract", False, ANNOUNCED | {Need.COSTS, Need.TYPES}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for number in self.types:
             check_number("types", number, minimum=0, inclusive=False)
         if not self.types or list(self.types) != sorted(self.types, reverse=True):
@@ -199,6 +200,7 @@ class MarketPrice(Informed):
     rule_name, compares_agents, remembers, needs = "market", False, True, ANNOUNCED | {Need.COSTS}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_number("speed", self.speed, minimum=0)
 
     def init(self, num_agents: int) -> MarketState:

@@ -40,6 +40,7 @@ class ZeroDeterminant(Mechanism):
     rule_name, compares_agents, remembers = "zero-determinant", False, True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_number("tolerance", self.tolerance, minimum=0, inclusive=False)
 
     def init(self, num_agents: int) -> CooperationState:

@@ -39,6 +39,7 @@ class CosineReputation(Informed):
     needs = frozenset({Need.REPORTS})
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_number("memory", self.memory, minimum=0)
 
     def init(self, num_agents: int) -> ReputationState:

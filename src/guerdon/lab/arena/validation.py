@@ -93,6 +93,7 @@ class SharesByShapley(Informed, Protocol):
     orders: int
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_number("step", self.step, minimum=0, inclusive=False)
         check_positive_integer("orders", self.orders)
 
@@ -176,6 +177,7 @@ class LeaveOneOut(Informed):
     rule_name, compares_agents, needs = "leave-one-out", False, VALIDATED
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_number("step", self.step, minimum=0, inclusive=False)
 
     def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
@@ -214,6 +216,7 @@ class LossScore(Informed):
     rule_name, compares_agents, remembers, needs = "loss-score", False, True, VALIDATED
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_number("step", self.step, minimum=0, inclusive=False)
         check_number("power", self.power, minimum=0)
         check_number("memory", self.memory, minimum=0)
@@ -266,6 +269,7 @@ class QualityAuction(Informed):
     rule_name, compares_agents, remembers, needs = "auction", False, True, VALIDATED | {Need.ANNOUNCEMENTS}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_number("step", self.step, minimum=0, inclusive=False)
         check_number("memory", self.memory, minimum=0)
         check_number("budget", self.budget, minimum=0, inclusive=False)
