@@ -13,7 +13,7 @@ from guerdon.lab.experiments.claims import Claim, Mean, mean_over_repetitions
 SMALL = 0.05  # of the cost: as much may leak to a member that knows V, and no size may have more
 SHARP = 0.02  # of the cost: a standard error of honest pay
 LEAK = 0.025  # of the cost: what may be had where V follows a σ² that falls
-MOST_COARSE, MOST_WIDE = 16, 2  # usual cells that were played too little for these
+MOST_COARSE, MOST_WIDE = 20, 4  # usual cells that were played too little for these
 MOST_GAINING = 4  # hard cells in which some size gains
 SURE = 4.5  # standard errors: with 80 cells, five sizes and three thirds a false alarm has a chance below 1 %
 COSTS = {"affine": ExpressionCost("1 + s"), "convex": ExpressionCost("1 + s**1.5")}
@@ -250,6 +250,8 @@ def notes(findings: Sequence[Finding]) -> tuple[str, ...]:
     ours = of_rule(findings, "agreement")
     hard = [one for one in ours if is_hard(one.cell)]
     gaining = [f"{one.surest.told} in {one.cell.words}" for one in hard if one.surest.least > 0]
+    beside = [one for one in of_rule(findings, "witness") if is_hard(one.cell) or one.cell.data == "rows again"]
+    watched = [f"{one.surest.told} in {one.cell.words}" for one in beside if one.surest.least > 0]
     begun = [f"{one.start.told} in {one.cell.words}" for one in ours if one.start and one.start.least > 0]
     coarse = [f"{one.honest.error:.1%} in {one.cell.words}" for one in ours if one.honest.error > SHARP]
     wide = [f"{one.widest.told} in {one.cell.words}" for one in ours if one.widest.most > SMALL]
@@ -273,7 +275,8 @@ def notes(findings: Sequence[Finding]) -> tuple[str, ...]:
         f"{np.nanmax(convex, axis=0)[0]:.1%} "
         f"in the first ten rounds, {np.nanmax(convex, axis=0)[1]:.1%} after them.",
         "The witness is for samples that the model has not seen. Where members use their rows again, the model fits "
-        f"these and not the server's: honest pay is up to {seen.honest.value:.2f} of the cost ({seen.cell.words}).",
+        f"these and not the server's: honest pay is up to {seen.honest.value:.2f} of the cost ({seen.cell.words}). "
+        f"Sizes gain under the witness there and where rounds say little: {'; '.join(watched) or 'nowhere'}.",
         f"With 1 % of positives the spread of honest pay is {min(rare):.1f} to {max(rare):.1f} times that of balanced "
         "variance, whose fines are bounded: that bound is its fault.",
     )
