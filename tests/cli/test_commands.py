@@ -51,6 +51,15 @@ def test_equilibrium_under_another_rule_and_lazy_others() -> None:
     assert (report["rule"], report["others"], report["best_response"]) == ("estimated", 2, 4)
 
 
+@pytest.mark.parametrize(("agents", "title"), [("1", "1 agent, request 8"), ("2", "2 agents, request 8")])
+def test_two_agents_are_told_that_nobody_compares_them(agents: str, title: str) -> None:
+    printed = " ".join(run("equilibrium", "--agents", agents).stdout.split())
+    assert title in printed
+    assert "Two agents cannot be compared: agreement pays each of them h(ν) whatever it sends" in printed
+    assert "cannot be compared" not in run("equilibrium", "--agents", agents, "--rule", "known").stdout
+    assert "cannot be compared" not in run("equilibrium", "--agents", "3").stdout
+
+
 def test_others_who_decline() -> None:
     report = run_json(*EQUILIBRIUM, "--others", "0")
     assert (report["others"], report["best_response"]) == (0, 0)

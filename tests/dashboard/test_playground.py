@@ -181,7 +181,7 @@ def test_prices_of_the_arena_are_drawn_as_they_pay(rule: str, best: int) -> None
 
 
 def settings_of(rule: str, max_batch: int = 8) -> playground.GameSettings:
-    return playground.GameSettings(rule=rule, agents=4, request=8, cost="1 + s", others=8, max_batch=max_batch)
+    return playground.GameSettings(rule=rule, agents=4, request=8, cost="1 + s", others=8, max_batch=max_batch, ratio=1)
 
 
 def paid_for(rule: Any, announced: list[int]) -> list[float]:

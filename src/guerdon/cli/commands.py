@@ -230,7 +230,7 @@ def certify(
         print_json(certificate_report(certificate))
     else:
         title = f"{rule} rule, {config.label}: {agents} agents, request {request}, h(s) = {cost}"
-        print_certificate(certificate, title)
+        print_certificate(certificate, title, rule, agents)
 
 
 @app.command(epilog="Example: [bold]guerdon reproduce fig3 fig4 --repetitions 250 --out results/[/]")
@@ -249,8 +249,9 @@ def reproduce(
 
     `agreement` pays one member that uses other sizes, on eighty kinds of data, by five rules; it takes three minutes.
     `planner` measures what the adaptive request pays, against the best fixed choice in hindsight and the optimum of the
-    expected path; it takes two minutes. `exploits` tries every attack we know on every payment rule, and says which of
-    them pay and which are found; it takes a quarter of an hour. `federations` divides the survey among agents in five
+    expected path; it takes two minutes. `exploits` tries every attack we know on flat pay, the paper's two rules,
+    balanced variance, information pay and steady pay, and says which of them pay and which are found; it takes a
+    quarter of an hour. `federations` divides the survey among agents in five
     ways, and says what honest and other agents earn; with 250 repetitions it takes hours on two cores, with 10 some
     minutes. `steady` plays all that was tried against steady pay; it takes some minutes with 50, but only 250 tell the
     smallest losses from nothing.

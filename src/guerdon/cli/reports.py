@@ -27,8 +27,9 @@ def print_equilibrium(report: dict[str, Any], plot: Path | None) -> None:
     best, request = report["best_response"], report["request"]
     named = {"information": "information pay", "agreement": "agreement"}
     rule = named.get(report["rule"], f"{report['rule']} variance")
-    title = f"{report['agents']} agents, request {request}, h(s) = {report['cost']}, {rule}"
-    title += f"; the others use {report['others']}"
+    agents = "1 agent" if report["agents"] == 1 else f"{report['agents']} agents"
+    title = f"{agents}, request {request}, h(s) = {report['cost']}, {rule}"
+    title += f"; the others use {report['others']}" if report["agents"] > 1 else ""
     table = new_table(title, "batch size", "expected reward", "cost", "utility", "", text=("",))
     rows = report["table"]
     hidden = len(rows) > ROWS_SHOWN
@@ -50,10 +51,20 @@ def print_equilibrium(report: dict[str, Any], plot: Path | None) -> None:
             f"Where σ²/V is {report['ratio']:g}, the best size gains {report['largest_gain']:.3f} beyond the request; "
             f"from {low:.3f} {'on' if high is None else f'to {high:.3f}'} nothing."
         )
+    _say_if_flat(console, [report["rule"]], report["agents"])
     if not report["exact"]:
         console.print("These numbers are those of many dimensions; in few, this rule pays less.")
     if plot is not None:
         console.print(f"Figure: {plot}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _say_if_flat(console: Console, rules: Sequence[str], agents: int) -> None:
+    """Print that agreement compares nobody, where too few take part."""
+    if "agreement" in rules and agents < 3:
+        console.print(
+            "[yellow]Two agents cannot be compared: agreement pays each of them h(ν) whatever it sends, and one agent "
+            "nothing. Take at least three, or another rule.[/]"
+        )
 
 
 def payment_rows(names: list[str], payments: Payments, reasons: list[str]) -> list[dict[str, Any]]:
@@ -94,7 +105,7 @@ def certificate_report(certificate: "Certificate") -> dict[str, Any]:
     }
 
 
-def print_certificate(certificate: "Certificate", title: str) -> None:
+def print_certificate(certificate: "Certificate", title: str, rule: str, agents: int) -> None:
     """Print what each deviation gains, and the verdict on it."""
     first, last = "deviation of one agent", "verdict"
     table = new_table(title, first, "gain per round", "interval", last, text=(first, last))
@@ -113,6 +124,7 @@ def print_certificate(certificate: "Certificate", title: str) -> None:
     size = f"{certificate.repetitions} repetitions of {certificate.rounds} rounds"
     together = f"all intervals hold together with {certificate.confidence:.0%} confidence (Bonferroni)."
     console.print(f"{size}; {together}")
+    _say_if_flat(console, [rule], agents)
 
 
 def print_claims(experiments: Sequence["Experiment"], out: Path) -> None:
@@ -212,6 +224,8 @@ def print_simulation(found: "History | Summary", rows: list[dict[str, Any]], tit
         sane = values[~found.diverged]
         if len(sane) > 1:
             console.print("Final {}: {:.4g} ± {:.2g}".format(name, *mean_over_repetitions(sane)))
+    rules = [row["rule"] for row in rows]
+    _say_if_flat(console, rules, sum(row["count"] for row in rows if row["rule"] == rules[0]))
     if found.diverged.any():
         console.print(f"[bold red]{int(found.diverged.sum())} of {found.repetitions} repetitions diverged.[/]")
     if found.interrupted:

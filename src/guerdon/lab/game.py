@@ -29,6 +29,7 @@ from guerdon.rules.agreement import Crowd
 Rule: TypeAlias = Literal["agreement", "known", "estimated", "information"]
 RULES = ("agreement", "known", "estimated", "information")  # those with a closed form
 EXACT = ("agreement", "known")  # in any dimension
+LARGEST_RATIO = 1e9  # beyond it pay is a number without meaning, and utilities that differ round to the same
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,16 @@ class MinibatchGame:
         check_choice("crowd", self.crowd, ("present", "enrolled"))
         if self.dimension != math.inf:
             check_number("dimension", self.dimension, minimum=1)
+            if self.rule == "information":
+                raise ValueError(
+                    '`dimension` must be left out under the rule "information", got '
+                    f"{self.dimension!r}: its closed form is the limit of many dimensions; "
+                    "play few with `guerdon certify` or `simulate`"
+                )
         check_number("tolerance", self.tolerance, minimum=0)
         check_number("ratio", self.ratio, minimum=0, inclusive=False)
+        if self.ratio > LARGEST_RATIO:
+            raise ValueError(f"`ratio` must be at most {LARGEST_RATIO:g}, got {self.ratio!r}")
         check_cost(self.cost, self.max_batch)
 
     def expected_reward(self, sizes: Any) -> Array:

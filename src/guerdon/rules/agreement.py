@@ -11,7 +11,8 @@ proof):
 
 - the extras R_k − h(ν) of a round add up to 0, whatever is sent;
 - members that are alike earn h(ν) in the mean;
-- S = ν is the best response if V is within 1/ν of σ², and no other S gains more than h'(ν)·ν·(√(σ²/V) − 1)²;
+- as long as no distance is cut, S = ν is the best response if σ²/V is within 1/ν of 1, and no other S gains more than
+  h'(ν)·ν·(√(σ²/V) − 1)²;
 - nobody loses more than 2·h'(ν)·ν/rarest in a round.
 
 In the paper's equation 6 agents are compared with the mean of the others: D_k = ‖X_k − m₋ₖ‖², E_k = W/ν · n/(n−1):

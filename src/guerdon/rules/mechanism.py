@@ -5,8 +5,8 @@ A mechanism is a frozen dataclass with two pure methods: `init(num_agents)` give
 the request from round to round. The last axis of all arrays is the agents'; a rule that remembers nothing takes many
 rounds at once, with the rounds along axes before it.
 
-The rules themselves are in `agreement` (the paper's, and ours that balances it), `information` and `controls`;
-`registry` knows them by name.
+The rules themselves are in `agreement` (the paper's, and ours whose scale comes from earlier rounds), `information` and
+`controls`; `registry` knows them by name.
 """
 
 import math

@@ -22,8 +22,14 @@ No round counts for more than `Estimate.largest` times what was known, so that o
 V useless for the rounds after it.
 
 Until V has ten degrees of freedom (e²/rounds ≤ 1/5), rounds are *open*. Then all of them are settled together, each by
-the mean of the *other* open rounds. So no round is paid by its own spread, not even the first. The last round of a run
-settles what is open, also where it says nothing itself: else who leaves two others alone would never be fined.
+the mean of the *other* open rounds. So no round is paid by its own spread, not even the first. Two bounds use the own
+round too. `least` makes V large enough that the worst loss stays what was printed, and no open round counts for more
+than `Estimate.largest` times the quietest of them. Both bind only where distances in one round are 1/rarest times those
+of the others or levels several times as far apart: beyond what honest work does on data that `rarest` is right for. A
+member that makes `least` bind is furthest from the others, and its fine is the largest there is.
+
+The last round of a run settles what is open, also where it says nothing itself: else who leaves two others alone would
+never be fined.
 """
 
 from typing import Any, NamedTuple

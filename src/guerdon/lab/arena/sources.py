@@ -38,8 +38,8 @@ g_ki is the squared distance of two reports, cut at 100 times that of honest wor
 of one sample as earlier rounds have it. The first rounds pay h(ν); their extras follow when V is known.
 
 Source: ours, after {PAPER}. The extras of a round add up to 0, whatever is sent. Agents that are alike earn their cost
-for any distribution of the gradients, and ν samples are the best answer as long as V is within 1/ν of σ². The proof is
-on the page “Agreement” of the documentation.""",
+for any distribution of the gradients. As long as no distance is cut, ν samples are the best answer if σ²/V is within
+1/ν of 1. The proof is on the page “Agreement” of the documentation.""",
     "balanced": f"""{AGREEMENT}Here W_k is estimated from the others' reports of the round, and V_k
 from all of them: the same number for everybody.
 

@@ -1,8 +1,9 @@
 """Real federations: what honest agents with different data are paid, and what less work earns among them.
 
-The survey is divided among ten agents in five ways, from alike to by age. Agreement is paid without a dither,
-information pay with one. One agent turns to something else after the calibration; in "from the first day" it never did
-anything else. Last, agents train in several local steps, as under FedAvg.
+The survey is divided among ten agents in five ways, from alike to by age. Calibrated agreement and balanced variance
+are paid without a dither, information pay with one; the default rule is not played. One agent turns to something else
+after the calibration; in "from the first day" it never did anything else. Last, agents train in several local steps, as
+under FedAvg.
 """
 
 from dataclasses import dataclass
