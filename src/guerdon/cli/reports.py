@@ -60,7 +60,7 @@ def print_equilibrium(report: dict[str, Any], plot: Path | None) -> None:
 
 def _say_if_flat(console: Console, rules: Sequence[str], agents: int) -> None:
     """Print that agreement compares nobody, where too few take part."""
-    if "agreement" in rules and agents < 3:
+    if "agreement" in rules and agents < FEWEST:
         console.print(
             "[yellow]Two agents cannot be compared: agreement pays each of them h(ν) whatever it sends, and one agent "
             "nothing. Take at least three, or another rule.[/]"

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from guerdon._quantiles import student_quantile
 from guerdon.costs import AffineCost, ExpressionCost, check_cost
 from guerdon.dashboard.monitor import TICK, event
-from guerdon.lab.game import RULES, MinibatchGame, equilibrium_report
+from guerdon.lab.game import LARGEST_RATIO, RULES, MinibatchGame, equilibrium_report
 from guerdon.rules import Mechanism, choices, choose
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 MOST_AGENTS = 200
 LARGEST_BATCH = 256
-LARGEST_RATIO = 1000.0  # utilities grow with it: beyond, a curve shows nothing else
 DIMENSION = 100
 ROUNDS = 20
 REPETITIONS = 500

@@ -24,9 +24,10 @@ from typing import Any, NamedTuple
 from guerdon.arrays import Array, at_least_one, check_number, check_positive_integer, is_array, namespace, over_layers
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, gather, lengths_around
-from guerdon.rules.agreement import Measured, ScaledState, far_or_near, first_state, pay_on_scale
+from guerdon.rules.agreement import far_or_near
 from guerdon.rules.mechanism import Mechanism, Payments, as_request, check_round, check_whole, statuses
 from guerdon.rules.scale import TINY, Estimate, ScaleState, known_scale, scale
+from guerdon.rules.settling import Measured, ScaledState, first_state, pay_on_scale
 
 
 class WitnessSample(NamedTuple):
