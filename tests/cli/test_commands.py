@@ -92,7 +92,7 @@ def test_pay_prints_every_agent_with_a_reason(gradients: Path) -> None:
 def test_pay_says_that_two_cannot_be_compared(tmp_path: Path, more: tuple[str, ...]) -> None:
     np.save(tmp_path / "two.npy", np.random.default_rng(0).normal(size=(2, 40)))
     told = run("pay", str(tmp_path / "two.npy"), "--request", "8", *more, COLUMNS="200").stdout
-    assert told.count("only two took part: they cannot be compared, and are paid their cost") == 2
+    assert told.count("only two took part, or all reports were the same: they cannot be compared") == 2
     assert "--scale" not in told
 
 

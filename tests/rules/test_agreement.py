@@ -269,13 +269,16 @@ def waiting(agents: int, reward: float = 9.0) -> Payments:
 
 
 def test_two_members_are_told_that_they_cannot_be_compared() -> None:
-    rule, two = OutputAgreement(COST), "only two took part: they cannot be compared, and are paid their cost"
-    assert explain(rule, waiting(2), 8) == [f"9 for the 8 samples asked for; {two}"] * 2
-    assert explain(rule, waiting(2, 11.5), 8)[0] == f"9 for the 8 samples asked for, plus 2.5 of earlier rounds; {two}"
-    gradients, everybody = normal(2), np.ones(2, dtype=bool)
-    paid, _ = rule.pay(rule.scaled(rule.init(2), 20.0), gather(gradients, everybody), everybody, 8)
-    assert statuses(paid) == ["paid", "paid"]
-    assert explain(rule, paid, 8) == [f"9 for the 8 samples asked for; {two}"] * 2
+    """Before a scale is known and after; also where the round settles earlier ones."""
+    rule, gradients, everybody = OutputAgreement(COST), normal(2), np.ones(2, dtype=bool)
+    two = "only two took part, or all reports were the same: they cannot be compared, and are paid their cost"
+    states = rule.init(2), rule.scaled(rule.init(2), 20.0)
+    first, later = (rule.pay(state, gather(gradients, everybody), everybody, 8)[0] for state in states)
+    for paid in (first, later):
+        assert statuses(paid) == ["paid", "paid"]
+        assert explain(rule, paid, 8) == [f"9 for the 8 samples asked for; {two}"] * 2
+    settling = later._replace(reward=np.array([11.5, 6.5]))
+    assert explain(rule, settling, 8)[0] == f"9 for the 8 samples asked for, plus 2.5 of earlier rounds; {two}"
     witnessed = explain(WitnessedPay(COST), waiting(2), 8)[0]  # which compares nobody with another member
     assert witnessed.endswith("the extra of this round follows when distances have a scale")
 

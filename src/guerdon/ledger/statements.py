@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import groupby, islice
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, Table, func, literal, select, union
+from sqlalchemy import Connection, Select, func, literal, select, union
 
 from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
@@ -31,8 +31,6 @@ from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.unvested import waiting_of
 from guerdon.ledger.vesting import Waiting
 from guerdon.rules import Payments, explain
-from guerdon.rules.explanations import FEWEST
-from guerdon.rules.mechanism import PAID_LABELS
 
 BLOCK = 1000  # rows read at a time
 _MOVED = {
@@ -221,7 +219,7 @@ def _why(paid: AnyRow, moved: Mapping[str, int]) -> str:
     """Return why a round changed the agent's accounts as it did, in plain words."""
     seen = [math.nan if x is None else x for x in (paid.distance, paid.expected_distance, paid.variance)]
     payment = Payments(*([number] for number in (paid.amount / MICRO, *seen)), status=[STATUS_CODES[paid.status]])
-    words = explain(restored(paid.rule, paid.cost), payment, paid.request, [paid.factor / MICRO], few=bool(paid.few))
+    words = explain(restored(paid.rule, paid.cost), payment, paid.request, [paid.factor / MICRO])
     entered = moved["escrow"] + (moved["agent"] if paid.vesting else 0)  # in such a run the balance gets what vests
     held = min(entered, paid.held)
     said = {
@@ -285,18 +283,11 @@ def _paid() -> Select[Any]:
     """Return the query for payments, each with its round."""
     paid, played, run, record = tables.payments, tables.rounds, tables.runs, tables.records
     of_round = (played.c.number, played.c.request, played.c.rule, played.c.cost, run.c.name.label("run"))
-    of_round += (func.coalesce(tables.terms.c.vesting, 0).label("vesting"), FACTOR.label("factor"), _few(paid))
+    of_round += (func.coalesce(tables.terms.c.vesting, 0).label("vesting"), FACTOR.label("factor"))
     source = paid.join(played).join(run).outerjoin(tables.terms, tables.terms.c.run == run.c.id)
     source = source.outerjoin(tables.cost_factors, OF_PAYMENT)
     source = source.join(record, record.c.seq == paid.c.record)
     return select(_what("payment"), paid, *of_round, *_RECORD).select_from(source)
-
-
-def _few(paid: Table) -> Any:
-    """Return the column that tells whether fewer than three were paid in a payment's round; reads three rows."""
-    others = paid.alias("others").c
-    third = select(others.position).where(others.record == paid.c.record, others.status.in_(PAID_LABELS))
-    return third.limit(1).offset(FEWEST - 1).scalar_subquery().is_(None).label("few")
 
 
 def _what(kind: str) -> Any:

@@ -7,37 +7,24 @@ from guerdon.rules.mechanism import Mechanism, Payments, Status
 
 FEWEST = 3  # whose reports tell which of them lies further out
 LIKELY_CUT = 2  # times the distance of honest work: a mean beyond that may hold a distance that was cut
-ONLY_TWO = "only two took part: they cannot be compared, and are paid their cost"
+NOT_COMPARED = "only two took part, or all reports were the same: they cannot be compared, and are paid their cost"
 FOLLOWS = "the extra of this round follows when distances have a scale"
 NO_SCALE = "no extra follows: this was the last round, and there is no scale for distances"
-IDENTICAL = "all reports were the same: none lies further out, and all are paid their cost"
 
 
 def explain(
-    mechanism: Mechanism,
-    payments: Payments,
-    request: int,
-    factors: Sequence[float] | None = None,
-    *,
-    few: bool | None = None,
+    mechanism: Mechanism, payments: Payments, request: int, factors: Sequence[float] | None = None
 ) -> list[str]:
-    """Return, for each agent, why it was paid what it was paid; `factors` multiply the rule's cost for each.
-
-    `few` says whether fewer than three were compared, for `payments` that are not all of the round's.
-    """
+    """Return, for each agent, why it was paid what it was paid; `factors` multiply the rule's cost for each."""
     own = [1.0] * len(payments.reward) if factors is None else factors
-    if few is None:
-        few = sum(Status(int(status)).is_paid for status in payments.status) < FEWEST
     rows = zip(own, zip(*payments, strict=True), strict=True)
-    two = few and mechanism.reach > 0
-    return [_explain(mechanism, request, factor, two, *map(float, row)) for factor, row in rows]
+    return [_explain(mechanism, request, factor, *map(float, row)) for factor, row in rows]
 
 
 def _explain(
     mechanism: Mechanism,
     request: int,
     factor: float,
-    two: bool,
     reward: float,
     distance: float,
     expected: float,
@@ -45,12 +32,10 @@ def _explain(
     status: float,
 ) -> str:
     known = Status(int(status))
-    if two and known.is_paid:
-        return f"{_cost_and_earlier(mechanism, request, factor, reward)}; {ONLY_TWO}"
     if known is Status.WAITING:
         return _explain_waiting(mechanism, request, factor, reward)
     if known.is_paid and mechanism.reach and distance != distance:
-        return f"{_cost_and_earlier(mechanism, request, factor, reward)}; {IDENTICAL}"
+        return f"{_cost_and_earlier(mechanism, request, factor, reward)}; {NOT_COMPARED}"
     if not known.is_paid:
         return _explain_unpaid(mechanism, known, reward)
     if mechanism.holds:

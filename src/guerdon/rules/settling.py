@@ -73,7 +73,7 @@ def pay_on_scale(
     now = xp.where(known, extra / xp.where(known, value, 1.0), settled)
     _check_losses(now, found.most)
     reward = xp.where(counts, cost(nu), 0.0) + now
-    priced = paid & (known | (settling.now & found.estimate.usable))
+    priced = paid & (known | settling.now) & found.estimate.usable
     shown = [xp.where(priced, x, xp.nan) for x in (found.distance, found.expected, value + 0 * found.distance)]
     extras = xp.where(settling.now | known, 0.0, extras)
     return Payments(reward, *shown, status=status), ScaledState(extras, following)
