@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.measure import Promise, best_time
-from guerdon import AffineCost, OutputAgreement, gather
+from guerdon import AffineCost, OutputAgreement, gather, round_of
 from guerdon.ledger import Ledger
 
 AGENTS, ROUNDS = 1_000, 1_000  # a million payments, and about as many entries
@@ -68,7 +68,7 @@ def _fill(ledger: Ledger, agents: int, rounds: int) -> float:
     played = [gather(rng.normal(size=(agents, 40)), everybody) for _ in range(20)]
     for number in range(1, rounds + 1):
         start = time.perf_counter()
-        ledger.record_round("run", number, 8, played[number % len(played)], everybody)
+        ledger.record_round("run", number, round_of(played[number % len(played)], everybody, 8))
         shortest = min(shortest, time.perf_counter() - start)
     return shortest
 

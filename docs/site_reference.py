@@ -31,7 +31,8 @@ PUBLIC = (
 # Not for programmers who use Guerdon, or used by other names.
 INSIDE = {
     "costs": "guerdon", "evidence": "guerdon", "noise_scale": "guerdon", "requests": "guerdon",
-    "bets": "guerdon.audit", "records": "guerdon.server", "states": "guerdon.rules", "arrays": "guerdon.rules",
+    "bets": "guerdon.audit", "records": "guerdon.server", "lenses": "guerdon.server",
+    "states": "guerdon.rules", "arrays": "guerdon.rules",
     "cli": "guerdon COMMAND", "dashboard": "guerdon dashboard",
     "expressions": "guerdon.ExpressionCost",
     "lab.game": "guerdon", "lab.experiments": "guerdon reproduce", "lab.figures": "guerdon reproduce",

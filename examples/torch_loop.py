@@ -28,7 +28,7 @@ def main() -> None:
     network = nn.Sequential(nn.Linear(FEATURES, 16), nn.Tanh(), nn.Linear(16, CLASSES))
     centres = torch.randn(CLASSES, FEATURES)
     cost = AffineCost(fixed=1, per_sample=1)
-    server = Server(SteadyPay(cost, period=ROUNDS), FixedRequest(16, step=0.1), dither=Dither(3.0))
+    server = Server.of(SteadyPay(cost, period=ROUNDS), FixedRequest(16, step=0.1), dither=Dither(3.0))
     model = [part.detach().clone() for part in network.parameters()]  # the server's own
     state, paid = server.init(model, AGENTS), np.zeros(AGENTS)  # pay is NumPy's, as the ledger computes it
     for _ in range(ROUNDS):

@@ -45,6 +45,7 @@ def test_public_names_are_pinned() -> None:
         "estimate_noise",
         "explain",
         "gather",
+        "round_of",
     ]
     assert all(hasattr(guerdon, name) for name in guerdon.__all__)
 

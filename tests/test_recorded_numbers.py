@@ -71,7 +71,7 @@ def test_the_record_has_something_of_everything(name: str) -> None:
         assert (status[:, ABSENT] == 1).any()
     rewards = np.concatenate([kept[f"{case}/reward"].reshape(-1) for case in make.CASES[name]])
     assert len(set(rewards[~np.isnan(rewards)].round(6))) > (1 if name == "flat" else 80)
-    if make.CASES[name]["alike"].rule.keeps_bets:
+    if make.CASES[name]["alike"].rule.trust is not None:
         trusted, counted = kept["alike/trusted"], kept["alike/counted"]
         assert ((counted == 1) & (trusted == 0)).sum() > 20
         assert np.nanmax(kept["alike/against"]) > np.log(10)

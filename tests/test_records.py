@@ -43,7 +43,7 @@ def test_offsets_are_those_of_the_formula() -> None:
         ask, state = server.ask(state, model)
         reports, sent = 2 + away + rng.normal(size=(AGENTS, DIM)), rng.random(AGENTS) < 0.8
         done, state = server.settle(state, ask, reports, sent)
-        np.testing.assert_allclose(done.comparison.offsets, slow_offsets(rounds), atol=1e-12)
+        np.testing.assert_allclose(done.reading.offsets, slow_offsets(rounds), atol=1e-12)
         rounds.append((reports, sent))
         model = model - done.step * done.mean
 
@@ -51,7 +51,7 @@ def test_offsets_are_those_of_the_formula() -> None:
 def mean_pay(rule: Any, away: Any, rounds: int, **options: Any) -> Any:
     """Return honest agents' mean pay a round, after 60 rounds, where each differs by a constant."""
     rng, model, paid = np.random.default_rng(1), np.zeros(DIM), list[Any]()
-    server = Server(rule, FixedRequest(8, 0.1), **options)
+    server = Server.of(rule, FixedRequest(8, 0.1), **options)
     state = server.init(model, AGENTS)
     for _ in range(rounds):
         ask, state = server.ask(state, model)
@@ -76,7 +76,7 @@ def test_an_agent_far_out_is_paid_its_cost(rule: Any) -> None:
 def test_constant_differences_leave_no_trace_under_a_dither() -> None:
     """Answers to a dither that differ, number by number, are taken off too."""
     rng, model, lengths = np.random.default_rng(3), np.zeros(DIM), list[Any]()
-    server = Server(InformationPay(COST), FixedRequest(8, 0.0), ZeroPrediction(), Dither(2.0))
+    server = Server.of(InformationPay(COST), FixedRequest(8, 0.0), ZeroPrediction(), Dither(2.0))
     state = server.init(model, AGENTS)
     curvature = 1 + np.where(np.arange(AGENTS)[:, None] == 0, 3.0, 0.0) * rng.normal(size=(1, DIM))
     for _ in range(300):
@@ -92,15 +92,15 @@ def test_constant_differences_leave_no_trace_under_a_dither() -> None:
 def test_no_more_than_its_reach_is_taken_off() -> None:
     """A report that is a thousand times too far out in every round is not forgiven."""
     recorder, rng = OwnRecords(reach=2.0), np.random.default_rng(4)
-    server, model = Server(OutputAgreement(COST), FixedRequest(8, 0.1), records=recorder), np.zeros(DIM)
+    server, model = Server.of(OutputAgreement(COST), FixedRequest(8, 0.1), records=recorder), np.zeros(DIM)
     state = server.init(model, AGENTS)
     for _ in range(20):
         ask, state = server.ask(state, model)
         reports = rng.normal(size=(AGENTS, DIM))
         reports[0] += 1000.0
         _, state = server.settle(state, ask, reports, EVERYBODY)
-    noise = float(state.records.noise / state.records.rounds)
-    offsets = np.linalg.norm(recorder.offsets(state.records, np.zeros(DIM)), axis=1)
+    noise = float(state.lens.records.noise / state.lens.records.rounds)
+    offsets = np.linalg.norm(recorder.offsets(state.lens.records, np.zeros(DIM)), axis=1)
     assert offsets[0] == pytest.approx(2 * noise**0.5, rel=0.2)
 
 
@@ -114,22 +114,22 @@ def test_garbage_cannot_walk_away_from_the_others() -> None:
         reports[0] *= 1e6
         done, state = server.settle(state, ask, reports, EVERYBODY)
         assert np.linalg.norm(done.mean) < 3.0 * DIM**0.5 / AGENTS + 3.0
-        assert np.linalg.norm(done.comparison.offsets[0]) < 3.5 * DIM**0.5
+        assert np.linalg.norm(done.reading.offsets[0]) < 3.5 * DIM**0.5
 
 
 def test_an_agent_that_sends_zeros_is_not_credited_with_the_answer_of_the_others() -> None:
     """Its record is made from its own reports; one whose gradient answers more strongly is forgiven that."""
     rng, model, curvature = np.random.default_rng(6), np.zeros(DIM), np.linspace(0.5, 2.0, DIM)
-    server = Server(InformationPay(COST), FixedRequest(8, 0.0), ZeroPrediction(), Dither(5.0))
-    state, recorder = server.init(model, AGENTS), server.recorder
-    assert recorder is not None
+    recorder = OwnRecords()
+    server = Server.of(InformationPay(COST), FixedRequest(8, 0.0), ZeroPrediction(), Dither(5.0), records=recorder)
+    state = server.init(model, AGENTS)
     for _ in range(200):
         ask, state = server.ask(state, model, rng.normal(size=DIM))
         reports = curvature * ask.model + 0.3 * rng.normal(size=(AGENTS, DIM))
         reports[0], reports[1] = 0.0, 2 * reports[1]
         _, state = server.settle(state, ask, reports, EVERYBODY)
     dither = rng.normal(size=DIM)
-    plus, minus = (recorder.offsets(state.records, sign * dither) for sign in (1, -1))
+    plus, minus = (recorder.offsets(state.lens.records, sign * dither) for sign in (1, -1))
     answers = (plus - minus) / (2 * curvature * dither)
     assert np.abs(answers[0]).max() < 0.03
     assert answers[1].mean() == pytest.approx(2.0, abs=0.2)

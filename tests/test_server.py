@@ -19,7 +19,7 @@ from guerdon.broadcasts import Dither
 from guerdon.cli.once import pay_once
 from guerdon.evidence import AgentRows
 from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
-from guerdon.states import flatten_state, restore_state
+from guerdon.states import flatten_state, map_state, restore_state
 from tests.support.libraries import Library, needs_torch, without_jax
 
 COST = AffineCost(1, 1)
@@ -29,9 +29,9 @@ SERVERS: dict[str, Server] = {
     "agreement": Server(OutputAgreement(COST), FixedRequest(8, 0.1)),
     "adaptive": Server(OutputAgreement(COST), NoiseScaleRequest(COST, 32)),
     "information": Server(RULE, FixedRequest(8, 0.1)),
-    "dithered": Server(RULE, FixedRequest(8, 0.1), Extrapolation(), Dither(0.5, COST)),
-    "alike": Server(RULE, FixedRequest(8, 0.1), alike=True),
-    "alike, dithered": Server(RULE, FixedRequest(8, 0.1), Extrapolation(), Dither(0.5, COST), alike=True),
+    "dithered": Server.of(RULE, FixedRequest(8, 0.1), Extrapolation(), Dither(0.5, COST)),
+    "alike": Server.of(RULE, FixedRequest(8, 0.1), alike=True),
+    "alike, dithered": Server.of(RULE, FixedRequest(8, 0.1), Extrapolation(), Dither(0.5, COST), alike=True),
 }
 every_server = pytest.mark.parametrize("name", SERVERS)
 
@@ -88,7 +88,8 @@ def test_layers_and_reports_kept_apart_are_the_same(name: str, form: Any) -> Non
     found, same, after = play(SERVERS[name], form)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(same, model, rtol=1e-9)
-    np.testing.assert_allclose(after.pairs, state.pairs, rtol=1e-9, atol=1e-9)
+    for kept, other in zip(after.lens.pairs, state.lens.pairs, strict=True):
+        np.testing.assert_allclose(kept, other, rtol=1e-9, atol=1e-9)
 
 
 @every_server
@@ -131,7 +132,8 @@ def test_compiled_mapped_and_scanned_it_is_the_same(name: str) -> None:
         (models, states), paid = jax.jit(jax.vmap(train))(jnp.zeros((2, DIM)))
     np.testing.assert_allclose(paid[1], expected, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(models[0], model, rtol=1e-8)
-    np.testing.assert_allclose(states.pairs[0], state.pairs, atol=1e-8)
+    for kept, other in zip(states.lens.pairs, state.lens.pairs, strict=True):
+        np.testing.assert_allclose(kept[0], other, atol=1e-8)
 
 
 @every_server
@@ -163,8 +165,8 @@ def test_notes_say_what_was_done_with_a_report() -> None:
 @pytest.mark.parametrize("dither", [None, Dither(0.5, COST)])
 def test_models_are_compared_as_moves(dither: Dither | None) -> None:
     """As gradients would be that have the opposite sign; a step adds the mean move whole, in every round."""
-    moved = Server(RULE, FixedRequest(8, 0.5), RunningMean(), dither, sends="models")
-    plain = Server(RULE, FixedRequest(8, 0.5), RunningMean(), dither)
+    moved = Server.of(RULE, FixedRequest(8, 0.5), RunningMean(), dither, sends="models")
+    plain = Server.of(RULE, FixedRequest(8, 0.5), RunningMean(), dither)
     model, other = np.full(DIM, 3.0), np.zeros(DIM)
     state, same = moved.init(model, AGENTS), plain.init(other, AGENTS)
     for reports, sent, normals in rounds():
@@ -173,8 +175,8 @@ def test_models_are_compared_as_moves(dither: Dither | None) -> None:
         asked, same = plain.ask(same, other, normals)
         told, same = plain.settle(same, asked, reports, sent)
         np.testing.assert_allclose(done.payments.reward, told.payments.reward, rtol=1e-7, atol=1e-7)
-        used = done.comparison.used & (done.comparison.parts == 1)
-        if np.array_equal(used, done.comparison.used) and used.any():
+        used = done.reading.used & (done.reading.parts == 1)
+        if np.array_equal(used, done.reading.used) and used.any():
             np.testing.assert_allclose(done.mean, reports[used].mean(axis=0), rtol=1e-7, atol=1e-7)
         if dither is None:
             np.testing.assert_allclose(done.mean, told.mean, rtol=1e-7, atol=1e-9)
@@ -190,12 +192,13 @@ def test_newcomers_are_strangers_wherever_they_sit() -> None:
     _, _, state = play(server)
     given = server.admit(state, np.arange(AGENTS) == AGENTS - 1)
     few = Server(RULE, FixedRequest(8, 0.1))
-    shorter = state._replace(
-        rule=type(state.rule)(*(part[..., :-1] for part in state.rule)), pairs=state.pairs[:, :-1, :-1]
-    )
+    fewer = few.init(np.zeros(DIM), AGENTS - 1)
+    shorter = map_state(lambda part, like: part[tuple(map(slice, like.shape))], state, fewer)
     added = few.enlarge(shorter, AGENTS)
-    for a, b in zip((*given.rule, given.pairs), (*added.rule, added.pairs), strict=True):
-        np.testing.assert_array_equal(a, b)
+    one, other = flatten_state(given._replace(enrolled=0)), flatten_state(added._replace(enrolled=0))
+    assert {"rule.signal", "lens.trust.wealth", "lens.pairs.wealth", "lens.records.total"} <= set(one) == set(other)
+    for key, value in one.items():
+        np.testing.assert_array_equal(value, other[key], key)
     assert (int(given.enrolled), int(added.enrolled)) == (AGENTS + 1, AGENTS)
     model = np.zeros(DIM)
     ask, _ = server.ask(state, model)
@@ -210,14 +213,14 @@ def test_a_round_without_reports_teaches_nothing() -> None:
     done, after = server.settle(asked, ask, np.full((AGENTS, DIM), np.nan), nobody)
     assert not done.mean.any()
     assert float(done.step) == 0
-    assert after.dither.answered == asked.dither.answered  # the half is asked for again
-    for part in ("prediction", "rule"):
-        a, b = (flatten_state(getattr(x, part)) for x in (after, asked))
+    assert after.broadcast.answered == asked.broadcast.answered  # the half is asked for again
+    for a, b in ((after.lens.prediction, asked.lens.prediction), (after.rule, asked.rule)):
+        a, b = flatten_state(a), flatten_state(b)
         assert all(np.array_equal(a[key], b[key]) for key in a)
 
 
 def test_without_a_mean_the_pay_is_the_same() -> None:
-    server = Server(OutputAgreement(COST), FixedRequest(8, 0.1), alike=True)
+    server = Server.of(OutputAgreement(COST), FixedRequest(8, 0.1), alike=True)
     reports, sent, _ = rounds()[0]
     ask, state = server.ask(server.init(np.zeros(DIM), AGENTS), np.zeros(DIM))
     with_mean, without = (server.settle(state, ask, reports, sent, mean=mean)[0] for mean in (True, False))
@@ -236,13 +239,14 @@ def test_without_a_mean_the_pay_is_the_same() -> None:
 def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {"requests": FixedRequest(8, 0.1)} | options
     with pytest.raises(ValueError, match=message):
-        Server(RULE, **given)
+        Server.of(RULE, **given)
 
 
 def test_a_prediction_of_another_size_is_refused() -> None:
     with pytest.raises(ValueError, match="`prediction` must have 10 numbers, as a gradient has, got 3"):
         pay_once(RULE, 8, np.ones((3, DIM)), np.zeros(3))
-    assert Server(RULE, FixedRequest(8, 0.1), ZeroPrediction()).predictor == ZeroPrediction()
+    lens: Any = Server.of(RULE, FixedRequest(8, 0.1), ZeroPrediction()).lens
+    assert lens.prediction == ZeroPrediction()
 
 
 GOOD, EVERYBODY = np.ones((AGENTS, DIM)), np.ones(AGENTS, dtype=bool)
@@ -319,19 +323,19 @@ def test_parts_that_are_none_are_refused() -> None:
     text: Any = "steady"
     number: Any = 3.0
     with pytest.raises(TypeError, match=r"`dither` must be a Dither, such as .*, got 3\.0: give Dither\(3\.0\)"):
-        Server(RULE, FixedRequest(8, 0.1), dither=number)
+        Server.of(RULE, FixedRequest(8, 0.1), dither=number)
     with pytest.raises(TypeError, match=r"`mechanism` must be a payment rule, .* got 'steady'"):
         Server(text, FixedRequest(8, 0.1))
 
 
 @pytest.mark.parametrize("alike", [True, False])
 def test_a_report_of_which_the_model_takes_a_part_has_a_note(alike: bool) -> None:
-    server = Server(OutputAgreement(COST), FixedRequest(8, 0.1), alike=alike)
+    server = Server.of(OutputAgreement(COST), FixedRequest(8, 0.1), alike=alike)
     ask, state = server.ask(server.init(np.zeros(DIM), AGENTS), np.zeros(DIM))
     reports = np.random.default_rng(0).normal(size=(AGENTS, DIM))
     reports[2] *= 1e6
     done, _ = server.settle(state, ask, reports, EVERYBODY)
-    part = done.comparison.parts[2]
+    part = done.reading.parts[2]
     assert 0 < part < 1e-4
     assert done.notes == [f"the model takes {part:.3g} of it" if seat == 2 else "" for seat in range(AGENTS)]
 
@@ -373,8 +377,8 @@ def test_a_state_is_restored_into_the_library_it_came_from() -> None:
     server = SERVERS["information"]
     _, state = server.ask(server.init(model, AGENTS), model)
     back = restore_state(state, flatten_state(state))
-    assert isinstance(back.prediction.total, jax.Array)
-    assert back.prediction.total.dtype == model.dtype
+    assert isinstance(back.lens.prediction.total, jax.Array)
+    assert back.lens.prediction.total.dtype == model.dtype
 
 
 def test_a_dither_needs_normals_in_a_compiled_function() -> None:
@@ -414,7 +418,7 @@ def test_copies_do_not_count_in_the_length_that_others_are_cut_to() -> None:
     reports = lengths[:, None] * directions / np.linalg.norm(directions, axis=1, keepdims=True)
     server, model = SERVERS["information"], np.zeros(DIM)
     ask, state = server.ask(server.init(model, AGENTS), model)
-    found = server.settle(state, ask, reports, EVERYBODY)[0].comparison
+    found = server.settle(state, ask, reports, EVERYBODY)[0].reading
     assert found.copies.tolist() == [True, True, False, False, False, False]
     assert found.factors[5] == pytest.approx(3 * 1.2 / 20)  # with the copies it would be 3 · 1.0/20
     assert (found.factors[2:5] == 1).all()
@@ -424,20 +428,21 @@ def test_pairs_are_compared_with_pairs_of_trusted_agents() -> None:
     """An agent that is not trusted is still watched, but others are not compared with it."""
     server, model = SERVERS["information"], np.zeros(DIM)
     ask, state = server.ask(server.init(model, AGENTS), model)
-    wealth = np.array(state.rule.wealth)
+    wealth = np.array(state.lens.trust.wealth)
     wealth[..., 5] = 5.0
-    state = state._replace(rule=state.rule._replace(wealth=wealth))
+    state = state._replace(lens=state.lens._replace(trust=state.lens.trust._replace(wealth=wealth)))
     reports = 1 + np.random.default_rng(4).normal(size=(AGENTS, DIM))
     done, after = server.settle(state, ask, reports, EVERYBODY)
-    assert done.comparison.trusted.tolist() == [True] * 5 + [False]
+    assert done.reading.trusted.tolist() == [True] * 5 + [False]
     apart = reports - ask.prediction
     trusted, everybody = (
-        bet(state.pairs, pair_scores(apart @ apart.T, EVERYBODY, reference))
+        bet(state.lens.pairs.wealth, pair_scores(apart @ apart.T, EVERYBODY, reference))
         for reference in (np.arange(AGENTS) < 5, EVERYBODY)
     )
-    np.testing.assert_allclose(after.pairs, trusted, atol=1e-9)
-    assert np.abs(after.pairs - everybody).max() > 0.01
-    assert after.pairs[:, 5, :5].any()
+    found = after.lens.pairs.wealth
+    np.testing.assert_allclose(found, trusted, atol=1e-9)
+    assert np.abs(found - everybody).max() > 0.01
+    assert found[:, 5, :5].any()
 
 
 @pytest.mark.parametrize("rule", [OutputAgreement(COST), RULE])
@@ -456,7 +461,7 @@ def test_no_report_moves_the_model_by_more_than_three_of_the_others(rule: Any) -
 def test_two_that_share_made_up_noise_earn_nothing_by_it(credited: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the pair is seen. If their agreement were credited, they would earn much more than honest work."""
     if credited:
-        monkeypatch.setattr("guerdon.server.without_credit", lambda products, *_: products)
+        monkeypatch.setattr("guerdon.lenses.without_credit", lambda products, *_: products)
     rng, model, paid = np.random.default_rng(9), np.zeros(40), list[Any]()
     server = Server(RULE, FixedRequest(8, 0.0))
     state = server.init(model, 8)
@@ -474,7 +479,7 @@ def test_two_that_share_made_up_noise_earn_nothing_by_it(credited: bool, monkeyp
 def test_four_idle_members_take_little_from_six_that_work() -> None:
     """They send short reports: among them honest ones look long to bets that rank them among all."""
     rng, model, paid = np.random.default_rng(5), np.zeros(30), np.zeros(10)
-    server = Server(SteadyPay(COST, period=120), FixedRequest(16, 0.05), dither=Dither(3.0))
+    server = Server.of(SteadyPay(COST, period=120), FixedRequest(16, 0.05), dither=Dither(3.0))
     state = server.init(model, 10)
     for _ in range(120):
         ask, state = server.ask(state, model, rng.normal(size=30))

@@ -25,6 +25,7 @@ from guerdon import (
     Server,
     Status,
     gather,
+    round_of,
 )
 from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.lab.game import Rule
@@ -67,7 +68,7 @@ def payer(rule: VarianceRule | EarlierRounds, scale: float | None = None) -> Any
 
         def one_round(state: Any, gradients: Any) -> Any:
             before = state if scale is None else mechanism.scaled(first, scale)
-            payments, after = mechanism.pay(before, gather(gradients, mask), mask, NU)
+            payments, after = mechanism.pay(before, round_of(gather(gradients, mask), mask, NU))
             return state if scale is not None else after, payments.reward
 
         return jax.lax.scan(one_round, first, gradients)[1]
@@ -127,7 +128,8 @@ def test_game_predicts_rewards_in_many_dimensions() -> None:
         rewards: list[Any] = []
         for _ in range(50):
             noise = rng.normal(size=(4, 4000)) / np.sqrt(sizes)[:, None]
-            rewards.append(mechanism.pay(mechanism.init(4), gather(noise, everybody), everybody, NU)[0].reward)
+            told = round_of(gather(noise, everybody), everybody, NU)
+            rewards.append(mechanism.pay(mechanism.init(4), told)[0].reward)
         expected = game.expected_reward(sizes)
         np.testing.assert_allclose(np.mean(rewards, axis=0), expected, atol=0.02 * np.ptp([*expected, 0]))
 
@@ -159,7 +161,7 @@ MEMBERS, ROUNDS = 4, 60
 @functools.cache
 def federation() -> Any:
     """Return a compiled function of gradients (repetitions, rounds, agents, dimensions): rewards and statuses."""
-    server = Server(OutputAgreement(COST), FixedRequest(NU, step=0.1), alike=True)
+    server = Server.of(OutputAgreement(COST), FixedRequest(NU, step=0.1), alike=True)
     model, everybody = jnp.zeros(DIM), jnp.ones(MEMBERS, dtype=bool)
 
     def one_round(state: Any, gradients: Any) -> Any:
@@ -251,7 +253,8 @@ def test_estimated_closed_form_for_gaussian_gradients() -> None:
     everybody = np.ones(agents, dtype=bool)
 
     def rewards(gradients: Any) -> Any:
-        return mechanism.pay(mechanism.init(agents), gather(gradients, everybody), everybody, NU)[0].reward
+        told = round_of(gather(gradients, everybody), everybody, NU)
+        return mechanism.pay(mechanism.init(agents), told)[0].reward
 
     for size in (4, 8):
         sizes = np.array([size] + [others] * (agents - 1))

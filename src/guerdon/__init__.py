@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         SteadyPay,
         WitnessedPay,
         explain,
+        round_of,
     )
     from guerdon.server import Server
 
@@ -61,6 +62,7 @@ __all__ = [
     "estimate_noise",
     "explain",
     "gather",
+    "round_of",
 ]
 
 # Their names load when they are asked for: a node of a federation that signs its work needs no rule and no server.

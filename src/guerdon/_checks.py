@@ -8,20 +8,21 @@ from guerdon.costs import check_is_cost
 from guerdon.evidence import AgentRows
 
 
-def check_parts(mechanism: Any, requests: Any, dither: Any, sends: str) -> None:
+def check_parts(mechanism: Any, requests: Any, lens: Any, broadcast: Any, sends: str) -> None:
     """Raise where the parts of a server are not what they should be, or do not fit each other."""
     for name, part, method, what in (
         ("mechanism", mechanism, "pay", "a payment rule, such as InformationPay(AffineCost(1, 1))"),
         ("requests", requests, "observe", "a policy, such as FixedRequest(16, step=0.1)"),
+        ("lens", lens, "read", "a lens, such as Plain(alike=True); options of the rule's own lens go to `Server.of`"),
     ):
-        if isinstance(part, type) or not hasattr(part, method):
+        if (part is not None or name != "lens") and (isinstance(part, type) or not hasattr(part, method)):
             raise TypeError(f"`{name}` must be {what}, got {part!r}")
     if getattr(mechanism, "cost", None) is not None:
         check_is_cost(mechanism.cost)
-    if dither is not None and (isinstance(dither, type) or not hasattr(dither, "place")):
+    if isinstance(broadcast, type) or not hasattr(broadcast, "place"):
         raise TypeError(
-            f"`dither` must be a Dither, such as Dither(3.0), got {dither!r}"
-            + (f": give Dither({dither!r})" if isinstance(dither, (int, float)) else "")
+            f"`dither` must be a Dither, such as Dither(3.0), got {broadcast!r}"
+            + (f": give Dither({broadcast!r})" if isinstance(broadcast, (int, float)) else "")
         )
     if sends == "models" and requests.learns:
         raise ValueError(
@@ -33,7 +34,7 @@ def check_parts(mechanism: Any, requests: Any, dither: Any, sends: str) -> None:
             f"`mechanism` must not be {type(mechanism).__name__} where agents send models: the witness has gradients "
             "(on Flower: wrap `FedSGD`)"
         )
-    if dither is not None and requests.learns:
+    if broadcast.learns and requests.learns:
         raise ValueError(
             "`requests` must be fixed or scheduled under a dither, which steps once in two rounds: those that learn "
             "expect a step in every round"
@@ -58,7 +59,13 @@ def check_model(model: Any) -> None:
 def check_same_model(state: Any, model: Any) -> None:
     """Raise unless a model has the size, layer by layer, of the one that `init` was given, where the state shows it."""
     sizes = [math.prod(layer.shape) for layer in ([model] if is_array(model) else model)]
-    for part, name, rows in ((state.dither, "offset", 0), (state.prediction, "total", 0), (state.records, "total", 1)):
+    lens = state.lens
+    known = (
+        (state.broadcast, "offset", 0),
+        (getattr(lens, "prediction", None), "total", 0),
+        (getattr(lens, "records", None), "total", 1),
+    )
+    for part, name, rows in known:
         kept: Any = getattr(part, name, None)
         if kept is None:
             continue

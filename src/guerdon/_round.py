@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from guerdon.arrays import Array, is_array, namespace, over_layers
 from guerdon.evidence import Evidence
-from guerdon.rules import Payments
-from guerdon.rules.information import PredictionError
+from guerdon.rules.mechanism import Notice, Payments, Round
+from guerdon.rules.signal import PredictionError
+from guerdon.rules.witnessed import WitnessSample
 
 COPY = "it is a copy of another's report, or was in earlier rounds"
 SHORTENED = "shortened to {:.3g} of its length around the prediction"
@@ -23,28 +24,37 @@ class ServerState(NamedTuple):
     round: Array  # how many are settled
     rule: Any
     requests: Any
-    prediction: Any
-    dither: Any
-    pairs: Array  # wealth of the bets against pairs of agents; empty where the rule does not compare pairs
+    lens: Any
+    broadcast: Any
     enrolled: Array  # how many agents there ever were
-    records: Any  # how each agent differs from the others (`guerdon.records`)
-    credit: Array  # what pairs of agents agreed so far; empty where the rule credits all that are not accused
 
 
 class Ask(NamedTuple):
     """What the server asks for: `request` samples (0: the training has ended) at the model to broadcast.
 
-    Where the rule varies requests, `own` has the number for each agent.
+    Where the rule varies requests, `notice.own` has the number for each agent. `witness` is what the server's own data
+    say at `model`, for a rule that wants it: `ask._replace(witness=...)`. So is `is_last`.
     """
 
     model: Any
     request: Array
     origin: Any  # the model that a step is taken from; the same unless there is a dither
     prediction: Any  # of the mean gradient (or of the mean move, where agents send models)
-    own: Array | None = None
+    notice: Notice = Notice()  # what the rule says before the round
+    start: Any = None  # the model that agents trained from, where they send models; None: they send gradients
+    enrolled: Any = 0  # how many agents there ever were
+    witness: WitnessSample | None = None
+    is_last: Any = False  # whether the run ends with this round: what is open, or held, is settled
+
+    @property
+    def centre(self) -> Any:
+        """The point that reports are compared around: the prediction, of gradients or of models."""
+        if self.start is None:
+            return self.prediction
+        return over_layers(lambda model, move: model + move, self.start, self.prediction)
 
 
-class Comparison(NamedTuple):
+class Reading(NamedTuple):
     """How the reports of a round compare; one entry per agent."""
 
     evidence: Evidence  # what the rule pays by
@@ -54,30 +64,36 @@ class Comparison(NamedTuple):
     copies: Array  # agents that sent a copy: not counted
     factors: Array  # by which reports were shortened before they were compared; 1 for most
     parts: Array  # and before the model is made from them
-    products: Array | None  # of the reports with each other, where the rule compares pairs
     offsets: Any  # what was taken off each report because its agent differs; None: nothing
-    watched: Array  # whose reports these are: copies are among them
     error: PredictionError  # of the prediction, as the reports that are used show it
     towards: Any  # the point that reports are shortened towards before the model is made
-    credit: Array | None = None  # what pairs of agents agreed so far, with this round
 
 
 class Settlement(NamedTuple):
     """What a round came to: what each agent is paid and why, and the step to take."""
 
     payments: Payments
-    evidence: Evidence
+    round: Round  # as its rule was told of it, and as the ledger records it
     mean: Any  # gradient (or move, where agents send models) of the agents that are used, in the model's form
     step: Array  # model − step × mean is the next model; 0 in the first half of a dithered pair, −1 for moves
-    comparison: Comparison
-    error: PredictionError  # how far the mean is from its prediction, and σ²
+    reading: Reading
     noise_scale: Array  # that the dither made, as the last pairs had it; infinite without
     offset: Array  # how far from the model the gradients were taken
 
     @property
+    def evidence(self) -> Evidence:
+        """What the rule paid by."""
+        return self.reading.evidence
+
+    @property
+    def error(self) -> PredictionError:
+        """How far the mean is from its prediction, and σ²."""
+        return self.reading.error
+
+    @property
     def notes(self) -> list[str]:
         """What else was done with each agent's report than with others; mostly nothing."""
-        found = self.comparison
+        found = self.reading
         told = found.evidence.counted, found.copies, found.factors, found.parts, found.trusted, found.used
         rows = zip(*told, strict=True)
         return [_note(*map(float, row)) for row in rows]

@@ -28,10 +28,11 @@ does not suffice, `DitherState.noise_scale` says so.
 
 import secrets
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from guerdon._round import Ask, Reading
 from guerdon.arrays import (
     Array,
     check_number,
@@ -44,12 +45,64 @@ from guerdon.arrays import (
 )
 from guerdon.costs import Cost
 from guerdon.predictions import StepObservation
-from guerdon.rules import noise_scale_bound
+from guerdon.rules import as_request, noise_scale_bound
+from guerdon.states import NoState, choose_state
 
 MARGIN = 0.7  # the noise scale aimed at, relative to the bound, where that is below the request
 MEMORY = 0.8  # weight of a pair in what is believed of the noise scale, relative to the pair after it
 CAUTION = 0.5  # how much of the way to the length that seems right is gone in a pair
 QUICKEST = 2.0  # by how much the length may change from pair to pair
+
+
+class Shown(NamedTuple):
+    """What a round has shown of the gradient where it was taken."""
+
+    seen: StepObservation  # what the server learns from, where there is a step
+    heard: Array  # whether there is something to learn
+    steps: Array  # whether the model takes a step
+    noise_scale: Array  # that the dither made, as the last pairs had it; infinite without one
+    offset: Array  # how far from the model the gradients were taken
+
+
+class Broadcast(Protocol):
+    """Where gradients are taken."""
+
+    learns: ClassVar[bool]  # whether it wants the mean of the reports
+
+    def init(self, model: Any) -> Any:
+        """Return the state before the first round."""
+        ...
+
+    def place(self, state: Any, model: Any, normals: Any) -> tuple[Any, Any]:
+        """Return the model to broadcast, and the next state; `normals` are fresh, in the model's shape, or None."""
+        ...
+
+    def settle(self, state: Any, ask: Ask, reading: Reading, mean: Any) -> tuple[Shown, Any]:
+        """Return what a round with this mean has shown, and the next state."""
+        ...
+
+
+@dataclass(frozen=True)
+class AtModel:
+    """Broadcasts the model itself, and steps in every round."""
+
+    learns: ClassVar[bool] = False
+
+    def init(self, model: Any) -> NoState:
+        """Return nothing."""
+        del model
+        return NoState()
+
+    def place(self, state: NoState, model: Any, normals: Any) -> tuple[Any, NoState]:
+        """Return the model."""
+        del normals
+        return model, state
+
+    def settle(self, state: NoState, ask: Ask, reading: Reading, mean: Any) -> tuple[Shown, NoState]:
+        """Return the mean as it is."""
+        xp, nothing = namespace(reading.error.signal), 0 * reading.error.signal
+        heard = xp.any(reading.used)
+        return Shown(StepObservation(ask.origin, mean), heard, heard | True, xp.inf + nothing, nothing), state
 
 
 class MeanNoise(NamedTuple):
@@ -95,6 +148,8 @@ class Dither:
     largest: float = 2.0
     finest: float = 0.0
     block: int = 2
+
+    learns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name, value in (("length", self.length), ("largest", self.largest)):
@@ -170,6 +225,20 @@ class Dither:
         )
         response = over_layers(lambda a, b: a - b, mean, middle)
         return StepObservation(model, middle, state.offset, response), after
+
+    def settle(self, state: DitherState, ask: Ask, reading: Reading, mean: Any) -> tuple[Shown, DitherState]:
+        """Return what a round with this mean has shown: a step is taken, and something learned, where a block ends.
+
+        A round in which nobody is heard teaches nothing: its part of the block is asked for again.
+        """
+        xp = namespace(reading.error.signal)
+        heard, used = xp.any(reading.used), xp.sum(xp.astype(reading.used, reading.error.signal.dtype))
+        noise = MeanNoise(reading.error.variance, used * as_request(reading.evidence, ask.request))
+        seen, after = self.observe(state, ask.origin, mean, ask.prediction, noise)
+        ends = heard & self.ends(state)
+        adapted = choose_state(ends, lambda: self.adapt(after, ask.request), after)
+        shown = Shown(seen, ends, ends, after.noise_scale, state.length)
+        return shown, choose_state(heard, lambda: adapted, state)
 
     def adapt(self, state: DitherState, request: Any) -> DitherState:
         """Return the state with ‖u‖ as long as it seems to need to be for the next pair: B falls as 1/‖u‖²."""

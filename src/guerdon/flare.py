@@ -120,7 +120,7 @@ class PaidFedAvg(FedAvg):
         space = None if self.dither is None else Dither(self.dither)
         rule, policy = choose_payable(self.rule, price), FixedRequest(self.request, self.step)
         with Ledger(self.ledger) as ledger:
-            server = Server(rule, policy, None, space, self.sends, self.alike)
+            server = Server.of(rule, policy, None, space, self.sends, self.alike)
             arrays = load_file(self.model_file)
             paid = PaidRun(
                 server, ledger, self.run_name, arrays, rounds=self.num_rounds, budget=self.budget,

@@ -29,7 +29,6 @@ import numpy as np
 from guerdon.arrays import Array, is_array, is_numpy, is_traced, namespace, over_layers, row_dots
 from guerdon.evidence import column_blocks, median_of
 
-AGENTS = ("weight", "squares", "answer_weight", "answer_squares")  # one number for each
 PRIOR = 4.0  # rounds without a difference, that an agent's answer to a dither starts from
 LARGEST_MODEL = 10**6  # numbers; of a larger one nothing is remembered by default: every agent's record is as long
 LARGE_MODEL = 10**5  # numbers; of a larger one records are in single precision: they are estimates, and many
@@ -48,6 +47,8 @@ class RecordState(NamedTuple):
     dither_weight: Array
     noise: Array  # decayed sum of n/(n − 1) times the median ‖X_k − X̄‖², of what was compared
     rounds: Array  # and of rounds
+
+    agents = {"total": (0,), "answer": (0,), "dither": (), "dither_weight": (), "noise": (), "rounds": ()}  # noqa: RUF012
 
 
 @dataclass(frozen=True)
@@ -171,30 +172,6 @@ def shortened(rows: Any, centre: Any, parts: Array) -> Any:
         return namespace(own).where(part < 1, middle + part * (own - middle), own)
 
     return _by_columns(shorter, rows, model=centre)
-
-
-def adopt(state: RecordState, other: RecordState, who: Array) -> RecordState:
-    """Return the state with what another state knows of some agents."""
-    xp = namespace(who)
-
-    def chosen(own: Array, theirs: Array) -> Array:
-        return xp.where(who if own.ndim == 1 else who[:, None], theirs, own)
-
-    parts = {name: chosen(getattr(state, name), getattr(other, name)) for name in AGENTS}
-    parts |= {name: over_layers(chosen, getattr(state, name), getattr(other, name)) for name in ("total", "answer")}
-    return state._replace(**parts)
-
-
-def widen(state: RecordState, num_agents: int) -> RecordState:
-    """Return the state for more agents: newcomers come last, and nothing is known of them."""
-    xp = namespace(state.weight)
-    more = num_agents - state.weight.shape[0]
-
-    def longer(part: Array) -> Array:
-        return part if not more else xp.concat([part, xp.zeros((more, *part.shape[1:]), dtype=part.dtype)])
-
-    agents = {name: longer(getattr(state, name)) for name in AGENTS}
-    return state._replace(total=over_layers(longer, state.total), answer=over_layers(longer, state.answer), **agents)
 
 
 def _column(values: Array, beside: Array) -> Array:

@@ -69,7 +69,7 @@ class Requests(Protocol):
         """Return the state before the first round."""
         ...
 
-    def ask(self, state: Any, round: Array) -> Array:  # noqa: A002
+    def ask(self, state: Any, round: Array) -> Array:
         """Return the batch size to ask for in `round` (0 for the first); 0 ends the training."""
         ...
 
@@ -107,7 +107,7 @@ class FixedRequest(Requests):
         check_positive_integer("num_agents", num_agents)
         return NoState()
 
-    def ask(self, state: NoState, round: Array) -> Array:  # noqa: A002
+    def ask(self, state: NoState, round: Array) -> Array:
         """Return the request."""
         del state, round
         return self.batch_size
@@ -155,7 +155,7 @@ class ScheduledRequest(Requests):
         check_positive_integer("num_agents", num_agents)
         return ScheduleState(np.zeros((), dtype=np.int32))
 
-    def ask(self, state: ScheduleState, round: Array) -> Array:  # noqa: A002
+    def ask(self, state: ScheduleState, round: Array) -> Array:
         """Return the request scheduled for `round`."""
         del state
         return _entry(self.batch_sizes, round)
@@ -221,7 +221,7 @@ class NoiseScaleRequest(Requests):
         trail = zeros_like(model)
         return AdaptiveState(start, first, np.asarray(float(num_agents)), np.zeros(()), trail)
 
-    def ask(self, state: AdaptiveState, round: Array) -> Array:  # noqa: A002
+    def ask(self, state: AdaptiveState, round: Array) -> Array:
         """Return the request that the last round suggests."""
         del round
         return _whole(state.request)
@@ -275,7 +275,7 @@ class BudgetRequest(Requests):
         """Return the beliefs before the first round."""
         return self.rule.init(model, num_agents)
 
-    def ask(self, state: AdaptiveState, round: Array) -> Array:  # noqa: A002
+    def ask(self, state: AdaptiveState, round: Array) -> Array:
         """Return the request that spends what is left in whole rounds; 0 where nothing can be bought any more."""
         del round
         xp = namespace(state.request)
@@ -346,6 +346,6 @@ def _whole(number: Array) -> Array:
     return xp.astype(xp.asarray(number), xp.asarray(1).dtype) if is_array(number) else int(number)
 
 
-def _entry(schedule: Any, round: Array) -> Array:  # noqa: A002
+def _entry(schedule: Any, round: Array) -> Array:
     xp = namespace(round)
     return xp.asarray(schedule)[xp.clip(xp.asarray(round), None, schedule.shape[0] - 1)]

@@ -44,6 +44,16 @@ def restore_state(like: Any, arrays: Mapping[str, Any]) -> Any:
     return _restored(like, arrays, "") if fits else None
 
 
+def restore_parts(like: Any, arrays: Mapping[str, Any]) -> Any:
+    """Return a state with each of its parts restored that fits; the others are as in `like`."""
+    parts: dict[str, Any] = {}
+    for name, part in _members(like).items():
+        own = {path: array for path, array in arrays.items() if path == name or path.startswith(f"{name}.")}
+        found = restore_state(part, {path[len(name) + 1 :]: array for path, array in own.items()})
+        parts[name] = part if found is None else found
+    return type(like)(**parts)
+
+
 def choose_state(condition: Array, new: Callable[[], Any], old: Any) -> Any:
     """Return the new state where a condition holds, else the old one; the condition may be traced by JAX."""
     if not is_traced(condition):
@@ -57,6 +67,57 @@ def map_state(function: Callable[..., Any], *states: Any) -> Any:
         return function(*states)
     parts = [map_state(function, *members) for members in zip(*states, strict=True)]
     return parts if isinstance(states[0], list) else type(states[0])(*parts)
+
+
+def grown(state: Any, num_agents: int) -> Any:
+    """Return a state for more agents: newcomers come last, and nothing is known of them, which is zeros.
+
+    Which axes are the agents' the class of a state says, by field: `agents = {"pairs": (-2, -1), "common": ()}`. The
+    rest is the last axis of arrays, and what further states say.
+    """
+
+    def longer(part: Any, axes: tuple[int, ...]) -> Any:
+        xp = namespace(part)
+        for axis in axes:
+            shape = list(part.shape)
+            shape[axis] = num_agents - shape[axis]
+            part = xp.concat([part, xp.zeros(tuple(shape), dtype=part.dtype)], axis=axis) if shape[axis] > 0 else part
+        return part
+
+    return _by_agents(longer, state)
+
+
+def chosen(who: Array, new: Any, old: Any, *, pairs: bool = False) -> Any:
+    """Return a state with what another knows of some agents (None: nothing); of pairs only if that is said."""
+    xp = namespace(who)
+
+    def choose(own: Any, axes: tuple[int, ...], other: Any = 0.0) -> Any:
+        if not axes or 0 in own.shape or (len(axes) > 1 and not pairs):
+            return own
+        mask = False
+        for axis in axes:
+            shape = [1] * own.ndim
+            shape[axis] = own.shape[axis]
+            mask = mask | xp.reshape(who, tuple(shape))
+        return xp.where(mask, xp.asarray(other, dtype=own.dtype), own)
+
+    return _by_agents(choose, old) if new is None else _by_agents(choose, old, new)
+
+
+def _by_agents(function: Callable[..., Any], state: Any, *others: Any, axes: tuple[int, ...] = (-1,)) -> Any:
+    """Return a state whose arrays are a function of each with its agents' axes, and of those of other states."""
+    if isinstance(state, list):
+        return [_by_agents(function, *parts, axes=axes) for parts in zip(state, *others, strict=True)]
+    if _is_leaf(state):
+        return function(state, axes, *others)
+    told = getattr(type(state), "agents", {})
+    if told is None:  # nothing in it belongs to an agent
+        return state
+    parts = (
+        own if told.get(name) == () else _by_agents(function, own, *rest, axes=told.get(name, (-1,)))
+        for name, own, *rest in zip(state._fields, state, *others, strict=True)
+    )
+    return type(state)(*parts)
 
 
 def _restored(like: Any, arrays: Mapping[str, Any], prefix: str) -> Any:

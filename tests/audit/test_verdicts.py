@@ -10,9 +10,9 @@ import pytest
 
 from guerdon import AffineCost, ExpressionCost, InformationPay, OutputAgreement, SteadyPay, gather
 from guerdon.audit import AuditFinding, PlayedRound, differ_among_themselves, follow, held_back, judge
-from guerdon.bets import BETS, Ranks, against_agents, bet, evidence_against, limit, trusted_agents
+from guerdon.bets import BETS, Ranks, bet, evidence_against, limit, trusted_agents
 from guerdon.evidence import Evidence
-from guerdon.rules.information import InformationState
+from guerdon.rules.trust import TrustState
 from tests.support.audit_scenes import COST, DIM, REQUEST, RULE, Training, played, send_noise, send_prediction
 
 
@@ -20,16 +20,26 @@ def audited(rounds: int, agents: int, cheats: Any = None, alpha: float = 0.001, 
     return judge(follow(played(rounds, agents, cheats, **settings), alpha), alpha, alike=True)
 
 
-def test_the_evidence_is_what_information_pay_keeps() -> None:
+def test_the_evidence_is_what_the_server_keeps() -> None:
     training = Training(6, seed=3, present=0.8)
     rounds, kept = [], []
     for _ in range(40):
         rounds.append(training.play({2: send_noise})[0])
-        assert training.state is not None
-        kept.append(against_agents(training.state.wealth))
+        assert training.trust is not None
+        kept.append(RULE.trust.suspicion(training.trust))
     trail = follow(rounds, 0.001)
     np.testing.assert_array_equal(trail.against, kept)
     assert trail.rounds == 40
+    untold = follow([one._replace(trusted=None) for one in rounds], 0.001)  # then it follows from earlier rounds
+    for one, other in zip(trail, untold, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_agents_are_ranked_among_those_that_were_trusted() -> None:
+    """As they are recorded, also where the rule itself would have trusted others."""
+    rounds = played(40, 6, {2: send_noise})
+    half = [one._replace(trusted=one.evidence.counted & (np.arange(6) != 2)) for one in rounds]
+    assert np.abs(follow(half, 0.001).against - follow(rounds, 0.001).against).max() > 0.01
 
 
 @cache
@@ -42,14 +52,15 @@ def highest_evidence(agents: int, rounds: int, runs: int, present: float) -> Any
         reports = jax.random.normal(first, (DIM,)) + jax.random.normal(second, (agents, DIM))
         here = jax.random.uniform(third, (agents,)) < present
         reports = jnp.where(here[:, None], reports, 0)
-        compared = jnp.where(RULE.reference(state, here)[:, None], reports, 0)
+        trusted = RULE.trust.reference(state, here)
+        compared = jnp.where(trusted[:, None], reports, 0)
         length = jnp.sum(reports**2, axis=1)
         evidence = Evidence(length, length, length, reports @ jnp.sum(compared, axis=0), here)
-        _, state = RULE.pay(state, evidence, here, jnp.asarray(REQUEST))
-        return (state, jnp.maximum(highest, against_agents(state.wealth))), None
+        state = RULE.trust.learn(state, evidence, trusted, jnp.asarray(REQUEST))
+        return (state, jnp.maximum(highest, RULE.trust.suspicion(state))), None
 
     def run(key: Any) -> Any:
-        start = InformationState(*(jnp.asarray(part, dtype=jnp.float32) for part in RULE.init(agents)))
+        start = TrustState(*(jnp.asarray(part, dtype=jnp.float32) for part in RULE.trust.init(agents)))
         (_, highest), _ = jax.lax.scan(step, (start, jnp.zeros(agents)), jax.random.split(key, rounds))
         return highest
 
@@ -135,7 +146,6 @@ def test_other_rules_are_audited_but_clear_nobody() -> None:
 def test_newcomers_and_absence() -> None:
     rounds = played(20, 5, seed=1)
     training = Training(7, seed=2)
-    training.state = None
     rounds += [training.play()[0] for _ in range(30)]
     trail = follow(rounds, 0.001)
     assert trail.against.shape == (50, 7)
@@ -174,15 +184,16 @@ def framed(framers: int, idle: int, rounds: int = 150, seed: int = 0, unlike: fl
     The noise of the rest differs, from `unlike` less to `unlike` more; they are absent in so many of the rounds.
     """
     rng, presence, rule = np.random.default_rng(seed), np.random.default_rng(seed + 1), InformationPay(COST)
-    played, state = list[PlayedRound](), rule.init(10)
+    played, state = list[PlayedRound](), rule.trust.init(10)
     for _ in range(rounds):
         everybody = (np.arange(10) < framers + idle) | (presence.random(10) >= absent)
         reports = 0.5 + np.linspace(1 - unlike, 1 + unlike, 10)[:, None] * rng.normal(size=(10, 30))
         reports[:framers] = 0.5 + 0.3 * (reports[:framers] - 0.5)  # closer to the mean, and shorter
         reports[framers : framers + idle] = 0.0
-        evidence = gather(reports, everybody, np.zeros(30), rule.reference(state, everybody))
-        played.append(PlayedRound(rule, evidence, everybody, 8))
-        _, state = rule.pay(state, evidence, everybody, 8)
+        trusted = rule.trust.reference(state, everybody)
+        evidence = gather(reports, everybody, np.zeros(30), trusted)
+        played.append(PlayedRound(rule, evidence, everybody, 8, trusted))
+        state = rule.trust.learn(state, evidence, trusted, 8)
     return follow(played, 0.001)
 
 
@@ -192,7 +203,7 @@ def test_four_of_ten_cannot_have_an_honest_agent_accused(monkeypatch: pytest.Mon
     Even where most honest agents differ so, none is accused.
     """
     assert (framed(framers=4, idle=0).against[:, 4:].max(axis=0) < limit(0.001)).all()
-    monkeypatch.setattr("guerdon.rules.information.least_doubted", trusted_agents)
+    monkeypatch.setattr("guerdon.rules.trust.least_doubted", trusted_agents)
     trail = framed(framers=4, idle=0)
     findings = judge(trail, 0.001, alike=True)
     assert (trail.against[:, 4:].max(axis=0) >= limit(0.001)).mean() > 0.5
@@ -242,14 +253,15 @@ def test_honest_agents_are_accused_no_more_often_than_said() -> None:
 def test_under_steady_pay_told_more_is_what_reports_tell_and_not_what_they_earn() -> None:
     """Zeros are close to the others, and earn most before they are held back; they tell nothing."""
     rng, everybody, rule = np.random.default_rng(0), np.ones(6, dtype=bool), SteadyPay(COST)
-    played, state = list[PlayedRound](), rule.init(6)
+    played, state = list[PlayedRound](), rule.trust.init(6)
     for _ in range(30):
         reports = rng.normal(size=30) + rng.normal(size=(6, 30))
         reports[0] = 0.0
-        evidence = gather(reports, everybody, np.zeros(30), rule.reference(state, everybody))
-        played.append(PlayedRound(rule, evidence, everybody, 8))
-        _, state = rule.pay(state, evidence, everybody, 8)
+        trusted = rule.trust.reference(state, everybody)
+        evidence = gather(reports, everybody, np.zeros(30), trusted)
+        played.append(PlayedRound(rule, evidence, everybody, 8, trusted))
+        state = rule.trust.learn(state, evidence, trusted, 8)
     idle, *others = judge(follow(played, 0.001), 0.001)
     assert idle.advantage < -1
     assert all(abs(finding.advantage) < 1 for finding in others)
-    np.testing.assert_allclose(follow(played, 0.001).against[-1], rule.suspicion(state))
+    np.testing.assert_allclose(follow(played, 0.001).against[-1], rule.trust.suspicion(state))

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from guerdon import ExpressionCost, OutputAgreement, gather
+from guerdon import ExpressionCost, OutputAgreement, gather, round_of
 from guerdon.cli.options import read_factors
 from guerdon.cli.reports import print_claims
 from guerdon.lab.experiments.claims import Claim, Experiment
@@ -114,7 +114,9 @@ def test_pay_is_what_the_mechanism_says(gradients: Path) -> None:
     report = run_json("pay", str(gradients), "--request", "8", "--scale", "40")
     mechanism = OutputAgreement(ExpressionCost("1 + s"))
     evidence = gather(np.load(gradients), [True] * 5)
-    expected, _ = mechanism.pay(mechanism.scaled(mechanism.init(5), 40.0), evidence, [True] * 5, 8)
+    expected, _ = mechanism.pay(
+        mechanism.scaled(mechanism.init(5), 40.0), round_of(evidence, np.ones(5, dtype=bool), 8)
+    )
     assert [agent["reward"] for agent in report["agents"]] == pytest.approx(expected.reward.tolist(), rel=1e-12)
     assert [agent["status"] for agent in report["agents"]] == ["paid"] * 4 + ["invalid"]
     assert report["agents"][4]["distance"] is None

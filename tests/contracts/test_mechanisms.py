@@ -22,11 +22,11 @@ from guerdon import (
     SteadyPay,
     WitnessedPay,
     gather,
+    round_of,
 )
 from guerdon.evidence import Evidence
 from guerdon.lab.arena.balanced import BalancedVariance
-from guerdon.rules import Mechanism
-from guerdon.states import map_state
+from guerdon.rules import Mechanism, Round
 from tests.support.libraries import Library, without_jax
 
 COST = AffineCost(1, 1)
@@ -61,30 +61,39 @@ def rounds(seed: int = 0) -> list[tuple[Any, Any, int]]:
     return [(3 + rng.normal(size=(AGENTS, DIM)), mask, nu) for mask, nu in zip(masks, REQUESTS, strict=True)]
 
 
-def compare(mechanism: Mechanism, state: Any, gradients: Any, mask: Any) -> Evidence:
-    """Return the evidence that a rule wants: information pay says whom to compare with."""
-    if not isinstance(mechanism, InformationPay):
-        return gather(gradients, mask)
-    counted = gather(gradients, mask).counted
-    return gather(gradients, mask, None, mechanism.reference(state, counted))
+def begun(mechanism: Mechanism, agents: int) -> tuple[Any, Any]:
+    """Return the states of a rule, and of its trust, before the first round."""
+    return mechanism.init(agents), mechanism.trust.init(agents) if mechanism.trust else None
+
+
+def compare(mechanism: Mechanism, trust: Any, gradients: Any, mask: Any, nu: Any) -> tuple[Round, Any]:
+    """Return the round as a server tells it to a rule, and the next state of the rule's trust."""
+    plain = gather(gradients, mask)
+    if mechanism.trust is None:
+        return round_of(plain, mask, nu), None
+    trusted = mechanism.trust.reference(trust, plain.counted)
+    evidence = gather(gradients, mask, None, trusted)
+    return round_of(evidence, mask, nu, trusted), mechanism.trust.learn(trust, evidence, trusted, nu)
 
 
 def play(mechanism: Mechanism, played: list[tuple[Any, Any, int]]) -> list[Any]:
     """Return the payments of each round, as NumPy arrays."""
-    state, results = mechanism.init(len(played[0][1])), []
+    (state, trust), results = begun(mechanism, len(played[0][1])), []
     for gradients, mask, nu in played:
-        payments, state = mechanism.pay(state, compare(mechanism, state, gradients, mask), mask, nu)
+        told, trust = compare(mechanism, trust, gradients, mask, nu)
+        payments, state = mechanism.pay(state, told)
         results.append([np.asarray(part) for part in payments])
     return results
 
 
 def play_in_jax(mechanism: Mechanism, to_mask: Any) -> list[Any]:
     """Return the same from NumPy's evidence, paid by JAX. What `gather` does in JAX has its own tests."""
-    state, results = mechanism.init(AGENTS), []
+    (state, trust), results = begun(mechanism, AGENTS), []
     for gradients, mask, nu in rounds():
-        *numbers, counted = compare(mechanism, map_state(np.asarray, state), gradients, mask)
+        told, trust = compare(mechanism, trust, gradients, mask, nu)
+        *numbers, counted = told.evidence
         evidence = Evidence(*(jax.numpy.asarray(x) for x in numbers), counted=to_mask(counted))
-        payments, state = mechanism.pay(state, evidence, to_mask(mask), nu)
+        payments, state = mechanism.pay(state, round_of(evidence, to_mask(mask), nu, to_mask(told.trusted)))
         assert all(isinstance(part, jax.Array) for part in (*payments, *jax.tree.leaves(state)))
         results.append([np.asarray(part) for part in payments])
     return results
@@ -114,16 +123,16 @@ def compiled() -> dict[str, Any]:
     """Return what every rule pays in two runs of four rounds: scanned, mapped over the runs and compiled as one."""
 
     def step(states: Any, played: Any) -> Any:
-        (gradients, mask, nu), paid = played, dict[str, Any]()
-        evidence = gather(gradients, mask)
+        after, paid = dict[str, Any](), dict[str, Any]()
         for name, mechanism in MECHANISMS.items():
-            told = isinstance(mechanism, InformationPay)
-            seen = compare(mechanism, states[name], gradients, mask) if told else evidence
-            paid[name] = mechanism.pay(states[name], seen, mask, nu)
-        return {name: state for name, (_, state) in paid.items()}, {name: found for name, (found, _) in paid.items()}
+            state, trust = states[name]
+            told, trust = compare(mechanism, trust, *played)
+            paid[name], state = mechanism.pay(state, told)
+            after[name] = state, trust
+        return after, paid
 
     def run(gradients: Any, masks: Any) -> Any:
-        states = {name: mechanism.init(AGENTS) for name, mechanism in MECHANISMS.items()}
+        states = {name: begun(mechanism, AGENTS) for name, mechanism in MECHANISMS.items()}
         return jax.lax.scan(step, states, (gradients, masks, np.array(REQUESTS)))[1]
 
     with jax.enable_x64(True):
@@ -142,8 +151,8 @@ def test_scanned_mapped_and_compiled_nothing_changes(name: str) -> None:
 def first_rewards(gradients: Any) -> list[Any]:
     """Return what every rule pays the first agent in a first round of four."""
     here = np.array([True, False, True, True, False, True])
-    evidence = gather(gradients, here)
-    return [rule.pay(rule.init(AGENTS), evidence, here, 8)[0].reward[0] for rule in MECHANISMS.values()]
+    told = round_of(gather(gradients, here), here, 8)
+    return [rule.pay(rule.init(AGENTS), told)[0].reward[0] for rule in MECHANISMS.values()]
 
 
 @cache
@@ -226,7 +235,7 @@ def test_nothing_is_changed_in_place(mechanism: Mechanism) -> None:
     before = [part.copy() for part in (gradients, mask, *jax.tree.leaves(state))]
     evidence = gather(gradients, mask)
     kept = [part.copy() for part in evidence]
-    mechanism.pay(state, evidence, mask, nu)
+    mechanism.pay(state, round_of(evidence, mask, nu))
     for a, b in zip([gradients, mask, *jax.tree.leaves(state), *evidence], before + kept, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -236,12 +245,12 @@ def test_nothing_is_changed_in_place(mechanism: Mechanism) -> None:
 def test_almost_nobody_takes_part(mechanism: Mechanism, present: int) -> None:
     gradients, mask, nu = rounds()[0]
     mask = np.arange(AGENTS) < present
-    payments, state = mechanism.pay(mechanism.init(AGENTS), gather(gradients, mask), mask, nu)
+    payments, state = mechanism.pay(mechanism.init(AGENTS), round_of(gather(gradients, mask), mask, nu))
     assert (payments.reward[~mask] == 0).all()
     assert (payments.status[~mask] == Status.DECLINED).all()
     assert np.isfinite(payments.reward).all()
     assert all(np.isfinite(part).all() for part in jax.tree.leaves(state))
-    again, _ = mechanism.pay(state, gather(gradients, ~mask), ~mask, nu)
+    again, _ = mechanism.pay(state, round_of(gather(gradients, ~mask), ~mask, nu))
     assert np.isfinite(again.reward).all()
 
 
@@ -256,9 +265,11 @@ def test_almost_nobody_takes_part(mechanism: Mechanism, present: int) -> None:
         ({"request": "8"}, TypeError, "`request` must be a positive integer, got '8'"),
         ({"request": np.array([8, 8])}, TypeError, "`request` must be a positive integer, one for all members of a"),
         ({"agents": 5}, ValueError, "`state` must be of the 6 agents of this round, got one of 5"),
-        ({"mask": np.ones(AGENTS)}, TypeError, "`participating` must be an array of booleans, got dtype float64"),
-        ({"mask": np.ones(4, bool)}, ValueError, r"`participating` must have shape \(6,\).*got \(4,\)"),
+        ({"mask": np.ones(AGENTS)}, TypeError, "`sent` must be an array of booleans, got dtype float64"),
+        ({"mask": np.ones(4, bool)}, ValueError, r"`sent` must have shape \(6,\).*got \(4,\)"),
         ({"mask": np.zeros(AGENTS, bool)}, ValueError, "must be the mask that `evidence` was gathered with"),
+        ({"trusted": np.ones(4, bool)}, ValueError, r"`trusted` must have shape \(6,\).*got \(4,\)"),
+        ({"nobody": True, "trusted": np.arange(AGENTS) < 1}, ValueError, "`trusted` must be agents that `evidence`"),
     ],
 )
 def test_bad_input_never_gives_a_number(
@@ -267,9 +278,12 @@ def test_bad_input_never_gives_a_number(
     gradients, mask, nu = rounds()[0]
     if "agents" in change and not mechanism.remembers:
         return  # it has no state that could be of others
-    state = mechanism.init(change.get("agents", AGENTS))
+    state, mask = mechanism.init(change.get("agents", AGENTS)), mask & ("nobody" not in change)
+    told = round_of(gather(gradients, mask), mask, nu)._replace(
+        sent=change.get("mask", mask), request=change.get("request", nu), trusted=change.get("trusted", mask)
+    )
     with pytest.raises(error, match=message):
-        mechanism.pay(state, gather(gradients, mask), change.get("mask", mask), change.get("request", nu))
+        mechanism.pay(state, told)
 
 
 @every_mechanism
@@ -299,7 +313,7 @@ def test_what_is_no_cost_is_refused_at_once(mechanism: Any, cost: Any, message: 
 def test_a_state_that_is_none_is_refused(mechanism: Mechanism, state: Any) -> None:
     sent, mask, request = rounds()[0]
     with pytest.raises(TypeError, match=r"`state` must be .*, got .*: begin with the rule's `init\(num_agents\)`"):
-        mechanism.pay(state, gather(sent, mask), mask, request)
+        mechanism.pay(state, round_of(gather(sent, mask), mask, request))
 
 
 @every_mechanism
@@ -307,7 +321,7 @@ def test_a_rule_that_remembers_refuses_the_state_of_another(mechanism: Mechanism
     sent, mask, request = rounds()[0]
     if mechanism.remembers:
         with pytest.raises(TypeError, match=r"`state` must be of type .*State, got NoState: begin with"):
-            mechanism.pay(FlatPay(COST).init(AGENTS), gather(sent, mask), mask, request)
+            mechanism.pay(FlatPay(COST).init(AGENTS), round_of(gather(sent, mask), mask, request))
 
 
 @every_mechanism
@@ -315,7 +329,7 @@ def test_a_traced_request_must_be_whole_too(mechanism: Mechanism) -> None:
     gradients, mask, _ = rounds()[0]
     evidence = Evidence(*map(jax.numpy.asarray, gather(gradients, mask)))
     with pytest.raises(TypeError, match="`request` must be a positive integer"):
-        jax.jit(lambda nu: mechanism.pay(mechanism.init(AGENTS), evidence, mask, nu))(8.0)
+        jax.jit(lambda nu: mechanism.pay(mechanism.init(AGENTS), round_of(evidence, mask, nu)))(8.0)
 
 
 # Those that remember nothing.
@@ -337,6 +351,6 @@ def pay_together(name: str, library: Library) -> None:
         masks = library.mask(np.stack([mask for _, mask, _ in played]))
         requests = library.module.asarray(np.array(REQUESTS)[:, None])
         pay = jax.jit(mechanism.pay) if library.name == "jax" else mechanism.pay
-        payments, _ = pay(mechanism.init(AGENTS), together, masks, requests)
+        payments, _ = pay(mechanism.init(AGENTS), round_of(together, masks, requests))
         expected = [np.stack(parts) for parts in zip(*play(mechanism, played), strict=True)]
         assert_same([[np.asarray(part) for part in payments]], [expected], library.tolerance)

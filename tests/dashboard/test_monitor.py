@@ -9,7 +9,7 @@ from threading import Thread
 
 import numpy as np
 
-from guerdon import gather
+from guerdon import gather, round_of
 from guerdon.dashboard.monitor import QUIET, LedgerMonitor
 from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger import Ledger
@@ -77,7 +77,7 @@ def test_a_ledger_that_grows_is_no_alarm(tmp_path: Path) -> None:
     with Ledger(tmp_path / "guerdon.db") as ledger:
         ledger.start_run("run", NAMES[:3], RULE)
         for number in (1, 2):
-            ledger.record_round("run", number, 8, gather(np.eye(3), sent), sent)
+            ledger.record_round("run", number, round_of(gather(np.eye(3), sent), sent, 8))
             assert looked(monitor) == ("verified", None)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon import gather
+from guerdon import gather, round_of
 from guerdon.dashboard.pages import FILTERS
 from guerdon.ledger import Ledger
 from tests.dashboard.conftest import Served, Visitor, ask, serving
@@ -126,7 +126,7 @@ def test_the_bars_are_who_took_part(small: Path, serve: Callable[..., Served], v
     """Against the API's own table, with an agent that joined late: every bar says what each of its rounds was."""
     with Ledger(small) as ledger:
         gradients, present = np.random.default_rng(5).normal(size=(11, 60)), np.ones(11, dtype=bool)
-        ledger.record_round("heart 2026", 63, 8, gather(gradients, present), present, agents=[*NAMES, "Bern"])
+        ledger.record_round("heart 2026", 63, round_of(gather(gradients, present), present, 8), agents=[*NAMES, "Bern"])
     served = serve(small)
     visitor.visit(f"{served.address}/runs/1")
     visitor.drawn("matrix")

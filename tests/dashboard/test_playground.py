@@ -16,7 +16,7 @@ from guerdon.dashboard import playground
 from guerdon.evidence import gather
 from guerdon.lab.arena.prices import ContractMenu, LocalAccuracy, StackelbergPrice
 from guerdon.lab.game import MinibatchGame
-from guerdon.rules import Facts, FlatPay, register, registry
+from guerdon.rules import Facts, FlatPay, register, registry, round_of
 from tests.dashboard.conftest import Served, Visitor, ask, serving
 
 UTILITY = "document.querySelector('#curve .plot').data.find(t => t.name.startsWith('utility')).y"
@@ -191,7 +191,7 @@ def paid_for(rule: Any, announced: list[int]) -> list[float]:
     )
     everybody = np.ones(len(announced), dtype=bool)
     evidence = gather(np.arange(len(announced), dtype=float)[:, None], everybody)
-    return rule.informed(facts).pay(rule.init(len(announced)), evidence, everybody, 8)[0].reward.tolist()
+    return rule.informed(facts).pay(rule.init(len(announced)), round_of(evidence, everybody, 8))[0].reward.tolist()
 
 
 def test_a_rule_of_your_own_with_a_curve_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from guerdon import (
     OutputAgreement,
     Server,
     gather,
+    round_of,
 )
 from guerdon.dashboard import audits, explanations, series, statistics
 from guerdon.dashboard.queries import RunData, RunMember, read_run
@@ -43,7 +44,7 @@ def played(
     """
     rng, crowd, present = np.random.default_rng(seed), len(used), np.ones(len(used), dtype=bool)
     model, rows = np.zeros(len(scales)), list[Any]()
-    server = Server(mechanism, FixedRequest(request, step=0.1), alike=True)
+    server = Server.of(mechanism, FixedRequest(request, step=0.1), alike=True)
     state = server.init(model, crowd)
     for _ in range(rounds):
         gradients = 1 + rng.normal(size=(crowd, len(scales))) * scales / np.sqrt(used)[:, None]
@@ -228,10 +229,10 @@ def test_a_run_is_what_its_rows_say(tmp_path: Path, variance: Any) -> None:
         training = Training(ledger, "run", NAMES, OutputAgreement(AffineCost(1, 1), variance))
         training.play(10)
         present, gradients = np.ones(10, dtype=bool), training.rng.normal(size=(10, 60))
-        ledger.record_round("run", 11, 8, gather(gradients, present), present)
+        ledger.record_round("run", 11, round_of(gather(gradients, present), present, 8))
         gradients[3] = 10.0
-        ledger.record_round("run", 12, 8, gather(gradients, present), present)
-        ledger.record_round("run", 13, 8, gather(gradients * 0, present), present)
+        ledger.record_round("run", 12, round_of(gather(gradients, present), present, 8))
+        ledger.record_round("run", 13, round_of(gather(gradients * 0, present), present, 8))
     source = LedgerSource(str(path))
     data = source.run(1)
     columns = "number, position, status, amount + cut, distance, expected_distance"
@@ -296,7 +297,7 @@ def test_an_audit_is_kept_for_a_while_but_not_of_another_ledger(tmp_path: Path) 
     with Ledger(path) as ledger:
         Training(ledger, "later", NAMES).play(1)
         evidence = gather(np.random.default_rng(1).normal(size=(10, 60)), np.ones(10, dtype=bool))
-        ledger.record_round("run", 4, 8, evidence, np.ones(10, dtype=bool))
+        ledger.record_round("run", 4, round_of(evidence, np.ones(10, dtype=bool), 8))
     data = source.run(1)
     behind = audits.verdicts(source.audit(data), data)
     assert (behind.last, behind.newest, len(behind.agents)) == (3, False, 10)

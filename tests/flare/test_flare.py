@@ -5,7 +5,6 @@
 import inspect
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,9 @@ def test_the_aggregator_pays_as_the_simulator_does(tmp_path: Path) -> None:
     history = simulated(RULE, sent, present, **options)
     rewards, names = np.zeros((ROUNDS, AGENTS)), [f"n{k}" for k in range(AGENTS)]
     with Ledger(tmp_path / "guerdon.db") as ledger:
-        aggregator = RewardedAggregator(PaidRun(Server(RULE, REQUESTS, **options), ledger, "run", MODEL, rounds=ROUNDS))
+        aggregator = RewardedAggregator(
+            PaidRun(Server.of(RULE, REQUESTS, **options), ledger, "run", MODEL, rounds=ROUNDS)
+        )
         aggregator.broadcast()
         for number in range(ROUNDS):
             aggregator.reset_stats()
@@ -126,9 +127,8 @@ def test_rounds_in_flare_are_paid(tmp_path: Path, where: str) -> None:
     model = np.zeros(12)
     state = server.init(model, 3)
     for number in range(3):
-        if number == 2:
-            server = replace(server, mechanism=server.mechanism.closing())  # the last round settles what is open
         ask, state = server.ask(state, model)
+        ask = ask._replace(is_last=number == 2)  # which settles what is open
         reports = np.stack([lines[f"site-{k}"][number] for k in (1, 2, 3)])
         settled, state = server.settle(state, ask, reports, np.ones(3, dtype=bool))
         model = model - settled.step * settled.mean

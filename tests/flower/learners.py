@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Context, Message
 
-from guerdon import InformationPay, gather
+from guerdon import InformationPay, gather, round_of
 from guerdon.broadcasts import Dither
 from guerdon.evidence import shortening
 from guerdon.flower import Request, decline
@@ -104,16 +104,17 @@ def by_hand(
     `models` are those that were broadcast, `reports` (rounds, agents, dim) what came back.
     """
     agents = reports.shape[1]
-    everybody, state = np.ones(agents, dtype=bool), rule.init(agents)
+    everybody, state, trust = np.ones(agents, dtype=bool), rule.init(agents), rule.trust.init(agents)
     known, paid, taken, first = prediction.init(0 * models[0]), list[Any](), list[Any](), 0 * models[0]
     for number, (model, sent) in enumerate(zip(models, reports, strict=True)):
         expected = prediction.predict(known, model) + (model if moves else 0.0)
         apart = sent - expected
         factors = shortening((apart**2).sum(axis=1), everybody, rule.limit)
         compared = expected + factors[:, None] * apart
-        trusted = rule.reference(state, everybody)
+        trusted = rule.trust.reference(trust, everybody)
         evidence = gather(compared, everybody, expected, trusted)
-        payments, state = rule.pay(state, evidence, everybody, request)
+        payments, state = rule.pay(state, round_of(evidence, everybody, request, trusted))
+        trust = rule.trust.learn(trust, evidence, trusted, request)
         paid.append(payments.reward)
         aggregate = compared[trusted].mean(axis=0) - (model if moves else 0.0)
         halves = dither is not None and not moves

@@ -190,7 +190,7 @@ def test_a_pair_that_was_broken_off_goes_on_as_if_it_had_not_been(
     whole = start("whole", whole_grid := MemoryGrid(nodes))
     kept = ledger.resume("whole")
     assert kept is not None
-    assert set(kept.arrays) >= {"model", "prediction", "dither", "audit"}
+    assert set(kept.arrays) >= {"model", "lens", "broadcast"}
     for after in times:
         run, grid = f"after {after}", MemoryGrid(nodes)
         with pytest.raises(CrashError):

@@ -13,7 +13,7 @@ from examples.deployment import CONNECTION, Deployment, make_key
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from guerdon import AffineCost, EstimatedVariance, OutputAgreement
+from guerdon import AffineCost, EstimatedVariance, OutputAgreement, round_of
 from guerdon.evidence import gather
 from guerdon.flower import Request, decline, paid_work
 from guerdon.ledger import Ledger
@@ -148,7 +148,7 @@ def test_every_offence_over_the_wire(flower: Deployment, ledger: Ledger) -> None
         sent = [gradient(node.seen[index], i) for i, node in enumerate(nodes[: len(took_part)])]
         layers = [np.stack([arrays[part] for arrays in sent]) for part in ("w", "b")]
         everybody = np.ones(len(took_part), dtype=bool)
-        expected = RULE.pay(RULE.init(len(took_part)), gather(layers, everybody), everybody, 8)[0].reward
+        expected = RULE.pay(RULE.init(len(took_part)), round_of(gather(layers, everybody), everybody, 8))[0].reward
         told = [lines[f"n{i}"][index].reward for i in took_part]
         assert told == pytest.approx(to_micro(expected).tolist(), abs=1), kind  # micro-units: the last digit
     assert nodes[4].refused >= 1  # the second of two replies

@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guerdon import AffineCost, FixedRequest, InformationPay, NoiseScaleRequest
+from guerdon import AffineCost, FixedRequest, InformationPay, NoiseScaleRequest, round_of
 from guerdon.evidence import Evidence
 from guerdon.flower import FedSGD, Rewarded, recovery
 from guerdon.ledger import Ledger, RefusedError, UnavailableError
@@ -270,7 +270,7 @@ def test_a_round_recorded_elsewhere_without_a_model_cannot_be_continued(
     seen = Evidence(nothing, nothing, nothing, nothing, counted=nothing > 0)
     mechanism = rewarded().server.mechanism
     ledger.start_run("run", ["n0", "n1"], mechanism)
-    ledger.record_round("run", 1, 8, seen, nothing > 0)
+    ledger.record_round("run", 1, round_of(seen, nothing > 0, 8))
     with pytest.raises(RefusedError, match="recorded without a model to continue from"):
         rewarded().start(grid, model, num_rounds=2)
 

@@ -28,13 +28,13 @@ from guerdon import (
     SteadyPay,
 )
 from guerdon.broadcasts import Dither
-from guerdon.evidence import Evidence, gather
+from guerdon.evidence import gather
 from guerdon.flower import FedSGD, Pay, Request, Rewarded, decline, last_pay, paid_work
 from guerdon.flower.messages import tell
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
 from guerdon.requests import BudgetRequest, ScheduledRequest
-from guerdon.rules import Mechanism, check_round, register, registry, statuses
+from guerdon.rules import Mechanism, Round, check_round, register, registry, round_of, statuses
 from tests.flower.conftest import MODEL, RULE, Make
 from tests.flower.grids import MemoryGrid, Node, gradients_of, record, reply, worker
 
@@ -53,7 +53,7 @@ def offline(messages: list[Message], numbers: Iterable[int], mechanism: Any = RU
     sent = [gradients_of(message, number) for message, number in zip(messages, numbers, strict=True)]
     layers = [np.stack([arrays[name].numpy() for arrays in sent]) for name in MODEL]
     evidence = gather(layers, np.ones(len(sent), dtype=bool), origin)
-    return mechanism.pay(mechanism.init(len(sent)), evidence, np.ones(len(sent), dtype=bool), 8)[0].reward
+    return mechanism.pay(mechanism.init(len(sent)), round_of(evidence, np.ones(len(sent), dtype=bool), 8))[0].reward
 
 
 def by_node(messages: list[Message]) -> list[Message]:
@@ -382,8 +382,9 @@ class Lavish(Mechanism):
 
     rule_name = "lavish"
 
-    def pay(self, state: Any, evidence: Evidence, participating: Any, request: Any) -> tuple[Payments, Any]:
-        state, mask = check_round(state, evidence, participating, request)
+    def pay(self, state: Any, round: Round) -> tuple[Payments, Any]:
+        state, mask = check_round(state, round)
+        evidence = round.evidence
         status = statuses(evidence, mask, 1, 1 + 0 * evidence.length)
         reward = np.where(status == 0, evidence.length.max(), 0.0)
         return Payments(reward, *[np.full(len(mask), np.nan)] * 3, status=status), state

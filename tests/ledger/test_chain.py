@@ -28,9 +28,9 @@ def test_hashes_are_pinned() -> None:
     assert link(7, "round", WHEN, "memo", contents, START).hex()[:16] == PINNED_LINK
 
 
-PINNED_PAYMENTS = ["cde25e0c17509303", "04edeb9a10fa822f"]
-PINNED_DIGEST = "63a19d0639df6afe"
-PINNED_LINK = "00b25216701a1fd9"
+PINNED_PAYMENTS = ["57328f06277c7b51", "d38a0e2505d244e0"]
+PINNED_DIGEST = "fdec711646682424"
+PINNED_LINK = "a9c7298aededcd5a"
 
 
 @pytest.mark.parametrize("name", (PAYMENT.names or ())[:-3])

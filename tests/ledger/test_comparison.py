@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, FixedRequest, OutputAgreement, PowerCost, Server
+from guerdon import AffineCost, FixedRequest, OutputAgreement, PowerCost, Server, round_of
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import MICRO, to_micro
 from guerdon.rules import Status
@@ -91,7 +91,7 @@ def test_a_loop_in_any_library_pays_what_the_ledger_computes(ledger: Ledger, lib
             done, state = server.settle(state, ask, reports, sent, factors=factors)
             assert all(isinstance(part, np.ndarray) for part in done.payments)
             assert done.payments.reward.dtype == np.float64
-            recorded = ledger.record_round("heart", number, 8, done.evidence, sent, payments=done.payments)
+            recorded = ledger.record_round("heart", number, round_of(done.evidence, sent, 8), payments=done.payments)
             assert recorded.payments is not None
             np.testing.assert_array_equal(recorded.payments.reward, to_micro(done.payments.reward) / MICRO)
     assert ledger.verify().holds
@@ -99,7 +99,7 @@ def test_a_loop_in_any_library_pays_what_the_ledger_computes(ledger: Ledger, lib
 
 def test_a_compiled_round_stays_in_its_library() -> None:
     """Within `jax.jit` there is no NumPy: the rule pays in JAX, and nothing is recorded from there."""
-    server = Server(OutputAgreement(AffineCost(1, 1)), FixedRequest(8, 0.1), alike=True)
+    server = Server.of(OutputAgreement(AffineCost(1, 1)), FixedRequest(8, 0.1), alike=True)
     with jax.enable_x64(True):
         model, reports = jax.numpy.zeros(6), jax.numpy.asarray(np.random.default_rng(0).normal(size=(4, 6)))
         ask, state = server.ask(server.init(model, 4), model)

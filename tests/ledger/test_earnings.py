@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from guerdon import gather
+from guerdon import gather, round_of
 from guerdon._quantiles import student_quantile
 from guerdon.dashboard.source import LedgerSource
 from guerdon.dashboard.statistics import pay_against_cost
@@ -62,7 +62,7 @@ def test_work_that_was_not_paid_counts_as_on_the_dashboard(ledger: Ledger, where
     rounds = play(5)
     record(ledger, "heart", rounds)
     alone = np.array([True, False, False, False])  # nobody to compare it with: it is not paid
-    ledger.record_round("heart", 6, 8, gather(np.random.default_rng(2).normal(size=(4, 6)), alone), alone)
+    ledger.record_round("heart", 6, round_of(gather(np.random.default_rng(2).normal(size=(4, 6)), alone), alone, 8))
     source = LedgerSource(where)
     shown, told = pay_against_cost(source.run(1)), {row.number: row for row in ledger.earnings("heart")}
     source.close()

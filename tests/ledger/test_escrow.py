@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
+from guerdon import round_of
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.escrow import odds
 from tests.support import command_line
@@ -163,7 +164,7 @@ def _hold_in_two_runs(ledger: Ledger, cheats: Any) -> None:
         for _ in range(rounds):
             one, _, _ = training.play(cheats)
             held = [total - escrow(ledger)["Basel"] / 1e6, 0, 0, 0, 0]
-            ledger.record_round(run, training.number, REQUEST, one.evidence, one.participating, held=held)
+            ledger.record_round(run, training.number, round_of(one.evidence, one.participating, REQUEST), held=held)
 
 
 def test_a_hand_names_a_run_or_takes_what_was_held_first(ledger: Ledger) -> None:

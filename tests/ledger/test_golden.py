@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, FlatPay
+from guerdon import AffineCost, FlatPay, round_of
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import MICRO
 from guerdon.ledger.recorded_rules import restored
@@ -97,9 +97,9 @@ def test_a_version_that_is_not_installed_is_not_called_forged(
             ledger.resume(name)
         with pytest.raises(RefusedError, match=f"was started with version 1 of the rule {kind!r}, and version 2 is"):
             ledger.start_run(name, make.NAMES, make.RULES[name])
-        rounds = len(ledger.rounds(name))
+        rounds, (*_, last) = len(ledger.rounds(name)), make.play(make.RULES[name])
         with pytest.raises(RefusedError, match=said):
-            ledger.record_round(name, rounds + 1, 12, *last_evidence(name))
+            ledger.record_round(name, rounds + 1, round_of(last.evidence, last.sent, 12, last.trusted))
         assert len(ledger.rounds(name)) == rounds
     with closing(sqlite3.connect(golden)) as connection:
         for (trigger,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
@@ -111,11 +111,6 @@ def test_a_version_that_is_not_installed_is_not_called_forged(
     restored.cache_clear()
 
 
-def last_evidence(name: str) -> tuple[Any, Any]:
-    *_, last = make.play(make.RULES[name])
-    return last.evidence, last.sent
-
-
 @every_rule
 def test_recomputed_payments_are_those_recorded(golden: Path, name: str) -> None:
     """By the rule as it is today, from the recorded evidence, round after round."""
@@ -123,7 +118,7 @@ def test_recomputed_payments_are_those_recorded(golden: Path, name: str) -> None
     with Ledger(golden, read_only=True) as ledger, ledger.reading() as connection:
         for one in ledger.rounds(name):
             block = read_payments(connection, one.record, one.record)
-            paid, state = replay_round(rule, state, block, slice(None), one.request)
+            paid, state = replay_round(rule, state, block.round(one.request))
             recorded = block.payments()
             np.testing.assert_allclose(paid.reward, recorded.reward, rtol=1e-9, atol=1 / MICRO)
             np.testing.assert_array_equal(paid.status, recorded.status)
@@ -152,7 +147,7 @@ CHANGES = {
     "known": ["agreement.at_least_one"],
     "estimated": ["agreement.variance_of_others"],
     "calibrated": ["calibrated.USUAL"],
-    "information": ["information.at_least_one"],
+    "information": ["signal.at_least_one"],
     "witnessed": ["scale.at_least_one", "scale.FADE"],
     "steady": ["steady.FURTHEST", "steady.STEEP", "steady.CUT", "steady.MOST"],
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, ExpressionCost, FlatPay, InformationPay, Payments, Status, explain, rules
+from guerdon import AffineCost, ExpressionCost, FlatPay, InformationPay, Payments, Status, explain, round_of, rules
 from guerdon.dashboard import statistics
 from guerdon.dashboard.explanations import formula
 from guerdon.dashboard.queries import read_run
@@ -16,8 +16,8 @@ from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import largest_term
 from guerdon.ledger.statements import payments_of
-from guerdon.rules.information import InformationState
 from guerdon.rules.mechanism import padded
+from guerdon.rules.signal import SignalState
 from guerdon.states import NoState
 from tests.support.audit_scenes import COST, REQUEST, RULE, Training, record_more, record_training, send_prediction
 from tests.support.ledger_scenes import REMEMBERING, play
@@ -62,7 +62,7 @@ def test_rounds_are_recorded_resumed_and_verified(ledger: Ledger) -> None:
     assert ledger.verify().holds
     resumed = ledger.resume("heart")
     assert resumed is not None
-    assert isinstance(resumed.state, InformationState)
+    assert isinstance(resumed.state, SignalState)
     for kept, own in zip(resumed.state, training.state or (), strict=True):
         np.testing.assert_allclose(kept, own, rtol=1e-12, atol=1e-12)
 
@@ -74,8 +74,8 @@ def test_another_process_goes_on_and_newcomers_join(where: str) -> None:
         record_more(ledger, "heart", [*NAMES, "Oslo", "Ghent"], training, 10)
         resumed = ledger.resume("heart")
         assert resumed is not None
-        assert resumed.state.wealth.shape[-1] == 7
-        assert resumed.arrays["audit"]["pairs"].shape[1:] == (7, 7)
+        assert resumed.state.signal.shape == (7,)
+        assert resumed.arrays["lens"]["pairs.wealth"].shape[1:] == (7, 7)
         assert ledger.verify().holds
         assert ledger.audit("heart").trail.against.shape == (20, 7)
 
@@ -86,8 +86,8 @@ def test_the_recorded_rewards_are_those_of_the_server(ledger: Ledger) -> None:
     ledger.start_run("heart", NAMES, RULE)
     for number in range(1, 13):
         one, payments, _ = training.play({4: send_prediction})
-        call = ("heart", number, REQUEST, one.evidence, one.participating)
-        new, again = ledger.record_round(*call), ledger.record_round(*call)
+        call = ("heart", number, round_of(one.evidence, one.participating, REQUEST, one.trusted))
+        new, again = (ledger.record_round(*call) for _ in range(2))
         assert (new.record, new.new, again.new) == (again.record, True, False)
         assert new.payments is not None
         assert again.payments is not None
@@ -111,7 +111,7 @@ def test_a_rule_goes_on_with_what_it_remembers_after_another(ledger: Ledger, whe
     state: Any = REMEMBERING.init(4)
     used: list[Mechanism] = [REMEMBERING, RULE, FlatPay(COST), REMEMBERING, REMEMBERING]
     for one, rule in zip(play(5, REMEMBERING), used, strict=True):
-        paid, after = rule.pay(state if rule.remembers else rule.init(4), one.evidence, one.sent, one.request)
+        paid, after = rule.pay(state if rule.remembers else rule.init(4), round_of(one.evidence, one.sent, one.request))
         state = after if rule.remembers else state
         with Ledger(where) as another:  # remembers nothing: replays
             writer = another if one.number == 5 else ledger
@@ -119,7 +119,7 @@ def test_a_rule_goes_on_with_what_it_remembers_after_another(ledger: Ledger, whe
         assert recorded is not None
         np.testing.assert_allclose(recorded.reward, paid.reward, rtol=1e-9, atol=1e-6)
     assert ledger.verify().holds
-    assert padded(RULE.init(3), NoState()).wealth.shape == RULE.init(3).wealth.shape
+    assert padded(RULE.init(3), NoState()).signal.shape == RULE.init(3).signal.shape
 
 
 def test_reasons_are_in_plain_words(ledger: Ledger) -> None:

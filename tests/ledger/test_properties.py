@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import text
 
-from guerdon import gather
+from guerdon import gather, round_of
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
 from guerdon.rules.mechanism import padded
@@ -68,9 +68,9 @@ class Books(RuleBasedStateMachine):
         roster = list(self.rosters[run])
         gradients, taking = rng.normal(size=(len(roster), 3)), rng.random(len(roster)) < 0.8
         evidence = gather(gradients, taking)
-        payments, self.states[run] = RULES[run].pay(self.states[run], evidence, taking, request)
-        call: dict[str, Any] = {"run": run, "round": self.last[run] + 1, "request": request, "evidence": evidence,
-                                "participating": taking, "held": [0.5] * len(roster) if held else None,
+        payments, self.states[run] = RULES[run].pay(self.states[run], round_of(evidence, taking, request))
+        call: dict[str, Any] = {"run": run, "number": self.last[run] + 1, "round": round_of(evidence, taking, request),
+                                "held": [0.5] * len(roster) if held else None,
                                 "agents": roster, "checkpoint": {"model": {"w": gradients}}}  # fmt: skip
         recorded = self.ledger.record_round(**call)
         assert recorded.new
@@ -94,7 +94,7 @@ class Books(RuleBasedStateMachine):
         head = self.ledger.verify().head
         assert not self.ledger.record_round(**call).new
         with pytest.raises(RefusedError, match="is recorded already"):
-            self.ledger.record_round(**(call | {"request": call["request"] + 1}))
+            self.ledger.record_round(**(call | {"round": call["round"]._replace(request=9)}))
         assert self.ledger.verify().head == head
 
     @rule(agent=st.sampled_from(NAMES), amount=st.integers(1, 5_000_000))
@@ -210,7 +210,7 @@ class Books(RuleBasedStateMachine):
             mine = [call for call in self.calls if call["run"] == run]
             assert (resumed is None) == (not mine)
             if resumed is not None:
-                assert resumed.round == mine[-1]["round"]
+                assert resumed.round == mine[-1]["number"]
                 np.testing.assert_array_equal(resumed.arrays["model"]["w"], mine[-1]["checkpoint"]["model"]["w"])
 
     def teardown(self) -> None:

@@ -17,11 +17,12 @@ from guerdon import (
     OutputAgreement,
     PowerCost,
     gather,
+    round_of,
 )
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
-from guerdon.rules import Payments, registry
+from guerdon.rules import Payments, Round, registry
 from tests.support.ledger_scenes import HARSH, NAMES, REMEMBERING, RULE, busy_ledger, play, record
 from tests.support.libraries import Library, every_library
 
@@ -54,16 +55,19 @@ def test_the_same_round_again_changes_nothing(ledger: Ledger) -> None:
 def different() -> dict[str, dict[str, Any]]:
     """The third round with one thing changed, by what that is."""
     one = play(3)[2]
+    seen = round_of(one.evidence, one.sent, one.request)
     call: dict[str, Any] = {
-        "round": 3, "request": one.request, "evidence": one.evidence, "participating": one.sent,
-        "gradients": one.gradients, "checkpoint": {"model": {"weights": np.arange(4.0) * 3}},
+        "number": 3, "round": seen, "gradients": one.gradients,
+        "checkpoint": {"model": {"weights": np.arange(4.0) * 3}},
     }  # fmt: skip
     other, five = play(3, seed=9)[2], play(3, agents=5)[2]
     changes: dict[str, dict[str, Any]] = {
-        "request": {"request": 9},
-        "deviation of agent 'north'": {"evidence": other.evidence, "participating": other.sent},
-        "counted of agent 'west'": {"evidence": one.evidence._replace(counted=one.sent)},
-        "participating of agent 'west'": {"participating": one.evidence.counted},
+        "request": {"round": seen._replace(request=9)},
+        "deviation of agent 'north'": {"round": round_of(other.evidence, other.sent, 8)},
+        "counted of agent 'west'": {"round": seen._replace(evidence=one.evidence._replace(counted=one.sent))},
+        "sent of agent 'west'": {"round": seen._replace(sent=one.evidence.counted)},
+        "trusted of agent 'north'": {"round": seen._replace(trusted=np.arange(4) == 1)},
+        "is_last": {"round": seen._replace(is_last=True)},
         "gradients of agent 'north'": {"gradients": [bytes(32), *one.gradients[1:]]},
         "checkpoint": {"checkpoint": {"model": {"weights": np.arange(4.0)}}},
         "metrics": {"metrics": {"loss": 1.0}},
@@ -71,7 +75,7 @@ def different() -> dict[str, dict[str, Any]]:
         "held of agent 'north'": {"held": [1.0, 0, 0, 0]},
         "rule": {"mechanism": OutputAgreement(AffineCost(1, 1), KnownVariance(2.0))},
         "cost": {"mechanism": replace(RULE, cost=AffineCost(2, 1))},
-        "agents": {"agents": [*NAMES, "new"], "evidence": five.evidence, "participating": five.sent,
+        "agents": {"agents": [*NAMES, "new"], "round": round_of(five.evidence, five.sent, 8),
                    "gradients": five.gradients},
     }  # fmt: skip
     return {what: call | change for what, change in changes.items()}
@@ -114,8 +118,8 @@ class Careless(FlatPay):
 
     rule_name = "careless"
 
-    def pay(self, state: Any, evidence: Evidence, participating: Any, request: Any) -> tuple[Payments, Any]:
-        payments, state = super().pay(state, evidence, participating, request)
+    def pay(self, state: Any, round: Round) -> tuple[Payments, Any]:
+        payments, state = super().pay(state, round)
         return payments._replace(status=0 * payments.status), state
 
 
@@ -125,7 +129,7 @@ def test_a_rule_whose_statuses_cannot_be_replayed_is_refused(ledger: Ledger, mon
     three = play(3)[2]
     for played in (three, three._replace(sent=three.evidence.counted)):  # one unusable, one absent
         with pytest.raises(RefusedError, match="must give DECLINED to agents that sent nothing"):
-            ledger.record_round("run", 1, 8, played.evidence, played.sent)
+            ledger.record_round("run", 1, round_of(played.evidence, played.sent, 8))
 
 
 def test_rounds_follow_each_other(ledger: Ledger) -> None:
@@ -150,7 +154,9 @@ def test_evidence_of_any_library_can_be_recorded(ledger: Ledger, library: Librar
         everybody = library.mask([True] * 4)
         evidence = (jax.jit(gather) if library.name == "jax" else gather)(gradients, everybody)
         for new in (True, False):
-            call = ledger.record_round("heart", 1, 8, evidence, everybody, checkpoint={"model": {"w": gradients}})
+            call = ledger.record_round(
+                "heart", 1, round_of(evidence, everybody, 8), checkpoint={"model": {"w": gradients}}
+            )
             assert call.new is new
     assert ledger.verify().holds
 
@@ -181,10 +187,10 @@ def test_agents_may_join_a_run(ledger: Ledger) -> None:
     everybody = np.ones(4, dtype=bool)
     evidence = gather(np.random.default_rng(5).normal(size=(4, 6)), everybody)
     with pytest.raises(RefusedError, match="`agents` must begin with the 3 agents"):
-        ledger.record_round("run", 3, 8, evidence, everybody, agents=NAMES[::-1])
-    with pytest.raises(RefusedError, match="`participating` must have one entry for each of the 3 agents of run"):
-        ledger.record_round("run", 3, 8, evidence, everybody)
-    ledger.record_round("run", 3, 8, evidence, everybody, agents=NAMES)
+        ledger.record_round("run", 3, round_of(evidence, everybody, 8), agents=NAMES[::-1])
+    with pytest.raises(RefusedError, match="`round` must have one entry for each of the 3 agents of run"):
+        ledger.record_round("run", 3, round_of(evidence, everybody, 8))
+    ledger.record_round("run", 3, round_of(evidence, everybody, 8), agents=NAMES)
     assert ledger.runs()[0].agents == 4
     assert ledger.verify().problem is None
 
@@ -203,7 +209,7 @@ def test_a_known_variance_may_change_from_round_to_round(ledger: Ledger) -> None
     ledger.start_run("run", NAMES, HARSH)
     for one in play(3, HARSH):
         rule = OutputAgreement(AffineCost(1, 1), KnownVariance(1.0 + one.number))
-        expected, _ = rule.pay(rule.init(4), one.evidence, one.sent, 8)
+        expected, _ = rule.pay(rule.init(4), round_of(one.evidence, one.sent, 8))
         recorded = ledger.record_round("run", *one.arguments(), mechanism=rule).payments
         assert recorded is not None
         np.testing.assert_allclose(recorded.reward, expected.reward, rtol=1e-9, atol=1e-6)
@@ -213,8 +219,12 @@ def test_a_known_variance_may_change_from_round_to_round(ledger: Ledger) -> None
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"round": -1}, "`round` must be an integer of at least 0, got -1"),
-        ({"round": 1.0}, "`round` must be an integer"),
+        ({"number": -1}, "`number` must be an integer of at least 0, got -1"),
+        ({"number": 1.0}, "`number` must be an integer"),
+        (
+            {"round": play(1)[0].evidence},
+            "`round` must be a Round, as `Settlement.round` and `round_of` give, got Evid",
+        ),
         ({"request": 0}, "`request` must be a positive integer, got 0"),
         ({"gradients": [b"short", None, None, None]}, "`gradients` must be hashes of 32 bytes"),
         ({"gradients": [None]}, "`gradients` must have one entry for each of the 4 agents, got 1"),
@@ -224,16 +234,20 @@ def test_a_known_variance_may_change_from_round_to_round(ledger: Ledger) -> None
         ({"checkpoint": {"a/b": {}}}, "`checkpoint` must map names without '/'"),
         ({"checkpoint": {"model": {"w": np.array(["text"])}}}, "`checkpoint` holds an array that cannot be saved"),
         ({"evidence": play(1, agents=3)[0].evidence}, "`deviation` must have one entry for each of the 4 agents"),
-        ({"participating": np.ones(4)}, "`participating` must be an array of booleans, got dtype float64"),
-        ({"participating": np.arange(4) > 1}, "got False for agent 0, which `evidence` counts"),
+        ({"sent": np.ones(4)}, "`sent` must be an array of booleans, got dtype float64"),
+        ({"trusted": np.ones(4)}, "`trusted` must be an array of booleans, got dtype float64"),
+        ({"trusted": np.arange(4) < 1, "sent": np.arange(4) > 1}, "got False for agent 0"),
+        ({"sent": np.arange(4) > 1}, "got False for agent 0, which `evidence` counts"),
     ],
 )
 def test_bad_input_is_named(ledger: Ledger, change: dict[str, Any], message: str) -> None:
     ledger.start_run("run", NAMES, RULE)
-    one = play(1)[0]
-    call: dict[str, Any] = dict(zip(("round", "request", "evidence", "participating"), one.arguments(), strict=True))
+    number, seen = play(1)[0].arguments()
+    told = {name: value for name, value in change.items() if name in Round._fields}
+    call: dict[str, Any] = {"number": number, "round": seen._replace(**told)}
+    rest = {name: value for name, value in change.items() if name not in told}
     with pytest.raises((ValueError, TypeError), match=message.replace("(", r"\(")):
-        ledger.record_round("run", **(call | change))
+        ledger.record_round("run", **(call | rest))
     assert ledger.rounds("run") == []
 
 
@@ -282,7 +296,7 @@ def test_nobody_can_keep_the_others_from_being_paid(ledger: Ledger, mechanism: A
     for number, size in enumerate([1.0, 1e9, 1e14, 1.0], 1):
         gradients = rng.normal(size=(4, 6))
         gradients[3] *= size
-        assert ledger.record_round("run", number, 8, gather(gradients, everybody), everybody).new
+        assert ledger.record_round("run", number, round_of(gather(gradients, everybody), everybody, 8)).new
     assert ledger.verify().problem is None
 
 
@@ -298,7 +312,7 @@ def test_rounds_in_single_precision_are_accepted(ledger: Ledger, mechanism: Any,
         gradients[number % 6] *= size if number < 3 else 1
         seen = gather(gradients, everybody)
         evidence = Evidence(*(part.astype(single) for part in seen[:-1]), counted=seen.counted)
-        call: Any = ("run", number, 8, evidence, everybody)
+        call: Any = ("run", number, round_of(evidence, everybody, 8))
         assert ledger.record_round(*call).new
         assert not ledger.record_round(*call).new
     assert ledger.verify().problem is None
@@ -324,7 +338,7 @@ def test_numbers_of_numpy_are_as_good(ledger: Ledger) -> None:
     ledger.start_run("run", NAMES, RULE)
     one = play(1)[0]
     assert ledger.record_round("run", *one.arguments()).new
-    assert not ledger.record_round("run", np.int64(1), np.int64(8), one.evidence, one.sent.tolist()).new  # pyright: ignore[reportArgumentType]
+    assert not ledger.record_round("run", np.int64(1), round_of(one.evidence, one.sent.tolist(), np.int64(8))).new  # pyright: ignore[reportArgumentType]
 
 
 def test_nonsense_is_named_before_the_database_sees_it(ledger: Ledger) -> None:
@@ -336,16 +350,16 @@ def test_nonsense_is_named_before_the_database_sees_it(ledger: Ledger) -> None:
         (one.evidence._replace(length=one.evidence.length * np.nan), "must hold finite numbers only"),
     ]:
         with pytest.raises(RefusedError, match=message):
-            ledger.record_round("run", 1, 8, evidence, one.sent)
-    with pytest.raises(TypeError, match="`round` must be an integer"):
-        ledger.record_round("run", 2**63, 8, one.evidence, one.sent)
+            ledger.record_round("run", 1, round_of(evidence, one.sent, 8))
+    with pytest.raises(TypeError, match="`number` must be an integer"):
+        ledger.record_round("run", 2**63, round_of(one.evidence, one.sent, 8))
 
 
 def test_notes_are_kept_within_limits_and_zero_has_no_sign(ledger: Ledger) -> None:
     ledger.start_run("run", NAMES, RULE)
     one = play(1)[0]
     evidence = one.evidence._replace(alignment=np.where(one.evidence.counted, one.evidence.alignment, -0.0))
-    ledger.record_round("run", 1, 8, evidence, one.sent, notes=["x" * 10_000, "nul\0", "\ud800", ""])
+    ledger.record_round("run", 1, round_of(evidence, one.sent, 8), notes=["x" * 10_000, "nul\0", "\ud800", ""])
     assert ledger.statement("north").lines[0].why.endswith("note: " + "x" * 500)
     assert ledger.verify().problem is None
 
@@ -355,7 +369,7 @@ def test_the_state_comes_back_with_the_round(ledger: Ledger) -> None:
     state = REMEMBERING.init(4)
     for one in play(4, REMEMBERING):
         ledger.record_round("run", *one.arguments())
-        _, state = REMEMBERING.pay(state, one.evidence, one.sent, one.request)
+        _, state = REMEMBERING.pay(state, round_of(one.evidence, one.sent, one.request))
     resumed = ledger.resume("run")
     assert resumed is not None
     for own, kept in zip(state, resumed.state, strict=True):

@@ -42,8 +42,8 @@ def test_nothing_is_empty_that_must_not_be(ledger: Ledger) -> None:
         keys = [key for table in t.metadata.tables for key in inspector.get_foreign_keys(table)]
     assert nullable == NULLABLE
     assert checks == {
-        "ledger": 4, "records": 5, "agents": 2, "keys": 0, "accounts": 4, "runs": 3, "members": 1, "rounds": 4,
-        "payments": 10, "entries": 3, "versions": 1, "escrow": 2, "payouts": 1, "signatures": 2,
+        "ledger": 4, "records": 5, "agents": 2, "keys": 0, "accounts": 4, "runs": 3, "members": 1, "rounds": 5,
+        "payments": 11, "entries": 3, "versions": 1, "escrow": 2, "payouts": 1, "signatures": 2,
         "checkpoints": 1, "payees": 2, "batches": 2, "payout_lines": 0, "outcomes": 1, "idempotency": 2,
         "terms": 2, "closings": 0, "cost_factors": 1,
     }  # fmt: skip
@@ -87,6 +87,7 @@ def test_accounts_and_the_head_stay(ledger: Ledger, statement: str) -> None:
 
 ROUND: dict[str, Any] = {
     "record": 1, "run": 1, "number": 9, "request": 8, "rule": "", "cost": "", "metrics": "", "payload": bytes(32),
+    "is_last": 0,
 }  # fmt: skip
 BAD: list[tuple[Any, dict[str, Any]]] = [
     (t.entries, {"record": 1, "line": 0, "source": 1, "target": 1, "amount": 5}),
@@ -106,6 +107,7 @@ BAD: list[tuple[Any, dict[str, Any]]] = [
     (t.rounds, ROUND | {"request": 0}),
     (t.rounds, ROUND | {"checkpoint": b"x"}),
     (t.rounds, ROUND | {"payload": b"x"}),
+    (t.rounds, ROUND | {"is_last": 2}),
     (t.escrow, {"run": 1, "record": 1, "amount": 0}),
     (t.escrow, {"run": 1, "record": 1, "amount": 1, "round": -1}),
     (t.escrow, {"run": 99, "record": 1, "amount": 1}),
@@ -137,25 +139,28 @@ def test_the_database_refuses_what_makes_no_sense(ledger: Ledger) -> None:
 
 
 PAYMENT: dict[str, Any] = {
-    "position": 0, "agent": 1, "status": "paid", "deviation": 1.0, "pair_distance": 1.0, "length": 1.0,
+    "position": 0, "agent": 1, "status": "paid", "trusted": 1, "deviation": 1.0, "pair_distance": 1.0, "length": 1.0,
     "alignment": -1.0, "distance": 1.0, "expected_distance": 1.0, "variance": 1.0, "amount": -5, "cut": 2, "held": 0,
     "gradient": bytes(32), "signature": b"s", "note": "", "hash": bytes(32),
 }  # fmt: skip
 
 
+# Without a distance a payment may have any status, and what is settled of earlier rounds.
+NO_DISTANCE = dict.fromkeys(("distance", "expected_distance", "variance"))
 IMPOSSIBLE: list[dict[str, Any]] = [
+    {"status": "declined"} | NO_DISTANCE,
     {"variance": float("inf")}, {"alignment": float("-inf")}, {"distance": 1e309},
-    {"position": -1}, {"status": "lucky"}, {"deviation": -1.0}, {"pair_distance": -1.0}, {"pair_distance": None},
+    {"position": -1}, {"trusted": 2}, {"trusted": None}, {"status": "lucky"},
+    {"deviation": -1.0}, {"pair_distance": -1.0}, {"pair_distance": None},
     {"pair_distance": float("inf")}, {"length": None}, {"distance": None},
     {"variance": None}, {"status": "declined"}, {"status": "waiting"}, {"cut": 6}, {"cut": -1}, {"held": -1},
     {"gradient": b"x"}, {"gradient": None}, {"hash": b""}, {"agent": 77}, {"amount": None}, {"note": None},
 ]  # fmt: skip
 
 
-# Without a distance a payment may have any status, and what is settled of earlier rounds.
-NO_DISTANCE = dict.fromkeys(("distance", "expected_distance", "variance"))
 POSSIBLE: list[dict[str, Any]] = [
-    {}, {"status": "waiting"} | NO_DISTANCE, {"status": "declined"} | NO_DISTANCE, {"status": "paid"} | NO_DISTANCE,
+    {}, {"trusted": 0}, {"status": "waiting"} | NO_DISTANCE, {"status": "paid"} | NO_DISTANCE,
+    {"status": "declined", "trusted": 0} | NO_DISTANCE,
 ]  # fmt: skip
 
 

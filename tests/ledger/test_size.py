@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from sqlalchemy import text
 
-from guerdon import gather
+from guerdon import gather, round_of
 from guerdon.dashboard.queries import _payments_query
 from guerdon.ledger import Ledger, queries
 from guerdon.ledger.recording import Handed, as_input
@@ -27,14 +27,14 @@ MOST = 6_000_000  # bytes: statements of so many rounds took 10 to 60 MB when th
 def long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
     """A ledger of many rounds, recorded in few transactions."""
     everybody, rng = np.ones(len(NAMES), dtype=bool), np.random.default_rng(0)
-    played = [gather(rng.normal(size=(len(NAMES), 6)), everybody) for _ in range(10)]
+    played = [round_of(gather(rng.normal(size=(len(NAMES), 6)), everybody), everybody, 8) for _ in range(10)]
     extras = dict.fromkeys(["gradients", "signatures", "notes", "held", "metrics", "checkpoint"])
     with Ledger(tmp_path_factory.mktemp("long") / "guerdon.db") as ledger:
         ledger.start_run("run", NAMES, RULE)
         with ledger._database.writing() as connection:
             run = queries.need_run(connection, "run")
             for number in range(1, ROUNDS + 1):
-                given = as_input(number, 8, (run.rule, run.cost), played[number % 10], everybody, extras)
+                given = as_input(number, (run.rule, run.cost), played[number % 10], extras)
                 ledger._recorder.record(connection, run, given, Handed(), None)
         yield ledger
 

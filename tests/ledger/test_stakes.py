@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, KnownVariance, OutputAgreement, gather
+from guerdon import AffineCost, KnownVariance, OutputAgreement, gather, round_of
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import MICRO, to_micro
 from guerdon.ledger.stakes import hit_and_run, take_home
@@ -86,7 +86,7 @@ def record_pay(ledger: Ledger, rounds: int, **terms: Any) -> None:
     ledger.start_run("run", NAMES, OutputAgreement(AffineCost(1, 1), KnownVariance(16.0)), **terms)
     rng, sent = np.random.default_rng(1), np.ones(4, dtype=bool)
     for number in range(1, rounds + 1):
-        ledger.record_round("run", number, 8, gather(rng.normal(size=(4, 2)), sent), sent)
+        ledger.record_round("run", number, round_of(gather(rng.normal(size=(4, 2)), sent), sent, 8))
 
 
 def test_the_command_line_says_what_is_enough(ledger: Ledger, where: str) -> None:

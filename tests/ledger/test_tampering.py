@@ -313,7 +313,7 @@ def fill_with_money(where: str) -> None:
         (["UPDATE payments SET amount = amount + 5000000 WHERE record = 4 AND position = 0"],
          "payments: the payment of agent 'north' in round 1 of run 'heart' is not what its evidence gives"),
         (["UPDATE payments SET distance = distance / 2 WHERE record = 4 AND position = 0"], "is not what its evidence"),
-        (["UPDATE payments SET status = 'invalid', amount = 0, distance = NULL, expected_distance = NULL, "
+        (["UPDATE payments SET status = 'invalid', trusted = 0, amount = 0, distance = NULL, expected_distance = NULL, "
           "variance = NULL WHERE record = 4 AND position = 0"], "is not what its evidence gives"),
         (["UPDATE rounds SET request = 16 WHERE record = 4"], "is not what its evidence gives"),
         (["UPDATE entries SET amount = amount + 5000000 WHERE record = 4 AND line = 0",

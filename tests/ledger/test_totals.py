@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, KnownVariance, OutputAgreement, gather
+from guerdon import AffineCost, KnownVariance, OutputAgreement, gather, round_of
 from guerdon.dashboard import queries, series
 from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger import Ledger
@@ -20,7 +20,7 @@ def one_loser(ledger: Ledger, liability: str) -> int:
     """Record a round in which the third agent loses 4.632803, and return its reward."""
     ledger.start_run("run", PEOPLE, OutputAgreement(AffineCost(1, 1), KnownVariance(200.0)), liability=liability)
     gradients, sent = np.array([[0.0, 0.0], [0.1, 0.0], [9.0, 0.0]]), np.ones(3, dtype=bool)
-    recorded = ledger.record_round("run", 1, 8, gather(gradients, sent), sent)
+    recorded = ledger.record_round("run", 1, round_of(gather(gradients, sent), sent, 8))
     assert recorded.payments is not None
     assert recorded.payments.reward.tolist() == pytest.approx([OTHERS[0] / 1e6, OTHERS[1] / 1e6, LOSS / 1e6])
     return round(float(recorded.payments.reward[2]) * 1e6)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from guerdon import AffineCost, OutputAgreement, gather
+from guerdon import AffineCost, OutputAgreement, gather, round_of
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.liability import Standing
 from guerdon.ledger.render import statement_json, statement_pieces
@@ -116,7 +116,7 @@ def garbage_rounds(ledger: Ledger, vesting: int, rounds: int = 12) -> list[int]:
     for number in range(1, rounds + 1):
         reports = rng.normal(size=(10, 50))
         reports[9] *= 1000
-        ledger.record_round("run", number, 8, gather(reports, sent), sent)
+        ledger.record_round("run", number, round_of(gather(reports, sent), sent, 8))
     ledger.close_run("run")
     return [row.balance for row in ledger.balances()]
 
@@ -258,7 +258,7 @@ def test_who_left_early_is_settled_only_by_name(ledger: Ledger) -> None:
     rng = np.random.default_rng(3)
     for number in range(1, 7):
         sent = everybody & (np.arange(4) < (4 if number == 1 else 3))  # west leaves after its first round
-        ledger.record_round("run", number, 8, gather(0.25 * rng.normal(size=(4, 20)), sent), sent)
+        ledger.record_round("run", number, round_of(gather(0.25 * rng.normal(size=(4, 20)), sent), sent, 8))
     left = {row.agent: row.unvested for row in ledger.balances()}["west"]
     assert left > 0
     assert ledger.close_run("run").unvested == left

@@ -2,7 +2,6 @@
 
 import re
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guerdon import AffineCost, ExpressionCost, FixedRequest, Server, gather
+from guerdon import AffineCost, ExpressionCost, FixedRequest, Server, gather, round_of
 from guerdon.dashboard.explanations import formula
 from guerdon.dashboard.series import agent_series, participation
 from guerdon.dashboard.source import LedgerSource
@@ -51,7 +50,7 @@ def fill(ledger: Ledger, **terms: Any) -> list[Any]:
     ledger.start_run("run", NAMES, RULE, **terms)
     found: list[Any] = []
     for number, here in enumerate(TURNS, 1):
-        recorded = ledger.record_round("run", number, 8, gather(reports(number), here), here)
+        recorded = ledger.record_round("run", number, round_of(gather(reports(number), here), here, 8))
         assert recorded.payments is not None
         found.append(recorded.payments)
     return found
@@ -60,7 +59,7 @@ def fill(ledger: Ledger, **terms: Any) -> list[Any]:
 def extras() -> Any:
     """Return what the first two rounds were worth beyond the cost, by the rule that does not wait."""
     rule, everybody = OutputAgreement(COST, KnownVariance(10.0)), np.ones(4, dtype=bool)
-    paid = [rule.pay(rule.init(4), gather(reports(number), everybody), everybody, 8)[0] for number in (1, 2)]
+    paid = [rule.pay(rule.init(4), round_of(gather(reports(number), everybody), everybody, 8))[0] for number in (1, 2)]
     return sum(one.reward - 9 for one in paid)
 
 
@@ -103,7 +102,7 @@ def test_two_are_told_in_every_round_that_they_cannot_be_compared(ledger: Ledger
     ledger.start_run("run", NAMES, rule)
     for number, present in enumerate([2, 4, 4, 4, 2, 3], 1):
         here = np.arange(4) < present
-        ledger.record_round("run", number, 8, gather(rng.normal(size=(4, 40)), here), here)
+        ledger.record_round("run", number, round_of(gather(rng.normal(size=(4, 40)), here), here, 8))
     lines = ledger.statement(NAMES[0]).lines
     why = "only two took part, or all reports were the same: they cannot be compared, and are paid their cost"
     assert [number for number, line in enumerate(lines, 1) if "only two" in line.why] == [1, 5]
@@ -151,7 +150,7 @@ def test_a_deposit_is_bound_while_the_run_waits(ledger: Ledger) -> None:
     ledger.start_run("run", NAMES, RULE, liability="deposit", vesting=2, deposit=4_000_000)
     here = np.ones(5, dtype=bool)
     rng = np.random.default_rng(9)
-    ledger.record_round("run", 1, 8, gather(rng.normal(size=(5, 6)), here), here, agents=[*NAMES, "new"])
+    ledger.record_round("run", 1, round_of(gather(rng.normal(size=(5, 6)), here), here, 8), agents=[*NAMES, "new"])
     with pytest.raises(RefusedError, match="deposit"):
         ledger.move("withdraw", "new", 1_000_000)
     assert ledger.verify().problem is None
@@ -175,7 +174,7 @@ def play_by_default(ledger: Ledger) -> list[dict[str, float]]:
         reports[1] *= 1e6 if number == 9 else 1  # the cut bounds what it loses
         ask, state = server.ask(state, model)
         done, state = server.settle(state, ask, reports, here)
-        ledger.record_round("run", number, 8, done.evidence, here, agents=names)
+        ledger.record_round("run", number, round_of(done.evidence, here, 8), agents=names)
         told.append(dict(zip(names, map(float, done.payments.reward), strict=True)))
     return told
 
@@ -200,7 +199,7 @@ def test_extras_add_up_to_nothing_in_the_books_whatever_is_sent(data: st.DataObj
     """To a micro-unit an agent, in every round: any numbers, absences, and a last round that settles what is open."""
     agents, dim, rounds = data.draw(st.integers(3, 5)), data.draw(st.integers(1, 3)), data.draw(st.integers(1, 5))
     rule = OutputAgreement(COST)
-    server, model = Server(rule, FixedRequest(8, 0.1), alike=True), np.zeros(dim)
+    server, model = Server.of(rule, FixedRequest(8, 0.1), alike=True), np.zeros(dim)
     state, names = server.init(model, agents), [f"m{i}" for i in range(agents)]
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "guerdon.db") as ledger:
         ledger.start_run("run", names, rule)
@@ -208,11 +207,10 @@ def test_extras_add_up_to_nothing_in_the_books_whatever_is_sent(data: st.DataObj
             sent = np.array(data.draw(st.lists(st.booleans(), min_size=agents, max_size=agents)))
             numbers = st.one_of(st.floats(-1e6, 1e6), st.floats(-2, 2), st.sampled_from([0.0, 1.0, 1e14]))
             drawn = data.draw(st.lists(numbers, min_size=agents * dim, max_size=agents * dim))
-            paying = replace(server, mechanism=rule.closing(number == rounds))
-            ask, state = paying.ask(state, model)
-            done, state = paying.settle(state, ask, np.array(drawn).reshape(agents, dim), sent)
-            told: dict[str, Any] = {"mechanism": paying.mechanism, "payments": done.payments}
-            recorded = ledger.record_round("run", number, 8, done.evidence, sent, **told).payments
+            ask, state = server.ask(state, model)
+            ask = ask._replace(is_last=number == rounds)
+            done, state = server.settle(state, ask, np.array(drawn).reshape(agents, dim), sent)
+            recorded = ledger.record_round("run", number, done.round, payments=done.payments).payments
             assert recorded is not None
             assert recorded.reward.sum() == pytest.approx(9.0 * paid_work(recorded.status).sum(), abs=1e-6 * agents)
             assert (recorded.reward >= -rule.worst_loss(8) * (1 + 1e-9)).all()
@@ -239,13 +237,13 @@ def test_the_formula_of_a_round_that_settles_others_says_so(ledger: Ledger) -> N
 
 
 def play_short(ledger: Ledger, numbers: range, present: int = 3, *, closing: bool = False, **terms: Any) -> None:
-    """Record rounds of the default rule; the rule of the last one may be closing."""
+    """Record rounds of the default rule; the last one may be said to be the last."""
     rule, here = OutputAgreement(COST), np.arange(4) < present
     ledger.start_run("run", NAMES, rule, **terms)
     for number in numbers:
-        last = rule.closing() if closing and number == numbers[-1] else None
+        last = closing and number == numbers[-1]
         reports = np.random.default_rng(number).normal(size=(4, 6))
-        ledger.record_round("run", number, 8, gather(reports, here), here, mechanism=last)
+        ledger.record_round("run", number, round_of(gather(reports, here), here, 8, is_last=last))
 
 
 @pytest.mark.parametrize("terms", [{}, {"vesting": 2}])

@@ -19,6 +19,7 @@ from guerdon import (
 from guerdon.pilot import PilotDesign, RoundScores, Trial, default_rules
 from guerdon.predictions import RunningMean, ZeroPrediction
 from guerdon.rules import Payments, TrueVariance, WitnessedPay, witness_sample
+from guerdon.states import NoState
 
 COST, DIM = AffineCost(1, 1), 12
 RULES = {"agreement": OutputAgreement(COST), "information": InformationPay(COST)}
@@ -52,9 +53,9 @@ def own_pay(rule: str, payments: Payments) -> Any:
 def test_agents_are_paid_as_in_a_round_of_full_work_with_one_shirker_at_most(rule: str) -> None:
     """The definition, with servers of their own and arrays in place of rows."""
     trial = Trial(RULES, PilotDesign(16, seed=1), 0.1)
-    server = Server(RULES[rule], FixedRequest(16, 0.1), RunningMean())
+    server = Server.of(RULES[rule], FixedRequest(16, 0.1), RunningMean())
     model = np.zeros(DIM)
-    state, trainer = server.init(model, 6), Server(FlatPay(COST), FixedRequest(16, 0.1), RunningMean(), records=None)
+    state, trainer = server.init(model, 6), Server.of(FlatPay(COST), FixedRequest(16, 0.1), RunningMean(), records=None)
     training = trainer.init(model, 6)
     for asked, reports, sent, scores in play(trial, 12, agents=6):
         ask, training = trainer.ask(training, model)
@@ -71,7 +72,7 @@ def test_agents_are_paid_as_in_a_round_of_full_work_with_one_shirker_at_most(rul
 
 def test_a_ghost_is_one_more_agent_that_sends_nothing_new() -> None:
     trial = Trial(RULES, PilotDesign(16, seed=1), 0.1, alike=True)
-    server, model = Server(RULES["agreement"], FixedRequest(16, 0.1), alike=True), np.zeros(DIM)
+    server, model = Server.of(RULES["agreement"], FixedRequest(16, 0.1), alike=True), np.zeros(DIM)
     state, found = server.init(model, 7), list[float]()
     for asked, reports, sent, scores in play(trial, 6, agents=6):
         full = sent & (asked == 16)
@@ -100,10 +101,10 @@ def test_rounds_of_a_calibration_say_nothing() -> None:
 
 
 def test_of_very_large_models_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("guerdon.server.LARGEST_MODEL", DIM - 1)
+    monkeypatch.setattr("guerdon.lenses.LARGEST_MODEL", DIM - 1)
     trial = Trial(RULES, PilotDesign(16, seed=1), 0.1)
     play(trial, 3, agents=6)
-    assert all(rule.server.recorder is None for rule in trial.tried.values())
+    assert all(isinstance(rule._state.lens.records, NoState) for rule in trial.tried.values())
 
 
 def test_rules_that_cannot_be_tried_are_refused() -> None:
@@ -119,8 +120,8 @@ def test_what_a_rule_holds_is_worth_what_an_agent_would_leave_with() -> None:
     """All that a rule that holds paid and held at the end is the sum of its rounds: of full work, and of ghosts."""
     rule = SteadyPay(COST, period=14)
     trial = Trial({"steady": rule}, PilotDesign(16, seed=1), 0.1, prediction=ZeroPrediction())
-    trainer = Server(FlatPay(COST), FixedRequest(16, 0.1), ZeroPrediction(), records=None)
-    server, model = Server(rule, FixedRequest(16, 0.1), ZeroPrediction()), np.zeros(DIM)
+    trainer = Server.of(FlatPay(COST), FixedRequest(16, 0.1), ZeroPrediction(), records=None)
+    server, model = Server.of(rule, FixedRequest(16, 0.1), ZeroPrediction()), np.zeros(DIM)
     state, haunted, training = server.init(model, 6), server.init(model, 7), trainer.init(model, 6)
     paid, worth, ghost = np.zeros(6), np.zeros(6), 0.0
     found = play(trial, 40, agents=6)
@@ -144,8 +145,8 @@ def test_half_work_has_a_past_of_its_own_under_a_rule_that_holds() -> None:
     """A twin that was paid for the rounds of half work only, among others that always did all."""
     rule, seat = SteadyPay(COST, period=1000), 2
     trial = Trial({"steady": rule}, PilotDesign(16, seed=3), 0.1, prediction=ZeroPrediction(), alike=True)
-    trainer = Server(FlatPay(COST), FixedRequest(16, 0.1), ZeroPrediction(), alike=True)
-    server, model = Server(rule, FixedRequest(16, 0.1), ZeroPrediction(), alike=True), np.zeros(DIM)
+    trainer = Server.of(FlatPay(COST), FixedRequest(16, 0.1), ZeroPrediction(), alike=True)
+    server, model = Server.of(rule, FixedRequest(16, 0.1), ZeroPrediction(), alike=True), np.zeros(DIM)
     state, twin, training = server.init(model, 6), server.init(model, 6), trainer.init(model, 6)
     own, paid, worth = np.arange(6) == seat, 0.0, 0.0
     found = play(trial, 100, agents=6)
@@ -153,9 +154,7 @@ def test_half_work_has_a_past_of_its_own_under_a_rule_that_holds() -> None:
         ask, training = trainer.ask(training, model)
         full = sent & (asked == 16)
         if sent[seat] and asked[seat] == 8:
-            known = state._replace(
-                rule=type(state.rule)(*(np.where(own, b, a) for a, b in zip(state.rule, twin.rule, strict=True)))
-            )
+            known = server.adopt(state, twin, own)
             payments, _, twin = server.pay(known, ask, reports, full | own)
             paid += payments.reward[seat]
             worth = paid + rule.held(twin.rule)[seat]

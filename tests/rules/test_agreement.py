@@ -23,6 +23,7 @@ from guerdon import (
     WitnessedPay,
     explain,
     gather,
+    round_of,
 )
 from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.rules import Mechanism, VarianceRule
@@ -36,7 +37,7 @@ COST = AffineCost(1, 1)
 
 def pay(mechanism: Mechanism, gradients: Any, mask: Any, request: int = 8, state: Any = None) -> tuple[Payments, Any]:
     state = mechanism.init(len(mask)) if state is None else state
-    return mechanism.pay(state, gather(gradients, mask), mask, request)
+    return mechanism.pay(state, round_of(gather(gradients, mask), mask, request))
 
 
 def statuses(payments: Payments) -> list[str]:
@@ -171,9 +172,9 @@ def test_garbage_cannot_drag_the_others_down_under_the_balanced_rule() -> None:
 def test_absence_costs_the_present_under_the_literal_rule_only() -> None:
     """THEORY §2: with 5 of 10 present, K/(K−1) underpays by ν·(5/4 − 10/9) ≈ 1.1 a round at ν = 8."""
     mask = np.arange(10) < 5
-    evidence = gather(normal(10), mask)
+    told = round_of(gather(normal(10), mask), mask, 8)
     rewards = [
-        OutputAgreement(COST, KnownVariance(4.0), crowd).pay(NoState(), evidence, mask, 8)[0].reward
+        OutputAgreement(COST, KnownVariance(4.0), crowd).pay(NoState(), told)[0].reward
         for crowd in ("present", "enrolled")
     ]
     np.testing.assert_allclose((rewards[0] - rewards[1])[mask], 8 * (5 / 4 - 10 / 9), rtol=1e-12)
@@ -218,7 +219,7 @@ def test_evidence_must_come_from_gather() -> None:
     mechanism = OutputAgreement(COST)
     evidence: Any = gather(normal(3), [True] * 3)._replace(deviation=[1.0, 2.0, 3.0])
     with pytest.raises(TypeError, match="`evidence` must come from `gather`, got list"):
-        mechanism.pay(mechanism.init(3), evidence, [True] * 3, 8)
+        mechanism.pay(mechanism.init(3), round_of(evidence, np.ones(3, dtype=bool), 8))
 
 
 def test_explanations_are_in_plain_words() -> None:
@@ -273,7 +274,8 @@ def test_two_members_are_told_that_they_cannot_be_compared() -> None:
     rule, gradients, everybody = OutputAgreement(COST), normal(2), np.ones(2, dtype=bool)
     two = "only two took part, or all reports were the same: they cannot be compared, and are paid their cost"
     states = rule.init(2), rule.scaled(rule.init(2), 20.0)
-    first, later = (rule.pay(state, gather(gradients, everybody), everybody, 8)[0] for state in states)
+    told = round_of(gather(gradients, everybody), everybody, 8)
+    first, later = (rule.pay(state, told)[0] for state in states)
     for paid in (first, later):
         assert statuses(paid) == ["paid", "paid"]
         assert explain(rule, paid, 8) == [f"9 for the 8 samples asked for; {two}"] * 2
@@ -286,7 +288,7 @@ def test_two_members_are_told_that_they_cannot_be_compared() -> None:
 @pytest.mark.parametrize("rule", [OutputAgreement(COST), WitnessedPay(COST)])
 def test_nothing_follows_the_last_round(rule: Mechanism) -> None:
     assert "follows when distances have a scale" in explain(rule, waiting(3), 8)[0]
-    assert explain(rule.closing(), waiting(3), 8)[0] == (
+    assert explain(rule, waiting(3), 8, is_last=True)[0] == (
         "9 for the 8 samples asked for; no extra follows: this was the last round, and there is no scale for distances"
     )
 
@@ -295,7 +297,7 @@ def test_a_distance_that_was_cut_is_said_to_be() -> None:
     """1e6 lies 500 from the others: that is what it counts for, at 2V/(ν·rarest)."""
     rule, gradients = OutputAgreement(COST), normal(4)
     gradients[3] *= 1e6
-    server = Server(rule, FixedRequest(8, 0.1), alike=True)
+    server = Server.of(rule, FixedRequest(8, 0.1), alike=True)
     state = server.init(np.zeros(gradients.shape[1]), 4)
     ask, state = server.ask(state._replace(rule=rule.scaled(state.rule, 20.0)), np.zeros(gradients.shape[1]))
     done, _ = server.settle(state, ask, gradients, np.ones(4, dtype=bool))
@@ -308,5 +310,5 @@ def test_a_distance_that_was_cut_is_said_to_be() -> None:
 
 def test_equal_distances_are_called_equal() -> None:
     rule, everybody = OutputAgreement(COST), np.ones(3, dtype=bool)
-    paid, _ = rule.pay(rule.scaled(rule.init(3), 20.0), gather(np.eye(3), everybody), everybody, 8)
+    paid, _ = rule.pay(rule.scaled(rule.init(3), 20.0), round_of(gather(np.eye(3), everybody), everybody, 8))
     assert explain(rule, paid, 8)[0].endswith(": 2 from the others, as far as these lie from each other")

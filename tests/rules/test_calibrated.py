@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, CalibratedAgreement, OutputAgreement, Status, gather
+from guerdon import AffineCost, CalibratedAgreement, OutputAgreement, Status, gather, round_of
 from guerdon.lab.arena.balanced import BalancedVariance
 
 COST, NU, DIM = AffineCost(1, 1), 16, 40
@@ -14,18 +14,18 @@ DIFFERENT = np.array([0.6, 0.75, 0.9, 1.0, 1.0, 1.1, 1.25, 1.4])
 ALIKE = np.ones(8)
 
 
-def evidence(rng: np.random.Generator, levels: Any, share: Any) -> Any:
+def played(rng: np.random.Generator, levels: Any, share: Any) -> Any:
     """Return a round of gradients with noise of these levels, of agents that do a share of the work."""
     noise = rng.normal(size=(len(levels), DIM)) * np.sqrt(levels / share / NU)[:, None]
-    return gather(3.0 + noise, np.ones(len(levels), dtype=bool))
+    everybody = np.ones(len(levels), dtype=bool)
+    return round_of(gather(3.0 + noise, everybody), everybody, NU)
 
 
 def calibrated(levels: Any, seed: int, share: Any = 1.0) -> Any:
     """Return the state after the calibration."""
-    rng, everybody = np.random.default_rng([seed, 0]), np.ones(len(levels), dtype=bool)
-    state = RULE.init(len(levels))
+    rng, state = np.random.default_rng([seed, 0]), RULE.init(len(levels))
     for _ in range(RULE.calibration):
-        payments, state = RULE.pay(state, evidence(rng, levels, share), everybody, NU)
+        payments, state = RULE.pay(state, played(rng, levels, share))
         assert (payments.reward == COST(NU)).all()
     return state
 
@@ -33,12 +33,12 @@ def calibrated(levels: Any, seed: int, share: Any = 1.0) -> Any:
 def profits(levels: Any, share: Any = 1.0, before: Any = 1.0, rule: Any = RULE, runs: int = 12) -> Any:
     """Return each agent's pay less its cost (runs × rounds, agents) after a calibration with shares `before`."""
     found: list[Any] = []
-    everybody, worked = np.ones(len(levels), dtype=bool), share * np.ones(len(levels))
+    worked = share * np.ones(len(levels))
     for seed in range(runs):
         state = calibrated(levels, seed, before) if rule is RULE else rule.init(len(levels))
         rng = np.random.default_rng([seed, 1])
         for _ in range(60):
-            payments, state = rule.pay(state, evidence(rng, levels, worked), everybody, NU)
+            payments, state = rule.pay(state, played(rng, levels, worked))
             found.append(payments.reward - COST(NU * worked))
     return np.array(found)
 
@@ -74,24 +74,24 @@ def test_less_work_from_the_first_day_loses_where_all_are_alike_and_not_where_th
 
 def test_where_all_are_alike_it_is_output_agreement() -> None:
     state = calibrated(ALIKE, seed=0)._replace(total=np.full(8, 54.0), count=np.full(8, 54.0), squares=np.full(8, 55.0))
-    found, everybody = evidence(np.random.default_rng(2), ALIKE, 1.0), np.ones(8, dtype=bool)
+    found = played(np.random.default_rng(2), ALIKE, 1.0)
     balanced = OutputAgreement(COST, BalancedVariance())
-    expected = balanced.pay(balanced.init(8), found, everybody, NU)[0].reward
-    np.testing.assert_allclose(RULE.pay(state, found, everybody, NU)[0].reward, expected, rtol=1e-12)
+    expected = balanced.pay(balanced.init(8), found)[0].reward
+    np.testing.assert_allclose(RULE.pay(state, found)[0].reward, expected, rtol=1e-12)
 
 
 def test_a_level_does_not_follow_what_an_agent_does_after_its_calibration() -> None:
     state = calibrated(DIFFERENT, seed=1)
     rng, after = np.random.default_rng(3), state
     for _ in range(50):
-        _, after = RULE.pay(after, evidence(rng, DIFFERENT, first(0.25)), np.ones(8, dtype=bool), NU)
+        _, after = RULE.pay(after, played(rng, DIFFERENT, first(0.25)))
     assert (RULE.levels(state) == RULE.levels(after)).all()
 
 
 def test_a_newcomer_is_calibrated_while_the_others_are_paid() -> None:
     state = calibrated(DIFFERENT, seed=2)._replace()
     state = type(state)(*(np.where(np.arange(8) == 7, 0.0, part) for part in state))
-    payments, after = RULE.pay(state, evidence(np.random.default_rng(4), DIFFERENT, 1.0), np.ones(8, dtype=bool), NU)
+    payments, after = RULE.pay(state, played(np.random.default_rng(4), DIFFERENT, 1.0))
     assert payments.reward[7] == COST(NU)
     assert np.isnan(payments.distance).tolist() == [False] * 7 + [True]
     assert after.rounds[7] == 1
@@ -100,12 +100,12 @@ def test_a_newcomer_is_calibrated_while_the_others_are_paid() -> None:
 
 def test_too_few_are_paid_flat_in_their_calibration_and_nothing_after_it() -> None:
     everybody, rng = np.array([True, True, False]), np.random.default_rng(5)
-    found = gather(rng.normal(size=(3, DIM)), everybody)
-    payments, state = RULE.pay(RULE.init(3), found, everybody, NU)
+    found = round_of(gather(rng.normal(size=(3, DIM)), everybody), everybody, NU)
+    payments, state = RULE.pay(RULE.init(3), found)
     assert payments.reward.tolist() == [COST(NU)] * 2 + [0.0]
     assert not state.rounds.any()  # such a round teaches nothing, and does not count
     done = state._replace(rounds=np.full(3, 60.0))
-    assert RULE.pay(done, found, everybody, NU)[0].status.tolist() == [Status.TOO_FEW] * 2 + [Status.DECLINED]
+    assert RULE.pay(done, found)[0].status.tolist() == [Status.TOO_FEW] * 2 + [Status.DECLINED]
 
 
 def test_an_agent_that_is_loud_now_and_then_does_not_hide_how_the_others_differ() -> None:
@@ -115,7 +115,7 @@ def test_an_agent_that_is_loud_now_and_then_does_not_hide_how_the_others_differ(
         rng, state = np.random.default_rng(7), RULE.init(8)
         for number in range(RULE.calibration):
             share = np.where((np.arange(8) == 3) & (number % 3 == 0), loud**-2, 1.0)
-            _, state = RULE.pay(state, evidence(rng, DIFFERENT, share), np.ones(8, dtype=bool), NU)
+            _, state = RULE.pay(state, played(rng, DIFFERENT, share))
         return RULE.levels(state)
 
     others = np.arange(8) != 3
@@ -134,6 +134,6 @@ def test_loud_agents_in_the_calibration_do_not_move_the_levels_of_others(loud: i
     state = calibrated(noisy, seed=4)
     rng, paid = np.random.default_rng(6), list[Any]()
     for _ in range(200):
-        payments, state = RULE.pay(state, evidence(rng, ALIKE, first(0.5)), np.ones(8, dtype=bool), NU)
+        payments, state = RULE.pay(state, played(rng, ALIKE, first(0.5)))
         paid.append(payments.reward[0] - COST(NU / 2))
     assert np.mean(paid) + 3 * np.std(paid) / 200**0.5 < 0

@@ -1,19 +1,21 @@
 """Information pay against its transcription, in every odd case, and what it refuses. The theorems are tested apart."""
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, FixedRequest, InformationPay, PowerCost, Server, Status, explain, gather
+from guerdon import AffineCost, FixedRequest, InformationPay, PowerCost, Server, Status, explain, gather, round_of
 from guerdon.bets import BETS, TESTS
 from guerdon.costs import Cost
 from guerdon.rules import noise_scale_bound
-from guerdon.rules.information import NOT_SOUND, InformationState, prediction_error
-from guerdon.server import Ask
+from guerdon.rules.information import NOT_SOUND
+from guerdon.rules.signal import SignalState, prediction_error
+from guerdon.rules.trust import Trust, TrustState
+from guerdon.states import flatten_state
 from tests.support.information_oracle import InformationOracle, mean_length, mean_product
 from tests.support.libraries import Library, without_jax
 
@@ -22,12 +24,33 @@ AGENTS, DIM = 6, 5
 INFINITY = float("inf")
 
 
-def settle(rule: InformationPay, state: InformationState, gradients: Any, mask: Any, prediction: Any, nu: Any) -> Any:
+class Known(NamedTuple):
+    """What a server knows of its agents: the state of the rule, and whom it trusts."""
+
+    rule: SignalState
+    trust: TrustState
+
+
+def known(rule: InformationPay, agents: int = AGENTS) -> Known:
+    """Return what is known before the first round."""
+    return Known(rule.init(agents), rule.trust.init(agents))
+
+
+def settle(rule: InformationPay, state: Known, gradients: Any, mask: Any, prediction: Any, nu: Any) -> Any:
     """Shorten, compare and pay, as a server does."""
-    server = Server(rule, FixedRequest(8, 0.1), alike=True)
-    begun = server.init(prediction, len(mask))._replace(rule=state)
-    payments, _, after = server.pay(begun, Ask(prediction, nu, prediction, prediction), gradients, mask)
-    return payments, after.rule
+    server = Server.of(rule, FixedRequest(8, 0.1), alike=True)
+    begun = server.init(prediction, len(mask))
+    begun = begun._replace(rule=state.rule, lens=begun.lens._replace(trust=state.trust))
+    ask, begun = server.ask(begun, prediction)
+    payments, _, after = server.pay(begun, ask._replace(prediction=prediction, request=nu), gradients, mask)
+    return payments, Known(after.rule, after.lens.trust)
+
+
+def told(state: Known, ratio: float) -> Known:
+    """Return the state where a round before had this g²/σ²."""
+    return state._replace(
+        rule=state.rule._replace(signal=0 * state.rule.signal + ratio, weight=0 * state.rule.weight + 1)
+    )
 
 
 settle_compiled: Any = jax.jit(settle, static_argnums=0)
@@ -49,16 +72,16 @@ def rounds(seed: int = 0, number: int = 9) -> list[Any]:
     return played
 
 
-def doubting(state: InformationState, *agents: int) -> InformationState:
+def doubting(state: Known, *agents: int) -> Known:
     """Return the state with much evidence against some."""
-    wealth = np.array(state.wealth)
+    wealth = np.array(state.trust.wealth)
     wealth[..., list(agents)] = 5.0
-    return state._replace(wealth=wealth)
+    return state._replace(trust=state.trust._replace(wealth=wealth))
 
 
 def play(rule: InformationPay, played: list[Any], doubted: tuple[int, ...] = (), step: Any = None) -> list[Any]:
     """Return payments and states."""
-    state, results = doubting(rule.init(AGENTS), *doubted), []
+    state, results = doubting(known(rule), *doubted), []
     plain: Any = lambda *arguments: settle(rule, *arguments)  # noqa: E731
     pay = step(plain) if step else plain
     for gradients, mask, prediction, nu in played:
@@ -94,7 +117,7 @@ def test_it_agrees_with_the_transcription(numbers: dict[str, Any], doubted: tupl
     for (gradients, mask, prediction, nu), (payments, state) in zip(rounds(), paid, strict=True):
         expected, _ = oracle.pay({k: gradients[k] for k in range(AGENTS) if mask[k]}, prediction, nu)
         np.testing.assert_allclose(payments.reward, expected, rtol=1e-8, atol=1e-8)
-        np.testing.assert_allclose(np.exp(state.wealth), oracle.wealth, rtol=1e-10)
+        np.testing.assert_allclose(np.exp(state.trust.wealth), oracle.wealth, rtol=1e-10)
 
 
 def test_the_transcription_by_hand() -> None:
@@ -134,9 +157,9 @@ def statuses(present: int, doubted: tuple[int, ...] = (), nan: int | None = None
     if nan is not None:
         gradients[nan, 2] = np.nan
     rule = InformationPay(COST, doubt=doubt)
-    payments, state = settle(rule, doubting(rule.init(AGENTS), *doubted), gradients, mask, np.zeros(DIM), 8)
+    payments, state = settle(rule, doubting(known(rule), *doubted), gradients, mask, np.zeros(DIM), 8)
     assert np.isfinite(payments.reward).all()
-    assert all(np.isfinite(part).all() for part in state)
+    assert all(np.isfinite(part).all() for part in flatten_state(state).values())
     return [Status(int(status)) for status in payments.status]
 
 
@@ -170,20 +193,22 @@ def test_identical_reports_are_paid_nothing(library: Library, ratio: float) -> N
     """They have no scale; what is left of their differences is rounding, and must not be divided by."""
     row = np.random.default_rng(0).normal(size=100)
     rule, mask = InformationPay(COST), library.mask(np.ones(8))
-    state = rule.init(8)._replace(signal=np.full(8, ratio), weight=np.ones(8))
+    state = told(known(rule, 8), ratio)
     gradients, prediction = library.array(np.tile(row, (8, 1))), library.array(np.zeros(100))
     pay = settle_compiled if library.name == "jax" else settle
     payments, after = pay(rule, state, gradients, mask, prediction, 8)
     assert (np.asarray(payments.status) == Status.NO_VARIANCE).all()
     assert (np.asarray(payments.reward) == 0).all()
-    np.testing.assert_array_equal(after.weight, state.weight)  # nothing is learned from them either
+    np.testing.assert_array_equal(after.rule.weight, state.rule.weight)  # nothing is learned from them either
 
 
 def test_everybody_sends_the_prediction() -> None:
     rule, mask, prediction = InformationPay(COST), np.ones(4, bool), np.array([1.0, -2.0, 1e5])
-    payments, state = settle(rule, rule.init(4), np.tile(prediction, (4, 1)), mask, prediction, 8)
+    payments, state = settle(rule, known(rule, 4), np.tile(prediction, (4, 1)), mask, prediction, 8)
     assert (payments.status == Status.NO_VARIANCE).all()
-    assert all((part == 0).all() for part in state._replace(tenure=state.tenure - 1, founder=state.founder - 1))
+    rest = flatten_state(state)
+    assert all((rest.pop(name) == 1).all() for name in ("trust.tenure", "trust.founder"))
+    assert not any(part.any() for part in rest.values())
 
 
 # Who is compared with whom.
@@ -201,44 +226,44 @@ def test_everybody_sends_the_prediction() -> None:
 )
 def test_newcomers_judge_nobody(tenure: tuple[int, ...], judges: tuple[int, ...]) -> None:
     everybody = np.ones(5, dtype=bool)
-    state = InformationPay(COST).init(5)._replace(tenure=np.array(tenure, float), founder=np.ones(5))
-    np.testing.assert_array_equal(InformationPay(COST).reference(state, everybody), judges)
-    assert InformationPay(COST, probation=0).reference(state, everybody).all()
+    trust = InformationPay(COST).trust
+    state = trust.init(5)._replace(tenure=np.array(tenure, float), founder=np.ones(5))
+    np.testing.assert_array_equal(trust.reference(state, everybody), judges)
+    assert InformationPay(COST, probation=0).trust.reference(state, everybody).all()
 
 
 def test_who_joined_later_judges_only_while_its_reports_tell_something() -> None:
     """A founder need not be cleared; a newcomer is, by three standard errors, and loses it when it stops working."""
-    rule, everybody, nobody = InformationPay(COST), np.ones(5, dtype=bool), np.zeros(5)
-    state = rule.init(5)._replace(tenure=np.full(5, 40.0), founder=np.array([1.0, 1, 1, 0, 0]))
-    assert (rule.reference(state, everybody) == [1, 1, 1, 0, 0]).all()
-    told = state._replace(agreed=nobody + 3.1, agreed_squares=nobody + 1)
-    assert rule.reference(told, everybody).all()
-    assert (rule.reference(told._replace(agreed=nobody + 2.9), everybody) == [1, 1, 1, 0, 0]).all()
+    trust, everybody, nobody = InformationPay(COST).trust, np.ones(5, dtype=bool), np.zeros(5)
+    state = trust.init(5)._replace(tenure=np.full(5, 40.0), founder=np.array([1.0, 1, 1, 0, 0]))
+    assert (trust.reference(state, everybody) == [1, 1, 1, 0, 0]).all()
+    agrees = state._replace(agreed=nobody + 3.1, agreed_squares=nobody + 1)
+    assert trust.reference(agrees, everybody).all()
+    assert (trust.reference(agrees._replace(agreed=nobody + 2.9), everybody) == [1, 1, 1, 0, 0]).all()
     few = np.array([False, False, True, True, True])
-    assert (rule.reference(state, few) == few).all()  # one founder cannot judge alone
+    assert (trust.reference(state, few) == few).all()  # one founder cannot judge alone
     most = state._replace(founder=np.array([1.0, 1, 0, 0, 0]))
-    assert rule.reference(most, everybody).all()  # nor can two of five
+    assert trust.reference(most, everybody).all()  # nor can two of five
 
 
 def test_agreement_is_a_decayed_sum_of_cosines_with_the_others_mean() -> None:
     rule, rng, mask = InformationPay(COST, limit=INFINITY), np.random.default_rng(5), np.ones(AGENTS, bool)
-    state, agreed, squares = rule.init(AGENTS), np.zeros(AGENTS), np.zeros(AGENTS)
+    state, agreed, squares = known(rule), np.zeros(AGENTS), np.zeros(AGENTS)
     for _ in range(3):
         v = 1 + rng.normal(size=(AGENTS, DIM))
         means = (v.sum(axis=0) - v) / (AGENTS - 1)
         cosine = (v * means).sum(axis=1) / np.linalg.norm(v, axis=1) / np.linalg.norm(means, axis=1)
         agreed, squares = 0.9 * agreed + cosine, 0.81 * squares + cosine**2
         _, state = settle(rule, state, v, mask, np.zeros(DIM), 8)
-    np.testing.assert_allclose([state.agreed, state.agreed_squares], [agreed, squares], rtol=1e-5)
-    assert (state.founder == 1).all()
+    np.testing.assert_allclose([state.trust.agreed, state.trust.agreed_squares], [agreed, squares], rtol=1e-5)
+    assert (state.trust.founder == 1).all()
 
 
 def test_a_doubted_agent_does_not_move_the_others() -> None:
     """They are paid as if he were absent, whatever he sends; he himself is still paid by what he sends."""
     rule, rng = InformationPay(COST, limit=INFINITY), np.random.default_rng(4)
     gradients, prediction = 1 + rng.normal(size=(AGENTS, DIM)), rng.normal(size=DIM)
-    mask, state = np.ones(AGENTS, bool), doubting(rule.init(AGENTS), 2)
-    state = state._replace(signal=np.full(AGENTS, 0.3), weight=np.ones(AGENTS))
+    mask, state = np.ones(AGENTS, bool), told(doubting(known(rule), 2), 0.3)
     absent = mask & (np.arange(AGENTS) != 2)
     without, forgotten = settle(rule, state, gradients, absent, prediction, 8)
     seen = set[float]()
@@ -247,33 +272,33 @@ def test_a_doubted_agent_does_not_move_the_others() -> None:
         changed[2] = prediction + factor * (gradients[2] - prediction)
         payments, after = settle(rule, state, changed, mask, prediction, 8)
         np.testing.assert_allclose(payments.reward[absent], without.reward[absent], rtol=1e-9)
-        np.testing.assert_allclose(after.signal, forgotten.signal, rtol=1e-9)
+        np.testing.assert_allclose(after.rule.signal, forgotten.rule.signal, rtol=1e-9)
         assert payments.status[2] == Status.PAID
         seen.add(float(payments.reward[2]))
     assert len(seen) == 4
 
 
 def test_the_reference_follows_the_evidence() -> None:
-    rule, everybody = InformationPay(COST, doubt=10.0), np.ones(5, bool)
-    state = rule.init(5)
-    assert rule.reference(state, everybody).all()
+    trust, everybody = InformationPay(COST, doubt=10.0).trust, np.ones(5, bool)
+    state = trust.init(5)
+    assert trust.reference(state, everybody).all()
     wealth = np.full((len(BETS), len(TESTS), 5), np.log(9.99))
     wealth[..., 1] = np.log(10.01)
     state = state._replace(wealth=wealth)
-    assert rule.reference(state, everybody).tolist() == [True, False, True, True, True]
+    assert trust.reference(state, everybody).tolist() == [True, False, True, True, True]
     present = np.array([True, True, True, False, False])
-    assert rule.reference(state, present).tolist() == present.tolist()  # only two trusted are here
-    assert InformationPay(COST, doubt=INFINITY).reference(state, everybody).all()
+    assert trust.reference(state, present).tolist() == present.tolist()  # only two trusted are here
+    assert Trust(doubt=INFINITY).reference(state, everybody).all()
 
 
 def test_a_round_of_one_other_is_not_remembered() -> None:
     rule = InformationPay(COST)
     gradients, mask = np.random.default_rng(5).normal(size=(4, 3)), np.array([True, True, True, False])
-    _, state = settle(rule, rule.init(4), gradients, mask, np.zeros(3), 8)
-    assert (state.weight == 1).all()  # of two others each; of three for who was absent
+    _, state = settle(rule, known(rule, 4), gradients, mask, np.zeros(3), 8)
+    assert (state.rule.weight == 1).all()  # of two others each; of three for who was absent
     _, later = settle(rule, state, gradients, np.array([True, True, False, False]), np.zeros(3), 8)
-    np.testing.assert_array_equal(later.weight, [1, 1, 1.7, 1.7])
-    np.testing.assert_array_equal(later.signal[:2], state.signal[:2])
+    np.testing.assert_array_equal(later.rule.weight, [1, 1, 1.7, 1.7])
+    np.testing.assert_array_equal(later.rule.signal[:2], state.rule.signal[:2])
 
 
 # The same on every library, and however JAX runs it.
@@ -288,7 +313,7 @@ def test_array_libraries_agree(library: Library) -> None:
             for gradients, mask, prediction, nu in rounds()
         ]
         for one, other in zip(play(InformationPay(COST), converted, (2,)), expected, strict=True):
-            for a, b in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
+            for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
                 loose = 1e-10 if library.dtype == "float64" else 3e-4
                 np.testing.assert_allclose(np.asarray(a), b, rtol=loose, atol=loose * 10)
 
@@ -302,7 +327,7 @@ def test_jit_and_vmap_change_nothing() -> None:
     with jax.enable_x64(True):
         expected = play(InformationPay(COST), rounds(), (2,))
         for one, other in zip(play(InformationPay(COST), rounds(), (2,), mapped), expected, strict=True):
-            for a, b in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
+            for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
                 np.testing.assert_allclose(np.asarray(a), b, rtol=1e-9, atol=1e-9)
 
 
@@ -378,15 +403,16 @@ def test_pooled_knowledge_is_the_same_for_all_and_for_newcomers() -> None:
     everybody, state = np.ones(6, dtype=bool), rule.init(6)
     rng = np.random.default_rng(0)
     for _ in range(10):
-        _, state = rule.pay(state, gather(1 + rng.normal(size=(6, 20)), everybody, np.zeros(20)), everybody, 8)
-    evidence = gather(1 + rng.normal(size=(6, 20)), everybody, np.zeros(20))
-    expected = rule.pay(state, evidence, everybody, 8)[0].reward
+        evidence = gather(1 + rng.normal(size=(6, 20)), everybody, np.zeros(20))
+        _, state = rule.pay(state, round_of(evidence, everybody, 8))
+    one = round_of(gather(1 + rng.normal(size=(6, 20)), everybody, np.zeros(20)), everybody, 8)
+    expected = rule.pay(state, one)[0].reward
     fresh = rule.init(6)
     joined = type(state)(*(np.where(np.arange(6) == 5, new, old) for old, new in zip(state, fresh, strict=True)))
-    found = rule.pay(joined, evidence, everybody, 8)[0].reward
+    found = rule.pay(joined, one)[0].reward
     np.testing.assert_allclose(found, expected, rtol=0.1)
     alone = InformationPay(COST, decay=0.9)
-    assert abs(alone.pay(joined, evidence, everybody, 8)[0].reward[5] / expected[5] - 1) > 0.1
+    assert abs(alone.pay(joined, one)[0].reward[5] / expected[5] - 1) > 0.1
     assert InformationPay.from_settings(COST, rule.settings()) == rule
     assert (rule.settings()["pooled"], alone.settings()["pooled"]) == (True, False)
     assert InformationPay.from_settings(COST, alone.settings()) == alone
@@ -401,5 +427,5 @@ def test_it_warns_where_the_noise_scale_is_far_above_the_request() -> None:
             direction = rng.normal(size=25)
             reports = surprise * direction / np.linalg.norm(direction) + rng.normal(size=(8, 25)) / 8**0.5
             assert number > 8 or rule.warning(state, 8) == ""
-            _, state = rule.pay(state, gather(reports, everybody, np.zeros(25)), everybody, 8)
+            _, state = rule.pay(state, round_of(gather(reports, everybody, np.zeros(25)), everybody, 8))
         assert rule.warning(state, 8) == told

@@ -2,7 +2,6 @@
 
 import functools
 import json
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,7 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guerdon import AffineCost, EarlierRounds, FixedRequest, OutputAgreement, PowerCost, Server, Status, gather
+from guerdon import (
+    AffineCost,
+    EarlierRounds,
+    FixedRequest,
+    OutputAgreement,
+    PowerCost,
+    Server,
+    Status,
+    gather,
+    round_of,
+)
 from guerdon.evidence import pairs
 from guerdon.evidence.products import multiply
 from guerdon.rules import describe, restore
@@ -24,7 +33,7 @@ DIM = 3
 
 
 def server(rule: Any = None, request: int = 8, *, alike: bool = True) -> Server:
-    return Server(rule or OutputAgreement(COST), FixedRequest(request, step=0.1), alike=alike)
+    return Server.of(rule or OutputAgreement(COST), FixedRequest(request, step=0.1), alike=alike)
 
 
 class Federation:
@@ -35,10 +44,11 @@ class Federation:
         self.state = self.server.init(self.model, agents)
         self.agents = agents
 
-    def play(self, reports: Any, sent: Any = None, request: int = 8) -> Any:
+    def play(self, reports: Any, sent: Any = None, request: int = 8, *, is_last: bool = False) -> Any:
         sent = np.ones(self.agents, dtype=bool) if sent is None else np.asarray(sent)
         ask, state = self.server.ask(self.state, self.model)
-        done, self.state = self.server.settle(state, ask._replace(request=request), reports, sent)
+        ask = ask._replace(request=request, is_last=is_last)
+        done, self.state = self.server.settle(state, ask, reports, sent)
         return done
 
 
@@ -157,10 +167,10 @@ def test_distances_that_nobody_cut_are_refused() -> None:
     """Evidence of `gather` alone: one garbage report would cost its sender a billion, and pay the others that."""
     rule, everybody = OutputAgreement(COST), np.ones(4, dtype=bool)
     given = reports(np.random.default_rng(0), 4)
-    rule.pay(rule.scaled(rule.init(4), 4.0 * DIM), gather(given, everybody), everybody, 8)
+    rule.pay(rule.scaled(rule.init(4), 4.0 * DIM), round_of(gather(given, everybody), everybody, 8))
     given[3] = 1e5
     with pytest.raises(ValueError, match=r"must have distances that are cut, .* agent 3 would lose .* allows 1600"):
-        rule.pay(rule.scaled(rule.init(4), 4.0 * DIM), gather(given, everybody), everybody, 8)
+        rule.pay(rule.scaled(rule.init(4), 4.0 * DIM), round_of(gather(given, everybody), everybody, 8))
 
 
 @pytest.mark.parametrize("size", [1e2, 1e6, 1e14])
@@ -241,9 +251,7 @@ def test_who_is_absent_when_rounds_are_settled_gets_its_extra_all_the_same() -> 
 def test_the_last_round_settles_what_is_open() -> None:
     rng, one = np.random.default_rng(7), Federation(3)
     one.play(reports(rng, 3))
-    closing = Federation(3, OutputAgreement(COST).closing())
-    closing.state = one.state
-    payments = closing.play(reports(rng, 3)).payments
+    payments = one.play(reports(rng, 3), is_last=True).payments
     assert statuses(payments) == ["paid"] * 3
     assert payments.reward.sum() == pytest.approx(27)
     assert (payments.reward != 9).all()
@@ -302,8 +310,7 @@ def test_who_leaves_two_others_alone_is_settled_with_by_the_last_round() -> None
             given = rng.normal(size=(3, DIM))
             given[0] *= 8**0.5  # one sample of eight
             one.play(given, [turn < 2, True, True])
-        one.server = replace(one.server, mechanism=one.server.mechanism.closing())
-        payments = one.play(rng.normal(size=(3, DIM)), [False, True, True]).payments
+        payments = one.play(rng.normal(size=(3, DIM)), [False, True, True], is_last=True).payments
         assert payments.reward.sum() == pytest.approx(2 * COST(8), abs=1e-9)
         lost -= payments.reward[0] / 200
         after = one.play(rng.normal(size=(3, DIM))).payments  # a run that goes on knows the scale
@@ -336,7 +343,7 @@ def test_pairs_are_computed_only_where_the_cut_can_bind(monkeypatch: pytest.Monk
 def test_it_can_be_written_down_and_read() -> None:
     rule = OutputAgreement(PowerCost(0.5, 2, 1), EarlierRounds(0.05))
     text, cost = describe(rule)
-    assert json.loads(text)["settings"]["variance"] == {"kind": "earlier-rounds", "rarest": 0.05, "closes": False}
+    assert json.loads(text)["settings"]["variance"] == {"kind": "earlier-rounds", "rarest": 0.05}
     found: Any = restore(text, cost)
     assert found.variance == rule.variance
     assert rule.worst_loss(8) == 2 / 0.05 * float(rule.cost.slope(8)) * 8

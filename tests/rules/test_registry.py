@@ -8,14 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, Cost, FixedRequest, GenieAided, KnownVariance, OutputAgreement, Server, explain
-from guerdon.arrays import Array, namespace
+from guerdon import (
+    AffineCost,
+    Cost,
+    FixedRequest,
+    GenieAided,
+    KnownVariance,
+    OutputAgreement,
+    Server,
+    explain,
+    round_of,
+)
+from guerdon.arrays import namespace
 from guerdon.dashboard import playground
-from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger
 from guerdon.rules import (
     Mechanism,
     Payments,
+    Round,
     as_request,
     check_round,
     choices,
@@ -43,9 +53,10 @@ class Lottery(Mechanism):
 
     rule_name, version = "lottery", 3
 
-    def pay(self, state: Any, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, Any]:
-        state, mask = check_round(state, evidence, participating, request)
-        xp, nu = namespace(evidence.length), as_request(evidence, request)
+    def pay(self, state: Any, round: Round) -> tuple[Payments, Any]:
+        state, mask = check_round(state, round)
+        evidence = round.evidence
+        xp, nu = namespace(evidence.length), as_request(evidence, round.request)
         status = statuses(evidence, mask, 1, 1 + 0 * evidence.length)
         usual = xp.sum(evidence.length, axis=-1, keepdims=True) / xp.sum(evidence.counted, axis=-1, keepdims=True)
         won = (status == 0) & (evidence.length <= usual)
@@ -74,7 +85,9 @@ def test_a_rule_from_outside_is_paid_recorded_verified_and_explained(tmp_path: P
             ask, state = server.ask(state, model)
             reports = np.array([[1.0] * 5, [2.0] * 5, [9.0] * 5])
             done, state = server.settle(state, ask, reports, np.ones(3, dtype=bool))
-            ledger.record_round("run", number, 8, done.evidence, np.ones(3, dtype=bool), payments=done.payments)
+            ledger.record_round(
+                "run", number, round_of(done.evidence, np.ones(3, dtype=bool), 8), payments=done.payments
+            )
         assert ledger.verify().holds
         assert [row.balance for row in ledger.balances()] == [54_000_000, 54_000_000, 0]
         assert "a prize" in ledger.payslips("run")[0].why

@@ -2,14 +2,17 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, OutputAgreement, SteadyPay, explain, gather
+from guerdon import AffineCost, OutputAgreement, SteadyPay, explain, gather, round_of
 from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.rules.steady import FAINT, PREDICTABLE, SteadyState
+from guerdon.rules.told import shares
+from guerdon.rules.trust import TrustState
+from guerdon.states import chosen, flatten_state
 
 COST, NU, DIM, AGENTS, PERIOD = AffineCost(1, 1), 16, 30, 8, 40
 RULE = SteadyPay(COST, period=PERIOD)
@@ -22,18 +25,37 @@ def sample(rng: np.random.Generator, surprise: Any, size: float) -> Any:
     return surprise + rng.normal(size=DIM) / size**0.5
 
 
+class Known(NamedTuple):
+    """What a server knows of its agents: the state of the rule, and whom it trusts."""
+
+    rule: SteadyState
+    trust: TrustState
+
+
+def begun(agents: int = AGENTS, rule: SteadyPay = RULE) -> Known:
+    """Return what is known before the first round."""
+    return Known(rule.init(agents), rule.trust.init(agents))
+
+
+def pay(state: Known, sent: Any, here: Any, rule: SteadyPay = RULE) -> tuple[Any, Known]:
+    """Return what a round of reports around the prediction 0 is paid: each compared with those that are trusted."""
+    trusted = rule.trust.reference(state.trust, here)
+    evidence = gather(sent, here, np.zeros(DIM), trusted)
+    payments, after = rule.pay(state.rule, round_of(evidence, here, NU, trusted))
+    return payments, Known(after, rule.trust.learn(state.trust, evidence, trusted, NU))
+
+
 def play(report: Report, rounds: int = PERIOD, runs: int = 12, rule: Any = RULE) -> Any:
     """Return what each agent is paid (runs, rounds, agents), where the first agent sends `report`."""
     found: list[Any] = []
     for seed in range(runs):
-        rng, state, paid = np.random.default_rng(seed), rule.init(AGENTS), list[Any]()
+        rng, state, paid = np.random.default_rng(seed), begun(rule=rule), list[Any]()
         for number in range(rounds):
             direction = rng.normal(size=DIM)
             surprise = direction / np.linalg.norm(direction)
             sent = np.stack([sample(rng, surprise, NU) for _ in range(AGENTS)])
             sent[0] = report(rng, surprise, sent[0], number)
-            evidence = gather(sent, EVERYBODY, np.zeros(DIM), rule.reference(state, EVERYBODY))
-            payments, state = rule.pay(state, evidence, EVERYBODY, NU)
+            payments, state = pay(state, sent, EVERYBODY, rule)
             paid.append(payments.reward)
         found.append(paid)
     return np.array(found)
@@ -122,14 +144,13 @@ def test_work_in_rounds_that_tell_most_does_not_stand_for_the_rest() -> None:
 
     found: list[float] = []
     for seed in range(6):
-        rng, state, paid = np.random.default_rng(seed), RULE.init(AGENTS), 0.0
+        rng, state, paid = np.random.default_rng(seed), begun(), 0.0
         for number in range(PERIOD):
             direction = rng.normal(size=DIM)
             surprise = direction / np.linalg.norm(direction) * (10 if number < PERIOD / 4 else 1)
             sent = np.stack([sample(rng, surprise, NU) for _ in range(AGENTS)])
             sent[0] = early(rng, surprise, sent[0], number)
-            evidence = gather(sent, EVERYBODY, np.zeros(DIM), RULE.reference(state, EVERYBODY))
-            payments, state = RULE.pay(state, evidence, EVERYBODY, NU)
+            payments, state = pay(state, sent, EVERYBODY)
             paid += payments.reward[0]
         found.append(paid / PERIOD)
     assert max(found) * PERIOD < (PERIOD / 4 + 2) * COST(NU)
@@ -179,15 +200,14 @@ def test_garbage_beside_it_does_not_make_less_work_look_honest() -> None:
     """Three of ten do 3/8 of the work and a fourth sends garbage: that helps them little."""
     found, everybody = list[float](), np.ones(10, dtype=bool)
     for seed in range(8):
-        rng, state, paid = np.random.default_rng(seed), RULE.init(10), np.zeros(10)
+        rng, state, paid = np.random.default_rng(seed), begun(10), np.zeros(10)
         for _ in range(PERIOD):
             direction = rng.normal(size=DIM)
             surprise = direction / np.linalg.norm(direction)
             sizes = np.array([6.0, 6.0, 6.0, NU / 9, *[NU] * 6])
             sent = np.stack([sample(rng, surprise, size) for size in sizes])
             sent[3] -= surprise
-            evidence = gather(sent, everybody, np.zeros(DIM), RULE.reference(state, everybody))
-            payments, state = RULE.pay(state, evidence, everybody, NU)
+            payments, state = pay(state, sent, everybody)
             paid += payments.reward / PERIOD
         found.append((paid[:3].sum() - 3 * COST(6)) / 4)
     assert np.mean(found) < 3.0  # 6.6 where garbage counts as far out as it is
@@ -197,14 +217,13 @@ def test_agents_that_leave_early_do_not_lower_the_others_pay() -> None:
     """In their rounds there was much to tell, later there is little: what they knew must not stay the usual."""
     found: list[float] = []
     for seed in range(4):
-        rng, state, paid = np.random.default_rng(seed), RULE.init(AGENTS), np.zeros(AGENTS)
+        rng, state, paid = np.random.default_rng(seed), begun(), np.zeros(AGENTS)
         for number in range(PERIOD):
             direction = rng.normal(size=DIM)
             surprise = direction / np.linalg.norm(direction) * (4 if number < 5 else 1)
             sent = np.stack([sample(rng, surprise, NU) for _ in range(AGENTS)])
             here = EVERYBODY if number < 5 else np.arange(AGENTS) > 1
-            evidence = gather(sent, here, np.zeros(DIM), RULE.reference(state, here))
-            payments, state = RULE.pay(state, evidence, here, NU)
+            payments, state = pay(state, sent, here)
             paid += payments.reward / PERIOD
         found.append(paid[2:].mean())
     assert np.mean(found) > 0.9 * COST(NU)
@@ -214,7 +233,7 @@ def beside_new_names(report: Any, fresh: int, rounds: int = 2 * PERIOD, runs: in
     """Return what each agent is paid a round where the last seats send `report`, and change names every few rounds."""
     found: list[Any] = []
     for seed in range(runs):
-        rng, state, paid, nothing = np.random.default_rng(seed), RULE.init(AGENTS), np.zeros(AGENTS), RULE.init(AGENTS)
+        rng, state, paid = np.random.default_rng(seed), begun(), np.zeros(AGENTS)
         for number in range(rounds):
             direction = rng.normal(size=DIM)
             surprise = direction / np.linalg.norm(direction)
@@ -224,9 +243,8 @@ def beside_new_names(report: Any, fresh: int, rounds: int = 2 * PERIOD, runs: in
             if number % fresh == 0:
                 new = np.arange(AGENTS) >= AGENTS - len(own)
                 new[AGENTS - len(own)] &= len(own) != 2  # the partner of a helper stays
-                state = SteadyState(*(np.where(new, a, b) for a, b in zip(nothing, state, strict=True)))
-            evidence = gather(sent, EVERYBODY, np.zeros(DIM), RULE.reference(state, EVERYBODY))
-            payments, state = RULE.pay(state, evidence, EVERYBODY, NU)
+                state = chosen(new, None, state)
+            payments, state = pay(state, sent, EVERYBODY)
             paid += payments.reward / rounds
         found.append(paid)
     return np.mean(found, axis=0)
@@ -261,7 +279,7 @@ def beside_helpers(staggered: int, works: bool, rounds: int, runs: int) -> Any:
     """
     found: list[Any] = []
     for seed in range(runs):
-        rng, state, paid, nothing = np.random.default_rng(seed), RULE.init(AGENTS), np.zeros(AGENTS), RULE.init(AGENTS)
+        rng, state, paid = np.random.default_rng(seed), begun(), np.zeros(AGENTS)
         for number in range(rounds):
             direction = rng.normal(size=DIM)
             surprise = 0.4 * direction / np.linalg.norm(direction)
@@ -273,9 +291,8 @@ def beside_helpers(staggered: int, works: bool, rounds: int, runs: int) -> Any:
                 here[seat], new[seat] = number >= 20, number == 20 or age == 0
                 waits = sent[seat] if works else rng.normal(size=DIM) / 4
                 sent[seat] = waits if age < 20 else 3 * sent[0]
-            state = SteadyState(*(np.where(new, a, b) for a, b in zip(nothing, state, strict=True)))
-            evidence = gather(sent, here, np.zeros(DIM), RULE.reference(state, here))
-            payments, state = RULE.pay(state, evidence, here, NU)
+            state = chosen(new, None, state)
+            payments, state = pay(state, sent, here)
             paid += payments.reward / rounds
         found.append(paid)
     return np.array(found)
@@ -290,15 +307,14 @@ def test_helpers_that_wait_out_their_probation_do_not_make_a_partner_look_inform
 
 def test_a_few_rounds_do_not_tell_for_a_whole_period() -> None:
     """As where founders help for a few rounds: much is told in a few rounds, and nothing in the rest of the period."""
-    rng, state = np.random.default_rng(0), RULE.init(AGENTS)
+    rng, state = np.random.default_rng(0), begun()
     for number in range(PERIOD - 1):
         direction = rng.normal(size=DIM)
         surprise = direction / np.linalg.norm(direction)
         sent = np.stack([sample(rng, surprise, NU) for _ in range(AGENTS)])
         sent[0] = (6 if number < 12 else 0) * surprise
-        evidence = gather(sent, EVERYBODY, np.zeros(DIM), RULE.reference(state, EVERYBODY))
-        _, state = RULE.pay(state, evidence, EVERYBODY, NU)
-    told = RULE.told(state)
+        _, state = pay(state, sent, EVERYBODY)
+    told = shares(state.rule.told)
     assert told.in_full[0] > 1.5
     assert told.share[0] < 0.8
     assert (abs(told.share[1:] - 1) < 5 * told.error[1:]).all()
@@ -327,7 +343,7 @@ def test_what_is_held_is_what_an_early_end_would_release() -> None:
     for _ in range(PERIOD // 2):
         sent = np.stack([sample(rng, np.eye(DIM)[0], NU) for _ in range(AGENTS)])
         evidence = gather(sent, EVERYBODY, np.zeros(DIM), EVERYBODY)
-        _, state = RULE.pay(state, evidence, EVERYBODY, NU)
+        _, state = RULE.pay(state, round_of(evidence, EVERYBODY, NU))
     assert (RULE.held(state) > 0).all()
     np.testing.assert_allclose(RULE.held(state) + state.released, RULE.final(state))
 
@@ -336,7 +352,7 @@ def test_where_nothing_can_be_told_it_says_so() -> None:
     rng, state = np.random.default_rng(4), RULE.init(AGENTS)
     for _ in range(25):
         evidence = gather(rng.normal(size=(AGENTS, DIM)) / 4, EVERYBODY, np.zeros(DIM), EVERYBODY)
-        payments, state = RULE.pay(state, evidence, EVERYBODY, NU)
+        payments, state = RULE.pay(state, round_of(evidence, EVERYBODY, NU))
         assert not payments.reward.any()
     assert RULE.warning(state, NU) == PREDICTABLE
     assert RULE.warning(RULE.init(AGENTS), NU) == ""
@@ -346,26 +362,27 @@ def test_where_nothing_can_be_told_it_says_so() -> None:
 def test_where_too_little_is_told_for_a_wage_it_says_so(told: float, warns: bool) -> None:
     """With a signal of 0.2 honest agents are paid less than their cost: its own error is what it is divided by."""
     rng, rule = np.random.default_rng(4), SteadyPay(COST)
-    state = rule.init(AGENTS)
+    state = begun(rule=rule)
     for number in range(90):
         direction = rng.normal(size=DIM)
         surprise = told * direction / np.linalg.norm(direction)
         sent = np.stack([sample(rng, surprise, NU) for _ in range(AGENTS)])
-        evidence = gather(sent, EVERYBODY, np.zeros(DIM), rule.reference(state, EVERYBODY))
-        _, state = rule.pay(state, evidence, EVERYBODY, NU)
-        assert number > 48 or rule.warning(state, NU) != FAINT
-    assert rule.warning(state, NU) == (FAINT if warns else "")
+        _, state = pay(state, sent, EVERYBODY, rule)
+        assert number > 48 or rule.warning(state.rule, NU) != FAINT
+    assert rule.warning(state.rule, NU) == (FAINT if warns else "")
 
 
 def test_a_payment_is_explained_by_what_was_earned_and_what_is_released() -> None:
     evidence = gather(np.random.default_rng(5).normal(size=(AGENTS, DIM)), EVERYBODY, np.zeros(DIM), EVERYBODY)
-    payments, _ = RULE.pay(RULE.init(AGENTS), evidence, EVERYBODY, NU)
+    told = round_of(evidence, EVERYBODY, NU)
+    payments, _ = RULE.pay(RULE.init(AGENTS), told)
     rule = OutputAgreement(COST, BalancedVariance())
-    price = rule.pay(rule.init(AGENTS), evidence, EVERYBODY, NU)[0].reward[0]
+    price = rule.pay(rule.init(AGENTS), told)[0].reward[0]
     assert explain(RULE, payments, NU)[0].startswith(f"0 released; earned in this round: {price:.4g} (17 for the 16")
 
 
 def test_sums_are_per_agent() -> None:
-    assert set(SteadyState._fields) >= {"rounds", "due", "earned", "told", "released"}
-    shapes = {part.shape[-1] for part in RULE.init(5)}
-    assert shapes == {5}
+    assert set(SteadyState._fields) >= {"due", "earned", "told", "released"}
+    arrays = flatten_state(begun(5))
+    assert {"rule.told.rounds", "rule.due", "trust.wealth"} <= set(arrays)
+    assert {part.shape[-1] for part in arrays.values()} == {5}

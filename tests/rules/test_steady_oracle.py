@@ -4,7 +4,7 @@ import ast
 import functools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from guerdon import AffineCost, FixedRequest, PowerCost, SteadyPay
 from guerdon.audit import evidence_against
 from guerdon.rules.information import InformationPay
 from guerdon.rules.steady import FAINT, PREDICTABLE
-from guerdon.server import Ask, Server
+from guerdon.server import Server
 from tests.support.steady_oracle import SteadyOracle
 from tests.support.steady_reports_oracle import Compared, ReportsOracle
 
@@ -181,25 +181,25 @@ def paid(name: str) -> Iterator[Numbers]:
     """Yield what the server comes to: the one function that knows how it is called."""
     one = SETTINGS[name]
     rule = SteadyPay(COSTS[one.cost], **one.settings)
-    server = Server(rule, FixedRequest(8, 0.1), alike=one.alike, records=None)
+    server = Server.of(rule, FixedRequest(8, 0.1), alike=one.alike, records=None)
     state = server.init(np.zeros(DIM), one.agents)
     for given in rounds(name):
         state = server.enlarge(state, given.joined)
         reports, sent = np.zeros((given.joined, DIM)), members(list(given.reports), given.joined)
         for k, report in given.reports.items():
             reports[k] = report
-        ask = Ask(given.prediction, np.asarray(given.request), given.prediction, given.prediction)
-        now = replace(server, mechanism=rule.closing()) if given.closes else server
-        payments, found, state = now.pay(state, ask, reports, sent)
+        ask, state = server.ask(state, given.prediction)
+        ask = ask._replace(request=np.asarray(given.request), prediction=given.prediction, is_last=given.closes)
+        payments, found, state = server.pay(state, ask, reports, sent)
         yield {
             "reward": payments.reward,
             **{field: getattr(found.evidence, field) for field in EVIDENCE},
             "trusted": found.trusted, "copies": found.copies, "used": found.used, "factors": found.factors,
-            "against": rule.suspicion(state.rule),
-            "suspicious": np.max(evidence_against(state.pairs), axis=1, initial=0.0),
-            "credit": state.credit,
+            "against": rule.trust.suspicion(state.lens.trust),
+            "suspicious": np.max(evidence_against(state.lens.pairs.wealth), axis=1, initial=0.0),
+            "credit": state.lens.pairs.credit,
             "held": rule.held(state.rule),
-            "knowledge": rule.knowledge(state.rule, found.trusted),
+            "knowledge": rule.notice(state.rule, given.request).knowledge,
             "warning": rule.warning(state.rule, given.request),
         }  # fmt: skip
 
@@ -227,22 +227,23 @@ def test_it_is_what_plain_loops_say(name: str) -> None:
 
 # Every number of the modules that steady pay is made of, by module; and the defaults of its settings.
 MODULES = (
-    "guerdon.rules.steady", "guerdon.rules.information", "guerdon.rules.mechanism", "guerdon.bets",
-    "guerdon.audit.pairs", "guerdon.audit.credit", "guerdon.evidence.blocks", "guerdon.server",
+    "guerdon.rules.steady", "guerdon.rules.told", "guerdon.rules.information", "guerdon.rules.signal",
+    "guerdon.rules.trust", "guerdon.rules.mechanism", "guerdon.bets", "guerdon.audit.pairs", "guerdon.audit.credit",
+    "guerdon.evidence.blocks", "guerdon.lenses", "guerdon.server",
 )  # fmt: skip
 # Numbers that no round of steady pay reaches, and why.
 UNREACHED = {
-    "guerdon.rules.information.CAREFUL": "of a pooled estimate, which steady pay never makes",
+    "guerdon.rules.signal.CAREFUL": "of a pooled estimate, which steady pay never makes",
     "guerdon.rules.information.SOUND": "of information pay's own warning",
     "guerdon.rules.information.WAIT": "of information pay's own warning",
-    "guerdon.rules.information.PROBATION": "a default, bound when the class is made: see DEFAULTS",
+    "guerdon.rules.trust.PROBATION": "a default, bound when the class is made: see DEFAULTS",
     "guerdon.bets.LIARS": "of verdicts, after a run",
     "guerdon.bets.RARE": "of verdicts, after a run",
     "guerdon.bets.FEW": "of verdicts, after a run",
     "guerdon.evidence.blocks.BLOCK": "how reports are read: it changes no number",
     "guerdon.evidence.blocks.NARROWEST": "how reports are read: it changes no number",
     "guerdon.evidence.blocks.WIDEST": "how reports are read: it changes no number",
-    "guerdon.server.LONGEST": "of rules that do not compare pairs",
+    "guerdon.lenses.LONGEST": "of rules that do not compare pairs",
 }
 # Numbers that something is compared with: a change shows where it lies between the two, so it must be large enough.
 LARGER = {
@@ -262,14 +263,14 @@ SHOWS = {
     "guerdon.bets.PEERS": "shared",
     "guerdon.bets.TIE": "far",
     "guerdon.evidence.blocks.LARGEST": "wild",
-    "guerdon.rules.information.CLEAR": "wild",
-    "guerdon.rules.information.GRACE": "wild",
-    "guerdon.rules.information.RECENT": "newcomers",
     "guerdon.rules.mechanism.RESOLUTION": "far",
     "guerdon.rules.steady.LATE": "faint",
-    "guerdon.rules.steady.LEAST_KNOWN": "predictable",
-    "guerdon.rules.steady.LEAST_SIGNAL": "wild",
     "guerdon.rules.steady.VAGUE": "faint",
+    "guerdon.rules.told.LEAST_KNOWN": "predictable",
+    "guerdon.rules.told.LEAST_SIGNAL": "wild",
+    "guerdon.rules.trust.CLEAR": "wild",
+    "guerdon.rules.trust.GRACE": "wild",
+    "guerdon.rules.trust.RECENT": "newcomers",
 }
 DEFAULTS = [
     *((SteadyPay, name) for name in ("period", "doubt", "limit", "probation")),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, CalibratedAgreement, FixedRequest, Server, Status, gather
+from guerdon import AffineCost, CalibratedAgreement, FixedRequest, Server, Status, gather, round_of
 from guerdon.rules.calibrated import LEAST_EFFECT, NO_EFFECT
 
 COST, NU, DIM, AGENTS = AffineCost(1, 1), 16, 40, 8
@@ -27,7 +27,7 @@ def settle(state: Any, use: Callable[[Any], Any], effect: float, rng: np.random.
     assert asked is not None
     used = use(asked)
     noise = rng.normal(size=(AGENTS, DIM)) * np.sqrt(DIFFERENT * (used / NU) ** -effect / NU)[:, None]
-    payments, state = RULE.pay(state, gather(3.0 + noise, EVERYBODY), EVERYBODY, NU)
+    payments, state = RULE.pay(state, round_of(gather(3.0 + noise, EVERYBODY), EVERYBODY, NU))
     return payments.reward, used, state
 
 
@@ -76,15 +76,15 @@ def test_the_server_says_what_each_is_asked_for() -> None:
     server = Server(RULE, FixedRequest(NU, step=0.1))
     state = server.init(model, AGENTS)
     ask, state = server.ask(state, model)
-    assert ask.own is not None
-    assert ask.own.tolist() == [NU] * AGENTS
+    assert ask.notice.own is not None
+    assert ask.notice.own.tolist() == [NU] * AGENTS
     done, state = server.settle(state, ask, np.random.default_rng(0).normal(size=(AGENTS, DIM)), EVERYBODY)
     assert (done.payments.reward == COST(NU)).all()
-    own = server.ask(state, model)[0].own
+    own = server.ask(state, model)[0].notice.own
     assert own is not None
     assert set(own.tolist()) == {12, 20}
     plain = Server(CalibratedAgreement(COST), FixedRequest(NU, step=0.1))
-    assert plain.ask(plain.init(model, AGENTS), model)[0].own is None
+    assert plain.ask(plain.init(model, AGENTS), model)[0].notice.own is None
 
 
 @pytest.mark.parametrize("effect", [1.0, 0.6])
@@ -139,7 +139,7 @@ def test_where_work_is_not_seen_pay_is_flat_and_the_rule_says_so(effect: float) 
     asked = RULE.own_requests(state, NU)
     assert asked is not None
     evidence = gather(np.random.default_rng(1).normal(size=(AGENTS, DIM)), EVERYBODY)
-    payments, _ = RULE.pay(state, evidence, EVERYBODY, NU)
+    payments, _ = RULE.pay(state, round_of(evidence, EVERYBODY, NU))
     assert (payments.status == Status.PAID).all()
     assert np.isnan(payments.distance).all()
     np.testing.assert_allclose(payments.reward, COST(asked))
@@ -150,7 +150,7 @@ def test_the_record_says_what_was_paid() -> None:
     _, state = play(honest, runs=1)
     rng = np.random.default_rng(2)
     noise = rng.normal(size=(AGENTS, DIM)) * np.sqrt(DIFFERENT / NU)[:, None]
-    paid, _ = RULE.pay(state, gather(3.0 + noise, EVERYBODY), EVERYBODY, NU)
+    paid, _ = RULE.pay(state, round_of(gather(3.0 + noise, EVERYBODY), EVERYBODY, NU))
     told = COST(NU) + NU**2 / paid.variance * (paid.expected_distance - paid.distance)
     np.testing.assert_allclose(told, paid.reward)
 

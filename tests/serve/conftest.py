@@ -46,7 +46,7 @@ def make_service(
     **options: Any,
 ) -> Service:  # fmt: skip
     """Return the service of a run; `options` are the server's."""
-    server = Server(rule, requests or FixedRequest(8, 0.05), **options)
+    server = Server.of(rule, requests or FixedRequest(8, 0.05), **options)
     paid = PaidRun(server, ledger, "run", model, **(dict[str, Any](rounds=3) | dict(run or {})))
     return Service(paid, folder / "spool", deadline, Members("run", paid.book.keys, tokens))
 

@@ -41,7 +41,7 @@ def served(folder: Path, ledger: Ledger, rule: Any, sent: Any, present: Any, **o
             tokens = {
                 name: f"token-of-{name}-is-long" for name, join in zip(NAMES, JOINS, strict=True) if join < number
             }
-            server = Server(rule, REQUESTS, **options)
+            server = Server.of(rule, REQUESTS, **options)
             paid = PaidRun(server, ledger, "run", MODEL, rounds=ROUNDS)
             service = Service(paid, folder, 60.0, Members("run", paid.book.keys, tokens))
         answer_all(service, number, sent[number - 1], present[number - 1])
@@ -96,5 +96,5 @@ def test_both_pay_trust_and_accuse_alike(options: dict[str, Any], tmp_path: Path
     assert length == pytest.approx(history.metrics["length"][0, -1], rel=1e-9)
     assert ledger.verify().holds
     assert against_agents(kept.state.wealth) == pytest.approx(history.accusation[0, -1], rel=1e-9, abs=1e-9)
-    pairs = evidence_against(kept.arrays["audit"]["pairs"])
+    pairs = evidence_against(kept.arrays["lens"]["pairs.wealth"])
     assert pairs.max(axis=0) == pytest.approx(history.collusion[0, -1], rel=1e-9, abs=1e-9)

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from guerdon import AffineCost, FixedRequest, InformationPay
+from guerdon import AffineCost, FixedRequest, InformationPay, round_of
 from guerdon.audit import PlayedRound, first_pairs, watch_pairs, widened
 from guerdon.evidence import multiply
 from guerdon.ledger import Ledger
 from guerdon.rules import Mechanism
 from guerdon.rules.mechanism import padded
-from guerdon.server import Ask, Server
+from guerdon.server import Server
 
 COST = AffineCost(1, 1)
 RULE = InformationPay(COST)
@@ -37,7 +37,8 @@ class Training:
 
     def __init__(self, agents: int, rule: Mechanism = RULE, seed: int = 0, present: float = 1.0) -> None:
         self.agents, self.rule, self.present = agents, rule, present
-        self.rng, self.number, self.state = np.random.default_rng(seed), 0, None
+        self.rng, self.number = np.random.default_rng(seed), 0
+        self.state, self.trust = None, None  # of the rule, and whom it trusts
         self.prediction = np.zeros(DIM)
 
     def play(self, cheats: dict[int, Cheat] | None = None) -> tuple[PlayedRound, Any, Any]:
@@ -50,13 +51,16 @@ class Training:
             reports[agent] = cheat(self.prediction, true, reports[agent], self.number, self.rng)
         here = self.rng.random(self.agents) < self.present
         here[:3] = True
-        server = Server(self.rule, FixedRequest(REQUEST, 0.1), alike=True)
+        server = Server.of(self.rule, FixedRequest(REQUEST, 0.1), alike=True)
         known = server.init(self.prediction, self.agents)
-        known = known._replace(rule=padded(known.rule, self.state), pairs=first_pairs(self.agents))
-        ask = Ask(self.prediction, REQUEST, self.prediction, self.prediction)
-        payments, found, after = server.pay(known, ask, reports, here)
-        self.state = after.rule
-        return PlayedRound(self.rule, found.evidence, here, REQUEST), payments, reports
+        known = known._replace(
+            rule=padded(known.rule, self.state),
+            lens=known.lens._replace(trust=padded(known.lens.trust, self.trust)),  # and nothing of pairs
+        )
+        ask, known = server.ask(known, self.prediction)
+        payments, found, after = server.pay(known, ask._replace(prediction=self.prediction), reports, here)
+        self.state, self.trust = after.rule, after.lens.trust
+        return PlayedRound(self.rule, found.evidence, here, REQUEST, found.trusted), payments, reports
 
 
 def played(rounds: int, agents: int, cheats: dict[int, Cheat] | None = None, **settings: Any) -> list[PlayedRound]:
@@ -97,7 +101,7 @@ def record_more(
 
     training.agents = len(names)
     resumed = ledger.resume(run)
-    pairs = first_pairs(len(names)) if resumed is None else resumed.arrays["audit"]["pairs"]
+    pairs = first_pairs(len(names)) if resumed is None else resumed.arrays["lens"]["pairs.wealth"]
     for _ in range(rounds):
         one, payments, reports = training.play(cheats)
         if copies:
@@ -105,7 +109,7 @@ def record_more(
         products = multiply(reports, one.participating, training.prediction)
         pairs = watch_pairs(widened(pairs, len(names)), products.inner, one.evidence.counted)
         ledger.record_round(
-            run, training.number, REQUEST, one.evidence, one.participating, agents=names,
+            run, training.number, round_of(one.evidence, one.participating, REQUEST, one.trusted), agents=names,
             held=held_back(payments.reward, COST, REQUEST) if hold else None,
-            checkpoint={"model": {"weights": np.zeros(2)}, "audit": {"pairs": pairs}},
+            checkpoint={"model": {"weights": np.zeros(2)}, "lens": {"pairs.wealth": pairs}},
         )  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from guerdon import AffineCost, FlatPay, OutputAgreement, gather
+from guerdon import AffineCost, FlatPay, OutputAgreement, gather, round_of
 from guerdon.ledger import Ledger
 from guerdon.rules import Mechanism
 
@@ -39,7 +39,9 @@ class Training:
             accuracy = 0.764 - 0.26 * np.exp(-self.number / 12) + 0.004 * self.rng.normal()
             metrics = {"accuracy": float(accuracy), "loss": float(0.48 + 0.21 * np.exp(-self.number / 12))}
             told: dict[str, Any] = {"notes": notes, "metrics": metrics} | extras
-            self.ledger.record_round(self.run, self.number, request, gather(gradients, present), present, **told)
+            self.ledger.record_round(
+                self.run, self.number, round_of(gather(gradients, present), present, request), **told
+            )
 
 
 def small_ledger(path: Path | str) -> None:
@@ -65,10 +67,10 @@ def large_ledger(path: Path, agents: int = 1000, rounds: int = 200) -> None:
     rng, played = np.random.default_rng(0), list[Any]()
     for _ in range(10):
         gradients, present = rng.normal(size=(agents, 40)), rng.random(agents) < 0.97
-        played.append((gather(gradients, present), present))
+        played.append(round_of(gather(gradients, present), present, 8))
     with Ledger(path) as ledger:
         ledger.start_run("large", [f"agent {index:04d}" for index in range(agents)], RULE)
         for number in range(1, rounds + 1):
-            ledger.record_round("large", number, 8, *played[number % len(played)], metrics={"loss": 1 / number})
+            ledger.record_round("large", number, played[number % len(played)], metrics={"loss": 1 / number})
             if number % max(1, rounds // 4) == 0:
                 ledger.settle_payout(ledger.payout(), "paid")

@@ -13,14 +13,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from guerdon import AffineCost, FixedRequest, InformationPay
-from guerdon.bets import BETS, TESTS, against_agents
-from guerdon.rules.information import InformationState
-from guerdon.server import Ask, Server
+from guerdon.bets import BETS, TESTS
+from guerdon.rules.signal import SignalState
+from guerdon.rules.trust import TrustState
+from guerdon.server import Server
 
 COST = AffineCost(1, 1)
 NU, AGENTS = 8, 10
 SHAPE = 0.8  # of log-normal samples
 MOST = 16  # samples that are drawn one by one
+
+
+class Known(NamedTuple):
+    """What a server knows of its agents: the state of the rule, and whom it trusts."""
+
+    rule: SignalState
+    trust: TrustState
 
 
 class Played(NamedTuple):
@@ -71,15 +79,16 @@ NOISE = {"normal": _normal_noise, "skewed": _skewed_noise, "heavy": _heavy_noise
 def _payer(rule: InformationPay) -> Any:
     """Return the compiled function of a state, v (repetitions, rounds, agents, dimensions) and who takes part."""
 
-    server = Server(rule, FixedRequest(NU, 0.1), alike=True)
+    server = Server.of(rule, FixedRequest(NU, 0.1), alike=True)
 
     def one_round(state: Any, sent: Any) -> Any:
         v, mask = sent
         prediction = jnp.full(v.shape[1], 3.0, v.dtype)
-        begun = server.init(prediction, len(v))._replace(rule=state)  # nobody copies
-        ask = Ask(prediction, jnp.asarray(NU), prediction, prediction)
-        payments, _, after = server.pay(begun, ask, prediction + v, mask)
-        return after.rule, (payments.reward, against_agents(after.rule.wealth))
+        begun = server.init(prediction, len(v))  # nobody copies
+        begun = begun._replace(rule=state.rule, lens=begun.lens._replace(trust=state.trust))
+        ask, begun = server.ask(begun, prediction)
+        payments, _, after = server.pay(begun, ask._replace(prediction=prediction), prediction + v, mask)
+        return Known(after.rule, after.lens.trust), (payments.reward, rule.trust.suspicion(after.lens.trust))
 
     def one_repetition(state: Any, v: Any, masks: Any) -> Any:
         return jax.lax.scan(one_round, state, (v, masks))[1]
@@ -100,7 +109,7 @@ def play(
     dim: int = 50,
     noise: str = "normal",
     seed: int = 0,
-    state: InformationState | None = None,
+    state: Known | None = None,
     double: bool = False,
 ) -> Played:
     """Return what everybody was paid. `present` is with what probability each takes part; `state` is what is known.
@@ -114,16 +123,17 @@ def play(
     v[:, :, 0] = factor * v[:, :, 0] + extra * made_up
     masks = np.random.default_rng(seed + 3).random(shape[:-1]) < present
     with jax.enable_x64(double):
-        known, sent = jax.tree.map(
-            lambda x: jnp.asarray(x, jnp.float64 if double else jnp.float32), (state or rule.init(len(sizes)), v)
-        )
+        begun = state or Known(rule.init(len(sizes)), rule.trust.init(len(sizes)))
+        known, sent = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64 if double else jnp.float32), (begun, v))
         rewards, against = _payer(rule)(known, sent, jnp.asarray(masks))
         return Played(np.asarray(rewards, np.float64), np.asarray(against, np.float64))
 
 
-def knowing(noise_scale: float, agents: int = AGENTS, doubted: tuple[int, ...] = ()) -> InformationState:
+def knowing(noise_scale: float, agents: int = AGENTS, doubted: tuple[int, ...] = ()) -> Known:
     """Return the state of a server who has seen this noise scale for ever, and doubts some agents."""
     wealth = np.zeros((len(BETS), len(TESTS), agents))
     wealth[..., list(doubted)] = 1e3
-    state = InformationState(*(np.full(agents, 1e9) for _ in InformationState._fields))
-    return state._replace(signal=state.signal / noise_scale, wealth=wealth)
+    weight = np.full(agents, 1e9)
+    trust = TrustState(*(weight for _ in TrustState._fields))
+    signal = SignalState(weight / noise_scale, weight)
+    return Known(signal, trust._replace(signal=signal.signal, weight=signal.weight, wealth=wealth))

@@ -7,8 +7,7 @@ import numpy as np
 
 from guerdon import Cost, KnownVariance, OutputAgreement
 from guerdon.arrays import Array, namespace
-from guerdon.evidence import Evidence
-from guerdon.rules import Mechanism, Payments, Status
+from guerdon.rules import Mechanism, Payments, Round, Status
 from guerdon.states import NoState
 
 
@@ -36,13 +35,13 @@ class LateExtra(Mechanism):
     def init(self, num_agents: int) -> LateState:
         return LateState(np.zeros(num_agents), np.zeros(num_agents))
 
-    def pay(self, state: LateState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, Any]:
-        rule, xp = OutputAgreement(self.cost, KnownVariance(self.variance)), namespace(evidence.deviation)
-        plain, _ = rule.pay(NoState(), evidence, participating, request)
+    def pay(self, state: LateState, round: Round) -> tuple[Payments, Any]:
+        rule, xp = OutputAgreement(self.cost, KnownVariance(self.variance)), namespace(round.evidence.deviation)
+        plain, _ = rule.pay(NoState(), round)
         played = xp.max(state.rounds)
         waiting = (plain.status == Status.PAID.value) & (played < self.wait)
         status = xp.where(waiting, Status.WAITING.value, plain.status)
-        cost = float(self.cost(request))
+        cost = float(self.cost(round.request))
         due = xp.where(played == self.wait, state.owed, 0.0)
         reward = xp.where(waiting, cost, plain.reward) + due
         owed = state.owed - due + xp.where(waiting, plain.reward - cost, 0.0)

@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from guerdon import AffineCost, InformationPay, KnownVariance, OutputAgreement, gather
+from guerdon import AffineCost, InformationPay, KnownVariance, OutputAgreement, gather, round_of
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger, gradient_hash
-from guerdon.rules import Mechanism, Payments
+from guerdon.rules import Mechanism, Payments, Round
 from guerdon.rules.mechanism import PAID_LABELS
 
 RULE = OutputAgreement(AffineCost(1, 1), KnownVariance(20.0))  # rewards differ from the first round on
@@ -41,8 +41,8 @@ class Played(NamedTuple):
     sent: Any
     gradients: list[bytes | None]
 
-    def arguments(self) -> tuple[int, int, Evidence, Any]:
-        return self.number, self.request, self.evidence, self.sent
+    def arguments(self) -> tuple[int, Round]:
+        return self.number, round_of(self.evidence, self.sent, self.request)
 
 
 def play(
@@ -57,7 +57,7 @@ def play(
         if number == 3:
             gradients[-1, 0], taking[-1] = np.nan, True
         evidence = gather(gradients, taking)
-        payments, state = mechanism.pay(state, evidence, taking, request)
+        payments, state = mechanism.pay(state, round_of(evidence, taking, request))
         hashes = [gradient_hash([row]) if took else None for row, took in zip(gradients, taking, strict=True)]
         played.append(Played(number, request, payments, evidence, taking, hashes))
     return played

@@ -83,7 +83,7 @@ class SteadyOracle:
     period: int = 200  # SteadyPay.period
     doubt: float = 10.0  # SteadyPay.doubt: odds, beyond which an agent is no measure of others
     limit: float = 3.0  # SteadyPay.limit
-    probation: int = 20  # information.PROBATION
+    probation: int = 20  # trust.PROBATION
     members: list[Member] = field(default_factory=list[Member])
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class SteadyOracle:
     def enough(self, counted: list[int]) -> float:
         """Rounds, below which an agent is a newcomer: nearly half of the longest, and no more than the probation."""
         longest = max((self.members[k].tenure for k in counted), default=0)
-        return min(max(longest / 2 - 5, 0.0), self.probation)  # information.GRACE = 5 rounds
+        return min(max(longest / 2 - 5, 0.0), self.probation)  # trust.GRACE = 5 rounds
 
     def trusted(self, counted: list[int]) -> list[int]:
         enough = self.enough(counted)
@@ -106,7 +106,7 @@ class SteadyOracle:
 
     @staticmethod
     def cleared(member: Member) -> bool:
-        """Whether it was there at first, or its reports tell by three standard errors (information.CLEAR)."""
+        """Whether it was there at first, or its reports tell by three standard errors (trust.CLEAR)."""
         return member.founder or member.agreed > 3.0 * math.sqrt(member.agreed_squares)
 
     # A round.
@@ -158,10 +158,10 @@ class SteadyOracle:
                 member.signal = 0.7 * member.signal + own.signal / (nu * noise)  # InformationPay.decay = 0.7
                 member.weight = 0.7 * member.weight + 1
             if k in counted:
-                member.founder = member.founder or longest / 2 - 5 <= 0  # information.GRACE
+                member.founder = member.founder or longest / 2 - 5 <= 0  # trust.GRACE
                 member.tenure += 1
             if k in counted and informative:
-                member.agreed = 0.9 * member.agreed + own.cosine  # information.RECENT = 0.9
+                member.agreed = 0.9 * member.agreed + own.cosine  # trust.RECENT = 0.9
                 member.agreed_squares = 0.9**2 * member.agreed_squares + own.cosine**2
             member.wealth = wealth.get(k, member.wealth)
 
@@ -207,7 +207,7 @@ class SteadyOracle:
         scale, now = self.signal([known[k] for k in trusted if k in known], [k for k in trusted if k in known])
         for k in known:
             member = self.members[k]
-            member.usual, member.seen = 0.7 * member.usual + now, 0.7 * member.seen + 1  # steady.MEMORY = 0.7
+            member.usual, member.seen = 0.7 * member.usual + now, 0.7 * member.seen + 1  # told.MEMORY = 0.7
         fair = self.cost(nu)
         for k, earned in price.items():
             member, told = self.members[k], (known[k][0] / scale if k in known else 0.0)
@@ -215,7 +215,7 @@ class SteadyOracle:
             member.spread += (earned - fair) ** 2
             member.told, member.told_squares = member.told + told, member.told_squares + told**2
             member.lately += told
-        over = {k: self.credible(k) for k in price if self.members[k].rounds % 20 == 0}  # steady.STRETCH = 20
+        over = {k: self.credible(k) for k in price if self.members[k].rounds % 20 == 0}  # told.STRETCH = 20
         for k, credible in over.items():
             self.members[k].credited, self.members[k].lately = self.members[k].credited + credible, 0.0
 
@@ -226,7 +226,7 @@ class SteadyOracle:
         error = math.sqrt(sum((told - mean) ** 2 for told, _ in known)) / count**1.5
         before = sum(self.members[k].seen for k in trusted)
         usual = sum(self.members[k].usual for k in trusted) / before if before > 0 else now
-        scale = max(usual, 3.0 * error)  # steady.LEAST_SIGNAL = 3 standard errors of this round's
+        scale = max(usual, 3.0 * error)  # told.LEAST_SIGNAL = 3 standard errors of this round's
         return (scale if scale > 0 else 1.0), now
 
     # What is released.
@@ -240,8 +240,8 @@ class SteadyOracle:
         spread = lower_median(
             [math.sqrt(max(one.told_squares / one.rounds - (one.told / one.rounds) ** 2, 0.0)) for one in others]
         )
-        number = (member.rounds + 20 - 1) % 20 + 1  # steady.STRETCH
-        # steady.LEAST_TOLD = 0.8 of a round, steady.REACH = 1.5 standard deviations
+        number = (member.rounds + 20 - 1) % 20 + 1  # told.STRETCH
+        # told.LEAST_TOLD = 0.8 of a round, told.REACH = 1.5 standard deviations
         return min(member.lately, number * max(usual, 0.8) + 1.5 * spread * math.sqrt(number))
 
     def present(self) -> list[Member]:
@@ -259,7 +259,7 @@ class SteadyOracle:
         others = [own[i] / met[i] for i in here if i != k]
         if not others:
             return 0.0, math.inf, 0.0
-        usual = max(lower_median(others) * met[k], 0.8)  # steady.LEAST_TOLD
+        usual = max(lower_median(others) * met[k], 0.8)  # told.LEAST_TOLD
         member = self.members[k]
         rounds = max(member.rounds, 1)
         square = max(member.told_squares / rounds - (member.told / rounds) ** 2, 0.0)
@@ -267,10 +267,10 @@ class SteadyOracle:
         return own[k] / usual, error, member.told / rounds / usual
 
     def knowledge(self, k: int) -> float:
-        """How much its reports told, relative to the others'; 1 before twenty rounds (steady.STRETCH)."""
+        """How much its reports told, relative to the others'; 1 before twenty rounds (told.STRETCH)."""
         if self.members[k].rounds < 20:
             return 1.0
-        return min(max(self.share(k)[0], 0.3), 1 / 0.3)  # steady.LEAST_KNOWN = 0.3
+        return min(max(self.share(k)[0], 0.3), 1 / 0.3)  # told.LEAST_KNOWN = 0.3
 
     def final(self, k: int) -> float:
         return self.amount(k, 1.0)
@@ -315,7 +315,7 @@ class SteadyOracle:
             return "predictable"
         late = sorted(one.told / one.rounds for one in self.members if one.rounds >= 50)  # steady.LATE = 50
         middle = (late[(len(late) - 1) // 2] + late[len(late) // 2]) / 2 if late else math.inf
-        return "faint" if middle < 0.8 else ""  # steady.LEAST_TOLD
+        return "faint" if middle < 0.8 else ""  # told.LEAST_TOLD
 
     def join(self) -> None:
         """One more agent, of whom nothing is known."""

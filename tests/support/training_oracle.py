@@ -99,7 +99,7 @@ def _evidence(gradients: dict[int, Any], num_agents: int) -> Evidence:
 def minibatches(target: Any, rng: np.random.Generator) -> Draw:
     """Return the draw of the paper's linear regression: features, labels and noise, one minibatch at a time."""
 
-    def draw(model: Any, size: int, round: int, agent: int) -> Any:  # noqa: A002
+    def draw(model: Any, size: int, round: int, agent: int) -> Any:
         del round, agent
         features = rng.normal(size=(size, len(target)))
         labels = features @ target + rng.normal(size=size)

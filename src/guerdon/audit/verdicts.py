@@ -2,13 +2,14 @@
 
 Two bets at fair odds (`guerdon.bets`) are kept for each agent, round by round, from nothing but the recorded evidence:
 
-- *against it*: that its reports tell less than the others', or are shorter or longer. These are the bets that
-  information pay keeps in its state. For a run under another rule they are made in the same way, around the point that
-  its evidence was gathered around. When their wealth reaches 1/α the agent *differs*. That may be its data, or the
-  work of others that want it to look bad. Only where the operator says that all agents are alike, it may be *accused*:
-  by bets that leave out those of the others that speak most against it, four of nine members. So an honest agent is
-  accused with a probability of at most α, even where so many of the others lie. And what the operator says is tested:
-  if the agents that are not accused differ among themselves too, their data are not alike, and nobody is accused.
+- *against it*: that its reports tell less than the others', or are shorter or longer. These are the bets by which
+  agents are trusted (`guerdon.rules.trust`). For a run whose rule trusts everybody they are made in the same way,
+  around the point that its evidence was gathered around. When their wealth reaches 1/α the agent *differs*. That may be
+  its data, or the work of others that want it to look bad. Only where the operator says that all agents are alike, it
+  may be *accused*: by bets that leave out those of the others that speak most against it, four of nine members. So an
+  honest agent is accused with a probability of at most α, even where so many of the others lie. And what the operator
+  says is tested: if the agents that are not accused differ among themselves too, their data are not alike, and nobody
+  is accused.
 - *for it*: that its reports tell something that was not public. If the agent knows only what is public, ⟨v_k, w_k⟩
   (with v_k what its report adds to the public prediction, w_k the same of the others' mean) is as likely negative as
   positive, so the bet is on its sign. Each time the wealth reaches 1/α the agent is cleared for the rounds so far, and
@@ -39,8 +40,9 @@ from guerdon.bets import (
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.rules import InformationPay, Mechanism
-from guerdon.rules.information import information_scores
-from guerdon.rules.mechanism import RESOLUTION, padded
+from guerdon.rules.mechanism import RESOLUTION, padded, round_of
+from guerdon.rules.signal import SignalState, information_scores
+from guerdon.rules.trust import Trust, TrustState
 
 LEAST_PART = 0.005  # of a report, that its score is taken of
 UNLIKE = 0.05  # rate at which agents that are alike are taken to differ among themselves, so that nobody is accused
@@ -55,6 +57,7 @@ class PlayedRound(NamedTuple):
     evidence: Evidence
     participating: Any
     request: int
+    trusted: Any = None  # whom the others were compared with, as it was recorded; None: as the rule's trust says
 
 
 class VerdictTrail(NamedTuple):
@@ -95,23 +98,23 @@ def follow(rounds: Iterable[PlayedRound], alpha: float) -> VerdictTrail:
     state, wealth, proven = None, np.zeros((len(BETS), 0)), np.zeros((len(BETS), len(TESTS), 0))
     rows: list[tuple[Any, ...]] = []
     for played in rounds:
-        rule = _betting(played.mechanism)
-        crowd = len(played.participating)
-        state, wealth = padded(rule.init(crowd), state), widened(wealth, crowd)
+        evidence, crowd = played.evidence, len(played.participating)
+        trust = _trust(played.mechanism)
+        state, wealth = padded(trust.init(crowd), state), widened(wealth, crowd)
         proven = np.pad(proven, [(0, 0), (0, 0), (0, crowd - proven.shape[-1])])
-        score, length = _ranked(played.evidence, rule.reference(state, played.evidence.counted))
-        proven = bet(proven, proven_scores(score, length, played.evidence.counted, state.tenure))
-        signs = _agreement(rule, state, played)
+        trusted = _trusted(played, trust, state)
+        score, length = _ranked(evidence, trusted)
+        proven = bet(proven, proven_scores(score, length, evidence.counted, state.tenure))
+        signs = _agreement(played, trusted)
         wealth = bet(wealth, Ranks(signs, np.abs(signs)))  # of two values each, as if ranked beside one other
         informed = evidence_against(wealth)
         cleared = informed >= threshold
         wealth = np.where(cleared, 0.0, wealth)
-        payments, state = rule.pay(state, played.evidence, played.participating, played.request)
-        gain = payments.expected_distance - payments.distance
+        told = _advantage(played, trust, state, trusted)
+        state = trust.learn(state, evidence, trusted, played.request)
         strongest = np.argmax(evidence_against(state.wealth), axis=0)
-        told = played.request * gain / payments.variance
-        known = [np.where(played.evidence.counted, x, np.nan) for x in (score, length)]
-        rows.append((against_agents(state.wealth), against_agents(proven), strongest, informed, cleared, told, *known))
+        known = [np.where(evidence.counted, x, np.nan) for x in (score, length)]
+        rows.append((trust.suspicion(state), against_agents(proven), strongest, informed, cleared, told, *known))
     return _stacked(rows)
 
 
@@ -164,9 +167,25 @@ def held_back(reward: Any, cost: Cost, request: int, amount: float | None = None
     return np.clip(np.asarray(reward, dtype=np.float64), 0.0, max(fixed, 0.0))
 
 
-def _betting(mechanism: Mechanism) -> Any:
-    """Return the rule that keeps the bets: the run's own test, or one that trusts every agent, as the run did."""
-    return mechanism.test or InformationPay(mechanism.cost, doubt=float("inf"))
+def _trust(mechanism: Mechanism) -> Trust:
+    """Return what keeps the bets: the rule's own, or one that trusts every agent, as the run did."""
+    return mechanism.trust or Trust(doubt=float("inf"), probation=0)
+
+
+def _trusted(played: PlayedRound, trust: Trust, state: TrustState) -> Any:
+    """Return whom the others were compared with in a round: what was recorded, else what earlier rounds say."""
+    if played.trusted is not None:
+        return np.asarray(played.trusted, dtype=bool)
+    return trust.reference(state, played.evidence.counted)
+
+
+def _advantage(played: PlayedRound, trust: Trust, state: TrustState, trusted: Any) -> Any:
+    """Return, per agent, how much more it told than the others, in units of what honest work tells."""
+    signal = trust.signal
+    rule = InformationPay(played.mechanism.cost, signal.decay, signal.least, pooled=signal.pooled)
+    one = round_of(played.evidence, played.participating, played.request, trusted)
+    payments, _ = rule.pay(SignalState(state.signal, state.weight), one)
+    return played.request * (payments.expected_distance - payments.distance) / payments.variance
 
 
 def proven_ranks(evidence: Evidence, trusted: Any, tenure: Any) -> Ranks:
@@ -182,12 +201,11 @@ def _ranked(evidence: Evidence, trusted: Any) -> tuple[Any, Any]:
     return 2 * part * scores.agreement - part**2 * scores.length, scores.length
 
 
-def _agreement(rule: Mechanism, state: Any, played: PlayedRound) -> Any:
+def _agreement(played: PlayedRound, trusted: Any) -> Any:
     """Return the sign of ⟨v_k, w_k⟩ per agent: 0 where it is not resolved, or says nothing."""
     evidence = played.evidence
-    if played.mechanism.test is None:
+    if played.mechanism.trust is None:
         return np.zeros(len(evidence.length))
-    trusted = rule.reference(state, evidence.counted)
     cross = evidence.alignment - np.where(trusted, evidence.length, 0.0)
     # A report that lies on the prediction differs from it by rounding, which may well have a constant sign.
     typical = np.sum(evidence.length) / max(np.count_nonzero(evidence.counted), 1)

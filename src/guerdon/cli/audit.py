@@ -98,7 +98,7 @@ def _together(
     Members with similar data are a group, too: none is named unless all are alike.
     """
     resumed = ledger.resume(run)
-    wealth = None if resumed is None else resumed.arrays.get("audit", {}).get("pairs")
+    wealth = None if resumed is None else resumed.arrays.get("lens", {}).get("pairs.wealth")
     if wealth is None:
         return None, None
     return suspicious_pairs(wealth, alpha), suspicious_group(wealth, alpha) if alike else None

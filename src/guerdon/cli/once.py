@@ -24,7 +24,7 @@ def pay_once(
     if prediction is not None and prediction.shape != matrix.shape[1:]:
         raise ValueError(f"`prediction` must have {matrix.shape[1]} numbers, as a gradient has, got {prediction.size}")
     model = np.zeros(matrix.shape[1])
-    server = Server(mechanism, FixedRequest(request, 0.0), ZeroPrediction())
+    server = Server.of(mechanism, FixedRequest(request, 0.0), ZeroPrediction())
     state = server.init(model, len(matrix))
     if scale is not None:
         state = state._replace(rule=mechanism.scaled(state.rule, scale))

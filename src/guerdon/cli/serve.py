@@ -76,7 +76,7 @@ def serve(
     price = ExpressionCost(cost)
     check_cost(price, min(max(4 * request, 1), LARGEST_CHECKED))
     space = None if dither is None else Dither(dither)
-    server = Server(chosen_rule(rule, price), FixedRequest(request, step), None, space, sends, alike)
+    server = Server.of(chosen_rule(rule, price), FixedRequest(request, step), None, space, sends, alike)
     factors = read_factors(cost_factor)
     arrays, known = read_model(model), {} if tokens is None else read_tokens(tokens)
     console = Console(stderr=True, soft_wrap=True, highlight=False)

@@ -149,7 +149,7 @@ def distance_ratios(data: RunData) -> Any:
     """
     if data.rule.formula != "E − D":
         return np.full(len(data.ratio), np.nan)
-    if not data.rule.reach:
+    if not data.rule.transfers:  # not compared in pairs
         return data.ratio
     count = np.maximum(participants(data)[data.round], 3)  # fewer are not paid by pairs
     shared = (count - 2) / (2 * (count - 1))

@@ -206,7 +206,7 @@ class AskedRounds(Strategy):
         recovery.check_resumable(self.strategy, self.run)
         model = as_record(self._template.ordered(saved.get("model", {}), self.run))
         self._done = int(saved["flower"]["round"])
-        self._server.resume(self._book.done, rule, saved)
+        self._server.resume(self._book.done, len(self._book.roster), rule, saved)
         recovery.remind(self.strategy, saved.get("strategy", {}))
         return model
 

@@ -95,7 +95,7 @@ class Rewarded(AskedRounds):
         sends = MODELS if find_steps(strategy) is None else GRADIENTS
         check_name("a run's name", run)
         check_choice("liability", liability, LIABILITIES)
-        asks = Server(mechanism, requests, prediction, dither, sends, alike)  # which checks its parts
+        asks = Server.of(mechanism, requests, prediction, dither, sends, alike)  # which checks its parts
         stakes = pay_terms(mechanism, liability, vesting, deposit)
         mechanism = as_recorded(mechanism)
         server = check_server(replace(asks, mechanism=mechanism), one_step=one_step)
@@ -118,7 +118,7 @@ class Rewarded(AskedRounds):
             log.info("\t│\t├── Cost: %s", told)
         log.info("\t│\t├── Requests: %r%s", server.requests, "" if self._steps else STEP_UNUSED)
         if server.mechanism.wants_prediction or server.dither is not None:
-            log.info("\t│\t├── Prediction: %s, dither: %s", server.predictor, server.dither)
+            log.info("\t│\t├── Prediction: %s, dither: %s", server.lens.prediction, server.dither)
         if self._server.shifts:
             log.info("\t│\t├── Nodes are not asked to evaluate: the model itself would give the dither away")
         log.info("\t│\t└── Nodes: %s", "anonymous ones too" if self.allow_anonymous else "with enrolled keys only")

@@ -58,4 +58,5 @@ def audit_run(connection: Connection, run: str, alpha: float = 0.001, *, alike: 
 def _played(connection: Connection, rows: Sequence[AnyRow]) -> Iterator[PlayedRound]:
     for row in rows:
         block = read_payments(connection, row.record, row.record)
-        yield PlayedRound(restored(row.rule, row.cost), block.evidence(), block.participating(), row.request)
+        seen = block.round(row.request)
+        yield PlayedRound(restored(row.rule, row.cost), seen.evidence, seen.sent, seen.request, seen.trusted)

@@ -24,7 +24,7 @@ STATUS_CODES = {status.label: status.value for status in Status}
 # The columns of a payment in the order in which they are hashed; the last three are lengths, -1 where there is nothing.
 PAYMENT = np.dtype(
     [
-        *((name, "<i8") for name in ("record", "position", "agent", "status")),
+        *((name, "<i8") for name in ("record", "position", "agent", "status", "trusted")),
         *((name, "<f8") for name in ("deviation", "pair_distance", "length", "alignment")),
         *((name, "<f8") for name in ("distance", "expected_distance", "variance")),
         *((name, "<i8") for name in ("amount", "cut", "held", "gradient", "signature", "note")),

@@ -12,7 +12,6 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 from sqlalchemy import Connection, select
 
 from guerdon.arrays import check_choice
-from guerdon.evidence import Evidence
 from guerdon.ledger import checkpoints, journal, payouts, queries, tables
 from guerdon.ledger.auditing import audit_run
 from guerdon.ledger.bank import check_account, export_payout
@@ -35,14 +34,14 @@ from guerdon.ledger.statements import payslips, statement
 from guerdon.ledger.submissions import load_public_key
 from guerdon.ledger.unvested import Closing, Terms, check_losses, check_same_terms, check_terms, close_run, terms_of
 from guerdon.ledger.verify import verify
-from guerdon.rules import Mechanism, Payments
+from guerdon.rules import Mechanism, Payments, Round
 from guerdon.rules.mechanism import padded
 
 log = logging.getLogger("guerdon.ledger")
 
 STILL_OPEN = (
     "run %r: %d of its rounds paid the cost alone, and their extras still wait. Play one more round, and record it "
-    "with `mechanism=rule.closing()`: it settles them"
+    "as the last one, `round_of(..., is_last=True)`: it settles them"
 )
 
 P = ParamSpec("P")
@@ -180,10 +179,8 @@ class Ledger:
     def record_round(
         self,
         run: str,
-        round: int,  # noqa: A002 - the theory's name
-        request: int,
-        evidence: Evidence,
-        participating: Any,
+        number: int,
+        round: Round,
         *,
         payments: Payments | None = None,
         mechanism: Mechanism | None = None,
@@ -198,8 +195,8 @@ class Ledger:
     ) -> Recorded:
         """Pay a round by the run's rule and record it with its checkpoint, all or nothing; done again, change nothing.
 
-        `evidence` and `participating` (who sent something, usable or not) are those of the run's agents, in their
-        order. The rewards follow from them and from the rounds before. Rounds follow each other without gaps.
+        `round` is what the rule is told (`Settlement.round`, or `round_of`), of the run's agents in their order. The
+        rewards follow from it and from the rounds before. Rounds follow each other in `number` without gaps.
 
         `payments`: what the driver of the round computed (`Settlement.payments`, with cost factors), and reports. The
         ledger computes them again, and refuses the round unless all are equal to the bit. A loop that lets the ledger
@@ -217,7 +214,7 @@ class Ledger:
         with self._database.writing() as connection:
             found = queries.need_run(connection, run)
             rule = (found.rule, found.cost) if mechanism is None else described(mechanism)
-            given = as_input(round, request, rule, evidence, participating, extras)
+            given = as_input(number, rule, round, extras)
             return self._recorder.record(connection, found, given, Handed(agents, cost_factors, payments), data)
 
     def move(
@@ -253,7 +250,7 @@ class Ledger:
         run is over, and their deposits are free. Done again, it moves only what is new.
 
         Warns (and says in `open`) where rounds still wait for their extras: the last round must have been recorded with
-        `mechanism=rule.closing()`.
+        `is_last=True`.
         """
         with self._database.writing() as connection:
             done = close_run(connection, run, agents, clean(memo))

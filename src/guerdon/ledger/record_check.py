@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import zip_longest
-from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -188,7 +187,8 @@ def _check_remembered(
         state.skipped.setdefault(run, (named, str(missing)))
         return
     if mechanism.remembers and run not in state.skipped:
-        own, state.states[run] = replay_round(mechanism, state.states.get(run), block, here, request)
+        told = block.round(request, here, is_last=bool(played["is_last"]))
+        own, state.states[run] = replay_round(mechanism, state.states.get(run), told)
         factors = lookup.factors_of(run, numbers["agent"])
         check_payments(lookup, block, here, first_difference(mechanism, own, numbers, request, factors))
 
@@ -200,7 +200,7 @@ def _settled(
     numbers = block.numbers[here]
     own = {kind: lookup.owned[kind][numbers["agent"]] for kind in tables.PERSONAL}
     standing = Standing(*(state.balances[own[kind]] for kind in ("agent", "deposit", "carried")))
-    costs = costs_of(SimpleNamespace(**played), lookup.factors_of(run.id, numbers["agent"]))
+    costs = costs_of(played["cost"], played["request"], lookup.factors_of(run.id, numbers["agent"]))
     paid = (paid_work(numbers["status"]), costs, played["number"])
     vesting = _unvested(state, run.id, len(numbers))
     flows, vesting = settle_round(run.liability, numbers["amount"], numbers["held"], standing, vesting, paid)

@@ -47,14 +47,6 @@ def check_same_rule(run: str, told: str, kept: str) -> None:
     raise RefusedError(f"run {run!r} was started with another rule: {kept}, now {told}")
 
 
-def closes(rule: str, cost: str) -> bool:
-    """Return whether a round was paid as the last one of its run; False where its rule is not known here."""
-    try:
-        return bool(restored(rule, cost).closes)
-    except RuleMissingError:
-        return False
-
-
 def remembers(rule: str, cost: str) -> bool:
     """Tell whether the pay of a round by a rule follows from earlier rounds, or is not known here at all."""
     try:

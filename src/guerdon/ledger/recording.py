@@ -29,7 +29,7 @@ from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.unvested import Terms, check_deposits, costs_of, last_closing, replay_vesting, terms_of
 from guerdon.ledger.vesting import Vesting, begin, joined, settle_round
 from guerdon.rules import Mechanism, Payments, Status
-from guerdon.rules.mechanism import padded, paid_work, times
+from guerdon.rules.mechanism import Round, padded, paid_work, times
 
 LATEST = 2**62  # no round has a greater number: databases hold 64 bits
 LONGEST_NOTE = 500
@@ -61,11 +61,9 @@ class RoundInput:
     """A round as it was handed in, in plain NumPy; its rule and cost as the ledger writes them."""
 
     number: int
-    request: int
     rule: str
     cost: str
-    evidence: Evidence
-    participating: Any
+    played: Round  # as its rule is told of it
     gradients: Sequence[bytes | None]
     signatures: Sequence[bytes | None]
     notes: Sequence[str]
@@ -81,11 +79,11 @@ class RoundInput:
     def pay(self, state: Any, factors: Any) -> tuple[Payments, Any]:
         """Return what the rule pays for the evidence, times each agent's cost factor; and the rule's next state."""
         try:
-            paid, following = self.mechanism.pay(state, self.evidence, self.participating, self.request)
+            paid, following = self.mechanism.pay(state, self.played)
         except (ValueError, TypeError) as error:
             raise RefusedError(f"round {self.number} cannot be paid: {error}") from error
         declined, invalid = (paid.status == status.value for status in (Status.DECLINED, Status.INVALID))
-        if (declined == self.participating).any() or ((declined | invalid) == self.evidence.counted).any():
+        if (declined == self.played.sent).any() or ((declined | invalid) == self.played.evidence.counted).any():
             raise RefusedError(
                 f"the rule {self.rule} must give DECLINED to agents that sent nothing, INVALID to others that are not "
                 f"counted, and neither to the rest, as `statuses` does; it gave {paid.status.tolist()}"
@@ -95,28 +93,32 @@ class RoundInput:
     @functools.cached_property
     def payload(self) -> bytes:
         """A hash of all of it."""
-        texts = [self.number, self.request, self.rule, self.cost, self.metrics, self.checkpoint, *self.notes]
-        numbers = np.array([*self.evidence, self.participating, self.held], dtype="<f8")
+        played = self.played
+        told = [self.number, played.request, played.is_last, self.rule, self.cost, self.metrics, self.checkpoint]
+        texts = [*told, *self.notes]
+        numbers = np.array([*played.evidence, played.sent, played.trusted, self.held], dtype="<f8")
         return hashlib.sha256(repr([texts, self.gradients, self.signatures]).encode() + numbers.tobytes()).digest()
 
     def parts(self) -> dict[str, Any]:
         """Return all of it by name, in plain values that can be compared."""
-        own = (field.name for field in fields(self) if field.name != "evidence")
-        found = self.evidence._asdict() | {name: getattr(self, name) for name in own}
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "played"}
+        told = {name: value for name, value in self.played._asdict().items() if name != "evidence"}
+        found = self.played.evidence._asdict() | told | own
         return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in found.items()}
 
     def row(self, run: int) -> dict[str, Any]:
         """Return the row of the round itself."""
-        names = ("number", "request", "rule", "cost", "metrics", "checkpoint")
-        return {"run": run, **{name: getattr(self, name) for name in names}, "payload": self.payload}
+        own = {name: getattr(self, name) for name in ("number", "rule", "cost", "metrics", "checkpoint", "payload")}
+        return {"run": run, "request": self.played.request, "is_last": int(self.played.is_last), **own}
 
     def payment_columns(self, record: int, agents: Sequence[int], paid: Payments, cut: Any) -> dict[str, Sequence[Any]]:
         """Return the columns of all payments, with their hashes."""
         numbers = np.zeros(len(agents), dtype=chain.PAYMENT)
         numbers["record"], numbers["position"], numbers["agent"] = record, np.arange(len(agents)), agents
         numbers["status"], numbers["amount"] = paid.status, to_micro(paid.reward)
+        numbers["trusted"] = self.played.trusted
         numbers["cut"], numbers["held"] = cut, self.held
-        for source in (self.evidence, paid):
+        for source in (self.played.evidence, paid):
             for name in set(NUMBERS) & set(source._fields):
                 numbers[name] = getattr(source, name) + 0.0  # no negative zero: SQLite would not keep its sign
         sealed = chain.payment_hashes(numbers, self.gradients, self.signatures, self.notes)
@@ -127,15 +129,18 @@ class RoundInput:
         return columns | {"gradient": self.gradients, "signature": self.signatures, "note": self.notes, "hash": sealed}
 
 
-def as_input(
-    number: Any, request: Any, rule: tuple[str, str], evidence: Evidence, participating: Any, extras: Mapping[str, Any]
-) -> RoundInput:
+def as_input(number: Any, rule: tuple[str, str], round: Round, extras: Mapping[str, Any]) -> RoundInput:
     """Return a round in plain NumPy, or raise if its parts are not of one size or make no sense."""
-    check_positive_integer("request", request)
-    sent = to_numpy(participating)
-    sent = as_mask(np, sent, (sent.size,))
-    seen = evidence.as_recorded()
+    if not isinstance(round, Round):  # pyright: ignore[reportUnnecessaryIsInstance]
+        kind = type(round).__name__
+        raise TypeError(f"`round` must be a Round, as `Settlement.round` and `round_of` give, got {kind}")
+    check_positive_integer("request", round.request)
+    sent = to_numpy(round.sent)
+    sent = as_mask(np, sent, (sent.size,), "sent")
+    seen = round.evidence.as_recorded()
     _check_evidence(seen, sent)
+    trusted = _as_trusted(to_numpy(round.trusted), seen)
+    played = Round(seen, sent, int(round.request), trusted, bool(round.is_last))
     gradients, signatures = (_per_agent(name, extras[name], sent.size, bytes) for name in ("gradients", "signatures"))
     if any(value is not None and len(value) != 32 for value in gradients):
         raise RefusedError("`gradients` must be hashes of 32 bytes, as `gradient_hash` gives")
@@ -144,16 +149,16 @@ def as_input(
     if held.shape != sent.shape or not (held >= 0).all():
         raise RefusedError(f"`held` must be {sent.size} amounts of at least 0")
     return RoundInput(
-        as_round(number), int(request), *rule, seen, sent, gradients, signatures, notes, to_micro(held),
+        as_number(number), *rule, played, gradients, signatures, notes, to_micro(held),
         _as_json(extras["metrics"] or {}), extras["checkpoint"],
     )  # fmt: skip
 
 
-def as_round(number: Any) -> int:
+def as_number(number: Any) -> int:
     """Return a round's number as an integer, or raise."""
     whole = None if isinstance(number, bool) or not hasattr(number, "__index__") else operator.index(number)
     if whole is None or not 0 <= whole < LATEST:
-        raise TypeError(f"`round` must be an integer of at least 0, got {number!r}")
+        raise TypeError(f"`number` must be an integer of at least 0, got {number!r}")
     return whole
 
 
@@ -167,9 +172,20 @@ def _check_evidence(evidence: Evidence, sent: Any) -> None:
         raise RefusedError("`evidence` must come from `gather`: no deviation, pair distance or length is negative")
     if (evidence.counted & ~sent).any():
         raise RefusedError(
-            f"`participating` must be the mask that `evidence` was gathered with, got False for agent "
+            f"`sent` must be the mask that `evidence` was gathered with, got False for agent "
             f"{int(np.argmax(evidence.counted & ~sent))}, which `evidence` counts"
         )
+
+
+def _as_trusted(trusted: Any, evidence: Evidence) -> Any:
+    """Return a mask of the agents that the others were compared with, or raise unless all of them count."""
+    mask = as_mask(np, trusted, evidence.counted.shape, "trusted")
+    if (mask & ~evidence.counted).any():
+        raise RefusedError(
+            f"`trusted` must be agents that `evidence` counts, got True for agent "
+            f"{int(np.argmax(mask & ~evidence.counted))}"
+        )
+    return mask
 
 
 def _as_json(metrics: Mapping[str, Any]) -> str:
@@ -251,7 +267,7 @@ class RoundRecorder:
 
         A record that was not committed may be in the database as another, with another payload.
         """
-        empty = given.mechanism.init(len(given.participating))
+        empty = given.mechanism.init(len(given.played.sent))
         if not given.mechanism.remembers or last is None:
             return empty
         after, state = self._states.get(run, (None, None))
@@ -263,10 +279,10 @@ def _checked_agents(run: AnyRow, given: RoundInput, names: list[str], agents: Se
     roster = names if agents is None else list(agents)
     if roster[: len(names)] != names:
         raise RefusedError(f"`agents` must begin with the {len(names)} agents of run {run.name!r}, in their order")
-    if len(roster) != len(given.participating):
+    if len(roster) != len(given.played.sent):
         raise RefusedError(
-            f"`participating` must have one entry for each of the {len(roster)} agents of run {run.name!r}, got "
-            f"{len(given.participating)}; agents that join are named in `agents`"
+            f"`round` must have one entry for each of the {len(roster)} agents of run {run.name!r}, got "
+            f"{len(given.played.sent)}; agents that join are named in `agents`"
         )
     return roster
 
@@ -283,7 +299,8 @@ def _write(
     if any(signature is not None for signature in given.signatures):
         _check_signatures(run.name, given, people.names, queries.keys(connection, run.id))
     standing = queries.standing(connection, run, len(people.agents))
-    played = (paid_work(paid.status), costs_of(given, people.factors), given.number)
+    costs = costs_of(given.cost, given.played.request, people.factors)
+    played = paid_work(paid.status), costs, given.number
     flows, vesting = settle_round(run.liability, to_micro(paid.reward), given.held, standing, vesting, played)
     columns = given.payment_columns(journal.next_seq(connection), people.agents, paid, flows.cut)
     entries = lines(flows, people.accounts)
@@ -318,7 +335,7 @@ def _found(
 def _as_input(stored: AnyRow, block: PaymentBlock) -> RoundInput:
     """Return a recorded round as it was handed in."""
     return RoundInput(
-        stored.number, stored.request, stored.rule, stored.cost, block.evidence(), block.participating(),
+        stored.number, stored.rule, stored.cost, block.round(stored.request, is_last=bool(stored.is_last)),
         list(block.gradients), list(block.signatures), list(block.notes), block.numbers["held"], stored.metrics,
         stored.checkpoint,
     )  # fmt: skip
@@ -341,5 +358,5 @@ def _check_signatures(run: str, given: RoundInput, names: Sequence[str], keys: M
             continue
         if gradient is None or name not in keys:
             raise RefusedError(f"agent {name!r} has a signature: its gradient's hash and its public key are needed")
-        if not is_signed_by(keys[name], submission(run, given.number, given.request, gradient), signature):
+        if not is_signed_by(keys[name], submission(run, given.number, given.played.request, gradient), signature):
             raise RefusedError(f"the signature of agent {name!r} is not its own, or not of this round's gradient")

@@ -11,7 +11,7 @@ from guerdon.ledger import chain, tables
 from guerdon.ledger.money import MICRO, to_micro
 from guerdon.ledger.recorded_rules import restored
 from guerdon.rules import Mechanism, Payments, Status
-from guerdon.rules.mechanism import padded, times
+from guerdon.rules.mechanism import Round, padded, times
 
 TOLERANCE = 1e-9  # relative: what another machine's last digit may change in a recomputed number
 
@@ -36,6 +36,11 @@ class PaymentBlock(NamedTuple):
     def participating(self, where: Any = slice(None)) -> Any:
         """Return who took part."""
         return self.numbers["status"][where] != Status.DECLINED.value
+
+    def round(self, request: Any, where: Any = slice(None), *, is_last: Any = False) -> Round:
+        """Return a round as its rule was told of it."""
+        trusted = self.numbers["trusted"][where] == 1
+        return Round(self.evidence(where), self.participating(where), request, trusted, is_last)
 
     def payments(self) -> Payments:
         """Return what was paid, and what it was computed from."""
@@ -88,14 +93,10 @@ def replay_state(connection: Connection, run: int) -> Any:
         mechanism = restored(row.rule, row.cost)
         if mechanism.remembers:
             block = read_payments(connection, row.record, row.record)
-            _, state = replay_round(mechanism, state, block, slice(None), row.request)
+            _, state = replay_round(mechanism, state, block.round(row.request, is_last=bool(row.is_last)))
     return state
 
 
-def replay_round(
-    mechanism: Mechanism, state: Any, block: PaymentBlock, where: Any, request: int
-) -> tuple[Payments, Any]:
+def replay_round(mechanism: Mechanism, state: Any, played: Round) -> tuple[Payments, Any]:
     """Return a round's payments recomputed from its evidence, and the next state; newcomers start from nothing."""
-    evidence = block.evidence(where)
-    state = padded(mechanism.init(len(evidence.deviation)), state)
-    return mechanism.pay(state, evidence, block.participating(where), request)
+    return mechanism.pay(padded(mechanism.init(len(played.sent)), state), played)

@@ -193,7 +193,7 @@ def _payments(connection: Connection, run: int) -> tuple[list[Any], int]:
         counts = paid.status.in_(PAID_LABELS) | (paid.amount != 0)
         mine = rewards.where(paid.record == row.record, counts).order_by(paid.position)
         amounts, factors = np.array([tuple(one) for one in connection.execute(mine)], dtype=np.float64).reshape(-1, 2).T
-        amounts, cost = amounts / (factors / MICRO), int(costs_of(row, 1.0))
+        amounts, cost = amounts / (factors / MICRO), int(costs_of(row.cost, row.request, 1.0))
         found += [amounts / cost] if amounts.size and cost > 0 else []
     if sum(map(len, found)) < FEWEST or cost <= 0:
         count = sum(map(len, found))

@@ -222,10 +222,12 @@ rounds = _table(
     _record(key=True),
     _column("run", Whole, "runs.id"),
     *_columns(Whole, "number", "request"),
+    _column("is_last"),  # whether the run ended with it: what was open, or held, was settled
     *_columns(Text, "rule", "cost", "metrics"),
     _column("payload", LargeBinary),  # hash of the round as it was handed in
     _column("checkpoint", LargeBinary, null=True),  # hash of the arrays saved with the round, where there are any
-    checks=_of_length(32, "checkpoint", "payload") | {"number": "number >= 0", "request": "request >= 1"},
+    checks=_of_length(32, "checkpoint", "payload")
+    | {"number": "number >= 0", "request": "request >= 1", "is_last": "is_last = 0 OR is_last = 1"},
     unique=("run number",),
 )
 
@@ -235,6 +237,7 @@ payments = _table(
     _column("position", key=True),
     _column("agent", Whole, "agents.id"),
     _column("status", Text),
+    _column("trusted"),  # whether the others were compared with it
     *_columns(Real, "deviation", "pair_distance", "length", "alignment"),
     *_columns(Real, "distance", "expected_distance", "variance", null=True),  # none where the rule looks at no distance
     _column("amount"),  # the reward, rounded; with what is settled of earlier rounds, whatever the status
@@ -246,6 +249,7 @@ payments = _table(
     _column("hash", LargeBinary),
     checks={
         "unpaid": "status = 'paid' OR variance IS NULL",
+        "trusted": "trusted = 0 OR (trusted = 1 AND status <> 'declined' AND status <> 'invalid')",
         **_one_of("status", [status.label for status in Status]),
         # Below 1e308: PostgreSQL would take NaN and infinity for numbers.
         "applied": "(distance IS NULL) = (variance IS NULL) AND (expected_distance IS NULL) = (variance IS NULL) AND "

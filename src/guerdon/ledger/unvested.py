@@ -11,7 +11,7 @@ from guerdon.ledger import journal, queries, tables
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.liability import Flows, vested_lines
 from guerdon.ledger.money import LARGEST, format_amount, to_micro
-from guerdon.ledger.recorded_rules import closes, restored_cost
+from guerdon.ledger.recorded_rules import restored_cost
 from guerdon.ledger.tables import TREASURY, AnyRow
 from guerdon.ledger.vesting import (
     MOST_ROUNDS,
@@ -103,16 +103,18 @@ def replay_vesting(connection: Connection, run: AnyRow, terms: Terms, agents: Se
         flows = _flows(lines.get(record, ()), own)
         if record in rounds:
             row, (status, held) = rounds[record], paid_in[record]
-            vesting = advance(vesting, flows, held, (status, costs_of(row, people.factors[chosen]), row.number))
+            vesting = advance(
+                vesting, flows, held, (status, costs_of(row.cost, row.request, people.factors[chosen]), row.number)
+            )
         else:
             vesting = ended(vesting, [places[agent] for agent in closings[record] if agent in places])
         vesting = take(vesting, flows.vested)
     return vesting
 
 
-def costs_of(row: AnyRow, factors: Any) -> Any:
+def costs_of(cost: str, request: int, factors: Any) -> Any:
     """Return what the work that a round asked for costs agents with these cost factors, in micro-units."""
-    return to_micro(float(restored_cost(row.cost)(row.request)) * factors)
+    return to_micro(float(restored_cost(cost)(request)) * factors)
 
 
 def last_closing(connection: Connection, run: int) -> int:
@@ -182,7 +184,7 @@ def close_run(connection: Connection, run: str, names: Sequence[str] | None, mem
 
 def open_rounds(connection: Connection, last: AnyRow | None) -> int:
     """Return how many rounds of a run wait for their extras after the `last` one: none was paid by the rule since."""
-    if last is None or closes(last.rule, last.cost):  # nothing follows a last round
+    if last is None or last.is_last:  # nothing follows a last round
         return 0
     of_run = select(paid.record).join(tables.rounds, played.record == paid.record).where(played.run == last.run)
     waiting = connection.execute(of_run.where(paid.status == Status.WAITING.label).distinct()).scalars().all()

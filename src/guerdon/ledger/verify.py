@@ -135,16 +135,18 @@ def _check_hashes(lookup: Lookup, block: PaymentBlock) -> None:
 
 def _check_rewards(lookup: Lookup, block: PaymentBlock, bounds: Any, first: int) -> None:
     """Recompute the rewards of all rounds whose rule has no memory, together for each rule and size."""
-    groups = defaultdict[tuple[str, str, int], list[tuple[int, int, int]]](list)
+    groups = defaultdict[tuple[str, str, int, int], list[tuple[int, int, int]]](list)
     for seq, (start, stop) in enumerate(pairwise(bounds.tolist()), first):
         for row in lookup.details.get(seq, {}).get("rounds", ()):
             if stop > start and not remembers(row["rule"], row["cost"]):
-                groups[row["rule"], row["cost"], stop - start].append((start, row["request"], row["run"]))
-    for (rule, cost, count), members in groups.items():
+                groups[row["rule"], row["cost"], row["is_last"], stop - start].append(
+                    (start, row["request"], row["run"])
+                )
+    for (rule, cost, is_last, count), members in groups.items():
         starts, requests, runs = np.array(members, dtype=np.int64).T
         where, mechanism = starts[:, None] + np.arange(count), restored(rule, cost)
-        evidence, sent, asked = block.evidence(where), block.participating(where), requests[:, None]
-        own, _ = mechanism.pay(mechanism.init(count), evidence, sent, asked)
+        asked = requests[:, None]
+        own, _ = mechanism.pay(mechanism.init(count), block.round(asked, where, is_last=bool(is_last)))
         paid = block.numbers[where]
         factors = np.stack([lookup.factors_of(*one) for one in zip(runs.tolist(), paid["agent"], strict=True)])
         check_payments(lookup, block, where, first_difference(mechanism, own, paid, asked, factors))

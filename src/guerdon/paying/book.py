@@ -70,7 +70,6 @@ class PaidRound(NamedTuple):
     request: Request
     seats: Seats
     done: Settlement
-    mechanism: Mechanism
 
     @property
     def payments(self) -> Payments:
@@ -275,11 +274,8 @@ class Book(RunBook):
         found = self.ledger.record_round(
             self.run,
             request.round,
-            request.request,
-            paid.done.evidence,
-            seats.sent,
+            paid.done.round,
             payments=paid.payments,
-            mechanism=paid.mechanism,
             agents=seats.accounts,
             cost_factors=self._told(seats.accounts),
             gradients=[None if report is None else report.gradient for report in seats.reports],

@@ -6,7 +6,6 @@ Only arrays of floating-point numbers count, in the order of their names: no app
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,14 @@ from guerdon.evidence import AgentRows
 from guerdon.paying.book import PaidRound, Seats
 from guerdon.paying.messages import MODELS, Request
 from guerdon.paying.reports import TOO_LARGE, Arrays, Report, Template, Witness
+from guerdon.predictions import ZeroPrediction
 from guerdon.rules import WitnessSample, noise_scale_bound, stack_minibatches, witness_sample
 from guerdon.server import Ask, Server
-from guerdon.states import flatten_state, restore_state
+from guerdon.states import flatten_state, restore_parts
 
 TOO_FAR = "it lies so far from all others that nobody else could be paid"
 
-PARTS = ("requests", "prediction", "dither", "records")  # of the server's state, in a checkpoint
-AUDIT = ("pairs", "credit")  # what it has of pairs of agents
+PARTS = ("requests", "lens", "broadcast")  # of the server's state, in a checkpoint; the ledger replays the rule's
 MEANING = {
     "met": "public knowledge alone earns nothing",
     "not met": "a report made from public knowledge may earn up to the fixed part of the cost: allow a longer dither, "
@@ -33,10 +32,6 @@ MEANING = {
 STAKE = (
     "A member can lose at most %.6g in a round of %d samples, times its cost factor. Members that are known carry such "
     "a loss; a seat for others needs a deposit of as much"
-)
-TOO_LARGE_TO_REMEMBER = (
-    "The model has %d numbers: too many to remember how each node differs from the others. Nodes whose data differ are "
-    "paid less than their cost for it. Give `alike=True` if they do not differ"
 )
 NOTHING_TO_TELL = (
     "Without a dither there is little to tell once the model is nearly done, and this rule pays for what is told: also "
@@ -72,34 +67,27 @@ class PaidServer:
     def begin(self, template: Template, model: Arrays) -> None:
         """Begin with nothing known."""
         self._names, self._fresh = sorted(template.compared), True
-        layers, given = self.layers(model), self.server
-        self.server = given.for_model(layers)
-        if self.server is not given:
-            self.log.warning(TOO_LARGE_TO_REMEMBER, sum(layer.size for layer in layers))
+        given, layers = self.server, [model[name] for name in self._names]
+        self._state = given.init(layers, num_agents=1)
+        warning = given.lens.warning(layers)
+        if warning:
+            self.log.warning("%s", warning)
         if given.mechanism.holds and given.dither is None:
             self.log.warning(NOTHING_TO_TELL)
-        self._state = self.server.init(layers, num_agents=1)
+        self._state = given.init(self.layers(model), num_agents=1)
 
-    def resume(self, done: int, rule: Any, saved: Mapping[str, Any]) -> None:
+    def resume(self, done: int, members: int, rule: Any, saved: Mapping[str, Any]) -> None:
         """Take up the rule's state as the ledger has it, and what a checkpoint holds of the rest.
 
         What another policy, prediction or dither has saved is of no use: that part begins anew.
         """
-        audit = {name: saved.get("audit", {}).get(name, getattr(self._state, name)) for name in AUDIT}
-        self._state = self._state._replace(round=np.asarray(done), rule=rule, **audit)
-        if "records" in saved:  # as many agents as it knew
-            self._state = self.server.enlarge(self._state, len(saved["records"]["weight"]))
-        for part in PARTS:
-            found = restore_state(getattr(self._state, part), saved.get(part, {}))
-            if found is not None:
-                self._state = self._state._replace(**{part: found})
-                self._fresh &= part != "requests" or not saved.get(part)
+        state = self.server.enlarge(self._state, members)._replace(round=np.asarray(done), rule=rule)
+        parts = {part: restore_parts(getattr(state, part), saved.get(part, {})) for part in PARTS}
+        self._state, self._fresh = state._replace(**parts), not saved.get("requests")
 
     def saved(self) -> dict[str, Any]:
         """Return what a checkpoint must hold; the ledger itself knows the state of the rule."""
-        groups = {part: flatten_state(getattr(self._state, part)) for part in PARTS}
-        audit = {name: getattr(self._state, name) for name in AUDIT}
-        return groups | {"audit": {name: array for name, array in audit.items() if array.size}}
+        return {part: flatten_state(getattr(self._state, part)) for part in PARTS}
 
     @property
     def last_ask(self) -> Ask:
@@ -109,7 +97,8 @@ class PaidServer:
     @property
     def own_requests(self) -> list[int]:
         """What each agent of the run was last asked for; empty where all are asked for the same."""
-        return [] if self._ask.own is None else [int(number) for number in self._ask.own]
+        own = self._ask.notice.own
+        return [] if own is None else [int(number) for number in own]
 
     def request_of(self, account: str, request: Request, roster: Sequence[str]) -> Request:
         """Return what one agent is asked for; a newcomer as all."""
@@ -141,8 +130,9 @@ class PaidServer:
         asked = int(self.server.request(self._state))
         # Agents see the model in its own precision, so that is where reports are compared from.
         model = self.layers(sent) if self.server.dither is not None else self._ask.model
-        own = self.server.mechanism.own_requests(self._state.rule, asked)
-        self._ask = self._ask._replace(request=asked, model=model, own=own)
+        notice = self.server.mechanism.notice(self._state.rule, asked)
+        start = None if self._ask.start is None else model
+        self._ask = self._ask._replace(request=asked, model=model, start=start, notice=notice)
         self.seen = self._look(sent) if asked > 0 else None
         self._log_stake(asked)
         return asked
@@ -159,13 +149,11 @@ class PaidServer:
 
         `mean`: also the mean of the reports, where no strategy of the framework makes the model.
         """
-        rule = self.server.mechanism.closing() if self.is_last else self.server.mechanism
-        before = self.server.enlarge(self._state, len(seats.accounts))
-        rows, server = AgentRows(self.rows(seats)), replace(self.server, mechanism=rule)
-        done, after = server.settle(
-            before, self._ask, rows, seats.sent, witness=self.seen, mean=mean, factors=seats.factors
-        )
-        paid = PaidRound(request, seats, done, rule)
+        before, rows = self.server.enlarge(self._state, len(seats.accounts)), AgentRows(self.rows(seats))
+        notice = self.server.mechanism.notice(before.rule, self._ask.request)  # also of those who came since
+        ask = self._ask._replace(notice=notice, enrolled=before.enrolled, witness=self.seen, is_last=self.is_last)
+        done, after = self.server.settle(before, ask, rows, seats.sent, mean=mean, factors=seats.factors)
+        paid = PaidRound(request, seats, done)
         if not paid.is_payable:
             furthest = seats.reports[int(np.argmax(np.where(done.evidence.counted, done.evidence.deviation, -1.0)))]
             if furthest is not None:  # an agent that counts has one
@@ -176,7 +164,7 @@ class PaidServer:
 
     def refuse(self, paid: PaidRound) -> None:
         """Note on the reports what was done with them, and refuse those that are not counted."""
-        found, own = paid.done.comparison, dict(enumerate(self.own_requests))
+        found, own = paid.done.reading, dict(enumerate(self.own_requests))
         for seat, (report, note) in enumerate(zip(paid.seats.reports, paid.done.notes, strict=True)):
             if report is not None and report.usable:
                 if found.evidence.counted[seat]:
@@ -200,7 +188,7 @@ class PaidServer:
 
     def kept(self, paid: PaidRound) -> list[tuple[Report, Arrays]]:
         """Return the reports that the model is made from, and their arrays: too long ones shortened, the dither off."""
-        found = paid.done.comparison
+        found = paid.done.reading
         kept = [(r, float(f)) for r, f, ok in zip(paid.seats.reports, found.parts, found.used, strict=True) if ok and r]
         if not self.shifts and all(factor >= 1 for _, factor in kept):
             return [(report, report.arrays) for report, _ in kept if report.usable]
@@ -222,7 +210,7 @@ class PaidServer:
 
         `differs` counts the agents that others are not compared with, `copies` those that sent another's report.
         """
-        found = paid.done.comparison
+        found = paid.done.reading
         rewards = zip(paid.seats.accounts, paid.payments.reward, strict=True)
         told: dict[str, Any] = {
             "round": paid.request.round,
@@ -246,7 +234,7 @@ class PaidServer:
     def log_noise_scale(self, paid: PaidRound) -> None:
         """Log whether the noise scale is below the bound of the cost, when that changes."""
         dither, rule = self.server.dither, self.server.mechanism
-        if dither is None or not rule.wants_prediction or self._state.dither.weight == 0:
+        if dither is None or not rule.wants_prediction or self._state.broadcast.weight == 0:
             return
         bound, found = noise_scale_bound(rule.cost, paid.request.request), float(paid.done.noise_scale)
         longest = dither.cost is None or paid.done.offset >= dither.largest
@@ -277,7 +265,7 @@ class PaidServer:
     def layers(self, model: Arrays) -> list[np.ndarray]:
         """Return the arrays that are compared, in double precision where anything is learned from them."""
         found = [model[name] for name in self._names]
-        return [part.astype(np.float64) for part in found] if self.server.needs_mean else found
+        return [part.astype(np.float64) for part in found] if self.server.needs_mean(self._state) else found
 
     def rows(self, seats: Seats) -> list[list[np.ndarray] | None]:
         """Return the arrays of every agent that are compared; None where nothing can be used."""
@@ -299,7 +287,7 @@ class PaidServer:
 def check_server(server: Server, *, one_step: bool) -> Server:
     """Return a server that pays for work and whose prediction is looked at, or raise."""
     rule = type(server.mechanism).__name__
-    if server.prediction is not None and not server.mechanism.wants_prediction:
+    if not isinstance(server.lens.prediction, ZeroPrediction) and not server.mechanism.wants_prediction:
         raise ValueError(
             f"`prediction` must be None with {rule}, which would not look at it; pay by `InformationPay`, or leave the "
             "prediction out"

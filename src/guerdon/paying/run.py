@@ -145,7 +145,7 @@ class PaidRun:
         if found is not None:
             rule, saved = found
             self.model = self.template.ordered(saved["model"], self.name)
-            self._server.resume(self.done, rule, saved)
+            self._server.resume(self.done, len(self._book.roster), rule, saved)
         if self.is_over:  # it may have been killed before it was closed
             self._book.close()
 

@@ -43,7 +43,7 @@ class PilotDesign:
         """Half of the request, rounded up."""
         return half_of(self.request)
 
-    def requests(self, round: int, num_agents: int) -> Any:  # noqa: A002
+    def requests(self, round: int, num_agents: int) -> Any:
         """Return how many samples each of the agents of a round (0 for the first) is asked for."""
         number = min(max(1, round_half_up(self.share * num_agents)), num_agents - LEAST_FULL, MOST_HALF)
         asked = np.full(num_agents, self.request)

@@ -63,9 +63,7 @@ class RoundScores(NamedTuple):
     evidence: dict[str, Array]  # the logarithm of the evidence against each agent, of rules that keep bets
     variance: float  # σ² and ‖m‖², as the reports of full work have them
     signal: float
-    apart: float = (
-        np.nan
-    )  # ‖m − m_w‖²·ν/σ²: how far the witness's gradient is from the agents', in the noise of a report
+    apart: float = np.nan  # ‖m − m_w‖²·ν/σ²: how far the witness's gradient is from the agents', in a report's noise
 
 
 class Trial:
@@ -101,8 +99,10 @@ class Trial:
         self.design = design
         options: dict[str, Any] = {"prediction": prediction or RunningMean(), "dither": dither, "sends": sends}
         requests = FixedRequest(design.request, step)
-        self.trainer = Server(FlatPay(self.cost), requests, **options, alike=alike)
-        self.tried = {name: _TriedRule(Server(rule, requests, **options, alike=alike)) for name, rule in rules.items()}
+        self.trainer = Server.of(FlatPay(self.cost), requests, **options, alike=alike)
+        self.tried = {
+            name: _TriedRule(Server.of(rule, requests, **options, alike=alike)) for name, rule in rules.items()
+        }
 
     def begin(self, model: Any) -> None:
         """Begin with nothing known."""
@@ -120,7 +120,7 @@ class Trial:
         """Return what the round shows, and go on from it: what each agent was `asked` for, and who `sent` anything."""
         full, half = (sent & (asked == number) for number in (self.design.request, self.design.half))
         ask = ask._replace(request=self.design.request)
-        ghosts = {"prediction": self.trainer.centre(ask), "nothing": self._nothing(ask)}
+        ghosts = {"prediction": ask.centre, "nothing": self._nothing(ask)}
         pay, earned, evidence = {}, {}, {}
         for name, rule in self.tried.items():
             pay[name], earned[name], against = rule.score(_PilotRound(ask, rows, full, half, witness), ghosts)
@@ -162,7 +162,6 @@ class _TriedRule:
         self._worth: dict[str, Any] = {}
 
     def begin(self, model: Any) -> None:
-        self.server = self.server.for_model(model)
         self._state = self._halves = self.server.init(model, num_agents=1)
         self._haunted = dict.fromkeys(GHOSTS, self._state)
         self._worth = {name: _Worth(self.server.mechanism) for name in ("full", "half", *GHOSTS)}
@@ -180,10 +179,12 @@ class _TriedRule:
             self._halves = self.server.adopt(self._halves, found, alone)
         self._state = after
         earned = {name: self._haunt(name, played, report) for name, report in ghosts.items()}
-        return pay, earned, self.server.mechanism.suspicion(after.rule)
+        return pay, earned, self.server.lens.suspicion(after.lens)
 
     def _pay(self, state: ServerState, played: _PilotRound, reports: AgentRows, who: Array) -> tuple[Payments, Any]:
-        payments, _, after = self.server.pay(state, played.ask, reports, who, played.witness)
+        notice = self.server.mechanism.notice(state.rule, played.ask.request)
+        ask = played.ask._replace(notice=notice, enrolled=state.enrolled, witness=played.witness)
+        payments, _, after = self.server.pay(state, ask, reports, who)
         return payments, after
 
     def _as_shirker(self, state: ServerState, who: Array) -> ServerState:

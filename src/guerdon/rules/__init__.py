@@ -17,10 +17,12 @@ from guerdon.rules.mechanism import (
     Mechanism,
     Need,
     Payments,
+    Round,
     Status,
     Truth,
     as_request,
     check_round,
+    round_of,
     statuses,
 )
 from guerdon.rules.registry import choices, choose, choose_payable, describe, register, restore
@@ -40,6 +42,7 @@ __all__ = [
     "Need",
     "OutputAgreement",
     "Payments",
+    "Round",
     "Status",
     "SteadyPay",
     "TrueVariance",
@@ -58,6 +61,7 @@ __all__ = [
     "price",
     "register",
     "restore",
+    "round_of",
     "stack_minibatches",
     "statuses",
     "witness_sample",

@@ -43,7 +43,9 @@ from guerdon.evidence import Evidence
 from guerdon.rules.mechanism import (
     RESOLUTION,
     Mechanism,
+    Notice,
     Payments,
+    Round,
     Status,
     Truth,
     as_request,
@@ -145,11 +147,10 @@ class EarlierRounds:
     `rarest` is the smallest share of samples that may carry all of the variance (0.01: one in a hundred, as positive
     cases of a rare disease do). Distances of pairs are cut at 1/rarest times that of honest work. If a smaller share
     carries the variance, a single sample is mostly quiet and its fine is cut where it is loud: then it pays. A smaller
-    `rarest` lets a member lose more in a round. `closes`: it is the last round, and what is open is settled.
+    `rarest` lets a member lose more in a round.
     """
 
     rarest: float = 0.01
-    closes: Any = False
 
     kind: ClassVar[str] = "earlier-rounds"
     least_participants: ClassVar[int] = 2
@@ -165,7 +166,7 @@ class EarlierRounds:
 
     def settings(self) -> dict[str, Any]:
         """Return it as JSON can hold it."""
-        return {"kind": self.kind, "rarest": self.rarest, "closes": bool(self.closes)}
+        return {"kind": self.kind, "rarest": self.rarest}
 
 
 @dataclass(frozen=True)
@@ -177,11 +178,11 @@ class OutputAgreement(Mechanism):
     dropouts) or all agents ("enrolled", the paper's K/(K−1), which underpays when somebody is absent).
 
     >>> import numpy as np
-    >>> from guerdon import AffineCost, gather
+    >>> from guerdon import AffineCost, gather, round_of
     >>> rule = OutputAgreement(AffineCost(1, 1), KnownVariance(16.0))
     >>> everybody = np.array([True, True, True])
     >>> evidence = gather(np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]), everybody)
-    >>> payments, state = rule.pay(rule.init(3), evidence, everybody, request=8)
+    >>> payments, state = rule.pay(rule.init(3), round_of(evidence, everybody, request=8))
     >>> payments.reward
     array([  3.,   3., -15.])
     """
@@ -211,11 +212,6 @@ class OutputAgreement(Mechanism):
         return self.remembers
 
     @property
-    def closes(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether it is for the last round of a run: what is open is settled."""
-        return isinstance(self.variance, EarlierRounds) and self.variance.closes
-
-    @property
     def reach(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
         """How far apart two reports may count, in units of the distance 2V/ν of honest work; 0: there is no limit."""
         return 1 / self.variance.rarest if isinstance(self.variance, EarlierRounds) else 0.0
@@ -223,6 +219,11 @@ class OutputAgreement(Mechanism):
     def init(self, num_agents: int) -> Any:
         """Return the state before the first round."""
         return first_state(num_agents) if self.remembers else super().init(num_agents)
+
+    def notice(self, state: Any, request: Any) -> Notice:
+        """Return where distances of pairs are cut."""
+        del request
+        return Notice(reach=self.reach, scale=self.scale(state)) if self.remembers else Notice()
 
     def scale(self, state: Any) -> Array:
         """Return V for the next round; NaN where it is not known yet."""
@@ -239,18 +240,12 @@ class OutputAgreement(Mechanism):
         """Return 2·h'(ν)·ν/rarest: no member loses more than that below h(ν) in a round, whatever anybody sends."""
         return 2 * self.reach * float(self.cost.slope(request)) * request if self.remembers else math.inf
 
-    def closing(self, last: Any = True) -> Mechanism:
-        """Return the rule that settles what is open, for the last round."""
-        if not isinstance(self.variance, EarlierRounds):
-            return self
-        return replace(self, variance=replace(self.variance, closes=self.variance.closes | last))
-
-    def pay(self, state: Any, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, Any]:
+    def pay(self, state: Any, round: Round) -> tuple[Payments, Any]:
         """Return the payments of a round, and the next state."""
-        own = ScaledState if self.remembers else tuple
-        state, mask = check_round(state, evidence, participating, request, own)
+        state, mask = check_round(state, round, ScaledState if self.remembers else tuple)
+        evidence, request = round.evidence, round.request
         if isinstance(self.variance, EarlierRounds):
-            return self._pay_by_pairs(self.variance, state, evidence, mask, request)
+            return self._pay_by_pairs(self.variance, state, round, mask)
         spread = spread_of(evidence, request)
         slope_variance, level_variance = self.variance.variances(spread)
         status = statuses(evidence, mask, self.variance.least_participants, slope_variance)
@@ -268,10 +263,11 @@ class OutputAgreement(Mechanism):
         return Payments(xp.where(paid, reward, 0.0), *shown, status=status), state
 
     def _pay_by_pairs(
-        self, variance: EarlierRounds, state: ScaledState, evidence: Evidence, mask: Array, request: Any
+        self, variance: EarlierRounds, state: ScaledState, round: Round, mask: Array
     ) -> tuple[Payments, ScaledState]:
         """Return the payments of a round by the mean distances to the others, and the next state."""
-        xp, nu = namespace(evidence.deviation), as_request(evidence, request)
+        evidence = round.evidence
+        xp, nu = namespace(evidence.deviation), as_request(evidence, round.request)
         distance, counted = evidence.pair_distance, xp.astype(evidence.counted, evidence.deviation.dtype)
         found = estimate(distance, evidence.counted, nu, variance.rarest)
         expected = (xp.sum(counted * distance) - 2 * distance) / at_least_one(found.agents - 2)
@@ -280,7 +276,7 @@ class OutputAgreement(Mechanism):
         status = statuses(evidence, mask, variance.least_participants, 1 + 0 * distance)
         most = xp.asarray(2 * self.reach * nu * self.cost.slope(nu), dtype=nu.dtype)
         measured = Measured(distance, expected, status, found, least, most)
-        return pay_on_scale(self.cost, state, measured, nu, variance.closes)
+        return pay_on_scale(self.cost, state, measured, nu, round.is_last)
 
     @property
     def needs_truth(self) -> bool:
@@ -318,8 +314,8 @@ class OutputAgreement(Mechanism):
                 return cls(cost, KnownVariance(variance), settings["crowd"])
             case {"kind": "estimated"}:
                 return cls(cost, EstimatedVariance(), settings["crowd"])
-            case {"kind": "earlier-rounds", "rarest": rarest, "closes": closes}:
-                return cls(cost, EarlierRounds(rarest, closes), settings["crowd"])
+            case {"kind": "earlier-rounds", "rarest": rarest}:
+                return cls(cost, EarlierRounds(rarest), settings["crowd"])
             case other:
                 raise ValueError(f"unknown variance {other!r}")
 

@@ -39,7 +39,17 @@ from guerdon.arrays import Array, at_least_one, check_number, check_positive_int
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, median_of, median_of_others
 from guerdon.rules.agreement import far_or_near
-from guerdon.rules.mechanism import Mechanism, Payments, Status, as_request, check_round, check_whole, statuses
+from guerdon.rules.mechanism import (
+    Mechanism,
+    Notice,
+    Payments,
+    Round,
+    Status,
+    as_request,
+    check_round,
+    check_whole,
+    statuses,
+)
 
 UNSETTLED = 0.1  # of a calibration, at its start, that does not count: what agents differ by is not yet known
 LEAST_LEVEL = 0.2  # an agent is never taken to be quieter than this, relative to the others
@@ -77,13 +87,13 @@ class CalibratedAgreement(Mechanism):
     With `vary` above 0 agents are asked for up to this share more or less than the request: `Ask.own` has the numbers.
 
     >>> import numpy as np
-    >>> from guerdon import AffineCost, gather
+    >>> from guerdon import AffineCost, gather, round_of
     >>> rule, everybody = CalibratedAgreement(AffineCost(1, 1), calibration=1), np.array([True, True, True])
     >>> evidence = gather(np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]), everybody)
-    >>> first, state = rule.pay(rule.init(3), evidence, everybody, request=8)
+    >>> first, state = rule.pay(rule.init(3), round_of(evidence, everybody, request=8))
     >>> first.reward
     array([9., 9., 9.])
-    >>> rule.pay(state, evidence, everybody, request=8)[0].reward
+    >>> rule.pay(state, round_of(evidence, everybody, request=8))[0].reward
     array([15., 15., -3.])
     """
 
@@ -106,6 +116,9 @@ class CalibratedAgreement(Mechanism):
         one, two = np.zeros(num_agents), np.zeros((2, num_agents))
         return CalibrationState(one, one, one, one, two, two, two)
 
+    def notice(self, state: CalibrationState, request: Any) -> Notice:
+        return Notice(own=self.own_requests(state, request))
+
     def own_requests(self, state: CalibrationState, request: Any) -> Array | None:
         """Return how many samples each agent is asked for: `request` in its first round, then less and more in turn.
 
@@ -122,10 +135,9 @@ class CalibratedAgreement(Mechanism):
         varied = xp.where(more, many, xp.where(few > 1, few, 1.0))
         return xp.astype(xp.where(turn < 0, nu, varied), xp.int32)
 
-    def pay(
-        self, state: CalibrationState, evidence: Evidence, participating: Array, request: Any
-    ) -> tuple[Payments, CalibrationState]:
-        state, mask = check_round(state, evidence, participating, request, CalibrationState)
+    def pay(self, state: CalibrationState, round: Round) -> tuple[Payments, CalibrationState]:
+        state, mask = check_round(state, round, CalibrationState)
+        evidence, request = round.evidence, round.request
         xp, nu = namespace(evidence.deviation), as_request(evidence, request)
         counted = xp.astype(evidence.counted, evidence.deviation.dtype)
         number, squares = xp.sum(counted), xp.sum(evidence.deviation)

@@ -4,11 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from guerdon.arrays import Array, namespace
+from guerdon.arrays import namespace
 from guerdon.costs import Cost
-from guerdon.evidence import Evidence
 from guerdon.rules.agreement import TrueVariance, check_is_variance
-from guerdon.rules.mechanism import Mechanism, Payments, Status, Truth, as_request, check_round, statuses
+from guerdon.rules.mechanism import Mechanism, Payments, Round, Status, Truth, as_request, check_round, statuses
 from guerdon.states import NoState
 
 
@@ -30,11 +29,12 @@ class GenieAided(Mechanism):
         super().__post_init__()
         check_is_variance(self.variance, "KnownVariance(16.0)")
 
-    def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
+    def pay(self, state: NoState, round: Round) -> tuple[Payments, NoState]:
         """Return the payments of a round, and the state as it is."""
-        state, mask = check_round(state, evidence, participating, request)
+        state, mask = check_round(state, round)
+        evidence = round.evidence
         xp = namespace(evidence.deviation)
-        nu = as_request(evidence, request)
+        nu = as_request(evidence, round.request)
         variance = self.variance.variance + 0 * evidence.length
         status = statuses(evidence, mask, least_participants=1, variance=variance)
         paid = status == Status.PAID.value
@@ -64,11 +64,12 @@ class FlatPay(Mechanism):
 
     rule_name, version, compares_agents, takes_back = "flat", 1, False, False
 
-    def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
+    def pay(self, state: NoState, round: Round) -> tuple[Payments, NoState]:
         """Return h(ν) for every participant, and the state as it is."""
-        state, mask = check_round(state, evidence, participating, request)
+        state, mask = check_round(state, round)
+        evidence = round.evidence
         xp = namespace(evidence.deviation)
-        nu = as_request(evidence, request)
+        nu = as_request(evidence, round.request)
         status = statuses(evidence, mask, least_participants=1, variance=1 + 0 * evidence.deviation)
         nothing = xp.nan + 0 * evidence.deviation
         reward = xp.where(status == Status.PAID.value, self.cost(nu), 0.0 * evidence.deviation)

@@ -13,17 +13,27 @@ NO_SCALE = "no extra follows: this was the last round, and there is no scale for
 
 
 def explain(
-    mechanism: Mechanism, payments: Payments, request: int, factors: Sequence[float] | None = None
+    mechanism: Mechanism,
+    payments: Payments,
+    request: int,
+    factors: Sequence[float] | None = None,
+    *,
+    is_last: bool = False,
 ) -> list[str]:
-    """Return, for each agent, why it was paid what it was paid; `factors` multiply the rule's cost for each."""
+    """Return, for each agent, why it was paid what it was paid; `factors` multiply the rule's cost for each.
+
+    `is_last`: the run ended with this round, so nothing follows it.
+    """
     own = [1.0] * len(payments.reward) if factors is None else factors
     rows = zip(own, zip(*payments, strict=True), strict=True)
-    return [_explain(mechanism, request, factor, *map(float, row)) for factor, row in rows]
+    later = NO_SCALE if is_last else FOLLOWS
+    return [_explain(mechanism, request, later, factor, *map(float, row)) for factor, row in rows]
 
 
 def _explain(
     mechanism: Mechanism,
     request: int,
+    later: str,
     factor: float,
     reward: float,
     distance: float,
@@ -33,8 +43,8 @@ def _explain(
 ) -> str:
     known = Status(int(status))
     if known is Status.WAITING:
-        return _explain_waiting(mechanism, request, factor, reward)
-    if known.is_paid and mechanism.reach and distance != distance:
+        return f"{_cost_and_earlier(mechanism, request, factor, reward)}; {later}"
+    if known.is_paid and distance != distance and _reach(mechanism, request):
         return f"{_cost_and_earlier(mechanism, request, factor, reward)}; {NOT_COMPARED}"
     if not known.is_paid:
         return _explain_unpaid(mechanism, known, reward)
@@ -55,10 +65,6 @@ def _explain_unpaid(mechanism: Mechanism, status: Status, reward: float) -> str:
     return f"{reward:.4g}, the extra of earlier rounds: {why}" + " in this one" * (status is Status.DECLINED)
 
 
-def _explain_waiting(mechanism: Mechanism, request: int, factor: float, reward: float) -> str:
-    return f"{_cost_and_earlier(mechanism, request, factor, reward)}; {NO_SCALE if mechanism.closes else FOLLOWS}"
-
-
 def _cost_and_earlier(mechanism: Mechanism, request: int, factor: float, reward: float) -> str:
     fair, asked = _asked(mechanism, request, factor)
     return asked if _same(reward, fair, factor) else f"{asked}, {_more(reward - fair)} of earlier rounds"
@@ -72,9 +78,15 @@ def cut_words(mechanism: Mechanism, request: int, distance: float, expected: flo
     ' (no distance counts for more than 500)'
     """
     usual = 2 * variance / int(request)
-    if not mechanism.reach or not max(distance, expected) > LIKELY_CUT * usual:
+    if not max(distance, expected) > LIKELY_CUT * usual:
         return ""
-    return f" (no distance counts for more than {mechanism.reach * usual:.4g})"
+    reach = _reach(mechanism, request)
+    return f" (no distance counts for more than {reach * usual:.4g})" if reach else ""
+
+
+def _reach(mechanism: Mechanism, request: int) -> float:
+    """Return how far apart two reports may count, which a rule says before every round; 0: there is no limit."""
+    return mechanism.notice(mechanism.init(1), request).reach
 
 
 def price(mechanism: Mechanism, request: int, distance: float, expected: float, variance: float) -> float:

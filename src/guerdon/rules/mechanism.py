@@ -1,8 +1,8 @@
 """What a payment rule is: the evidence of a round in, `Payments` out.
 
 A mechanism is a frozen dataclass with two pure methods: `init(num_agents)` gives the state before the first round, and
-`pay(state, evidence, participating, request)` gives the payments of a round and the next state. The server may change
-the request from round to round. The last axis of all arrays is the agents'; a rule that remembers nothing takes many
+`pay(state, round)` gives the payments of a round and the next state. The server may change the request from round to
+round. The last axis of all arrays is the agents'; a rule that remembers nothing takes many
 rounds at once, with the rounds along axes before it.
 
 The rules themselves are in `agreement` (the paper's, and ours whose scale comes from earlier rounds), `information` and
@@ -58,6 +58,29 @@ class Status(IntEnum):
 
 
 PAID_LABELS = tuple(status.label for status in Status if status.is_paid)
+
+
+class Round(NamedTuple):
+    """All that a rule is told of a round; the ledger keeps every part of it. `round_of` makes one."""
+
+    evidence: Evidence  # how the reports compare
+    sent: Array  # who sent anything
+    request: Any  # how many samples were asked for
+    trusted: Array  # whom the others were compared with
+    is_last: Any  # whether the run ends with it: what is open, or held, is settled
+
+
+class Notice(NamedTuple):
+    """What a rule says before a round, from earlier rounds: it depends on nothing that agents still choose."""
+
+    own: Array | None = None  # how many samples each agent is asked for; None: as many as all
+    reach: float = 0.0  # how far apart two reports may count, in units of the distance 2V/ν of honest work; 0: any
+    scale: Any = math.nan  # V; NaN: not known yet
+    knowledge: Array | None = None  # how much each agent's reports told so far, relative to the others'; None: as much
+
+    def cut_at(self, nu: Array) -> Array:
+        """Return the largest squared distance of two reports that counts, where ν samples are asked for."""
+        return 2 * self.reach * namespace(nu).asarray(self.scale, dtype=nu.dtype) / nu
 
 
 class Payments(NamedTuple):
@@ -131,17 +154,14 @@ class Mechanism(Protocol):
     credits_doubtful_pairs: ClassVar[bool] = True  # for agreeing, until they are as good as proven to share something
     compares_pairs: ClassVar[bool] = False  # copies are left out, and reports longer than `limit` allows shortened
     remembers: bool = False  # the pay of a round depends on earlier rounds
-    keeps_bets: ClassVar[bool] = False  # its state has the `wealth` of the bets against agents (`guerdon.bets`)
     takes_back: ClassVar[bool] = True  # a reward can be negative
     transfers: bool = False  # what one member loses others gain in the same round: no loss may be cut
     holds: ClassVar[bool] = False  # a reward is what a round releases of what was earned so far
     fewest_rounds: ClassVar[int] = 1  # of an agent, that are paid at all: fewer tell too little
     pays_short_moves: ClassVar[bool] = False  # of models: fewer local steps, so less work, are paid more
     formula: ClassVar[str] = ""  # what is in the brackets of R = h(ν) + h'(ν)·ν²/V·(…), in letters
-    closes: Any = False  # it is for the last round of a run: what is held, or open, is settled
-    reach: float = 0.0  # of pairs, in units of the distance 2V/ν of honest work: further apart they count as this far
     limit: float = math.inf  # times the median length of the others
-    vary: float = 0.0  # agents are asked for up to this share more or less than the request (`own_requests`)
+    vary: float = 0.0  # agents are asked for up to this share more or less than the request (`Notice.own`)
     samples: int = 0  # of the server's own data, whose gradient evidence is gathered around; 0: it needs none
 
     def __post_init__(self) -> None:
@@ -152,14 +172,14 @@ class Mechanism(Protocol):
         check_positive_integer("num_agents", num_agents)
         return NoState()
 
-    def pay(self, state: Any, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, Any]:
-        """Return the payments of a round, and the next state; `own_requests`, or `request` of all, were asked for."""
+    def pay(self, state: Any, round: Round) -> tuple[Payments, Any]:
+        """Return the payments of a round, and the next state; `Notice.own`, or `request` of all, were asked for."""
         ...
 
     @property
-    def test(self) -> "Mechanism | None":
-        """The rule that keeps the bets against agents, and whose score says what a report told; None: there is none."""
-        return self if self.keeps_bets else None
+    def trust(self) -> Any:
+        """What tells whom the others are compared with (`guerdon.rules.trust.Trust`); None: everybody that counts."""
+        return None
 
     def scale(self, state: Any) -> Array:
         """Return V, the variance that distances of the next round are measured by; NaN where it is not known."""
@@ -178,45 +198,25 @@ class Mechanism(Protocol):
         del request
         return math.inf
 
-    def own_requests(self, state: Any, request: Any) -> Array | None:
-        """Return how many samples each agent is asked for in a round of `request`; None: that many of all."""
+    def notice(self, state: Any, request: Any) -> Notice:
+        """Return what the rule says before a round of `request` samples."""
         del state, request
-        return None
+        return Notice()
 
     def held(self, state: Any) -> Array | None:
         """Return what each agent would be released if the run ended now; None for a rule that holds nothing."""
         del state
         return None
 
-    def closing(self, last: Any = True) -> "Mechanism":
-        """Return the rule for a round that is the `last` of a run: what it holds is settled."""
-        del last
-        return self
-
     def warning(self, state: Any, request: Any) -> str:
         """Return what an operator must know of how the rule does here, at this request; mostly nothing."""
         del state, request
         return ""
 
-    def reference(self, state: Any, counted: Array) -> Array:
-        """Tell which of the counted agents the others are compared with."""
-        del state
-        return counted
-
-    def knowledge(self, state: Any, counted: Array) -> Array:
-        """Return how much each agent's reports told in earlier rounds, relative to the others'."""
-        del state
-        return namespace(counted).ones(counted.shape)
-
     def shrinkage(self, state: Any, request: Any) -> Any:
         """Return the factor ã that a round will be scored with, for simulations: nobody else may see it."""
         del state, request
         return 1.0
-
-    def suspicion(self, state: Any) -> Array | None:
-        """Return the logarithm of the evidence against each agent; None for a rule that keeps none."""
-        del state
-        return None
 
     @property
     def wants_witness(self) -> bool:
@@ -287,16 +287,22 @@ class Mechanism(Protocol):
         return xp.abs(payments.expected_distance) + xp.abs(payments.distance)
 
 
-def pay_as_recorded(
-    rule: Mechanism, state: Any, evidence: Evidence, participating: Array, request: Any
-) -> tuple[Payments, Any]:
-    """Return what a rule pays in NumPy's float64, from the evidence as it is recorded: the ledger gets the same bits.
+def round_of(
+    evidence: Evidence, sent: Array, request: Any, trusted: Array | None = None, *, is_last: Any = False
+) -> Round:
+    """Return a round for a rule; the others are compared with all that count unless `trusted` are said."""
+    return Round(evidence, sent, request, evidence.counted if trusted is None else trusted, is_last)
 
-    Within a function that JAX compiles there is no NumPy: there the rule pays in JAX.
+
+def as_recorded(round: Round) -> Round:
+    """Return a round in NumPy, its evidence in float64: as the ledger keeps it, and pays it again from the same bits.
+
+    Within a function that JAX compiles there is no NumPy: there it stays as it is.
     """
-    if is_traced(*evidence, participating, request):
-        return rule.pay(state, evidence, participating, request)
-    return rule.pay(state, evidence.as_recorded(), to_numpy(participating), request)
+    if is_traced(*round.evidence, round.sent, round.request, round.trusted):
+        return round
+    sent, trusted = to_numpy(round.sent), to_numpy(round.trusted)
+    return round._replace(evidence=round.evidence.as_recorded(), sent=sent, trusted=trusted)
 
 
 def times(payments: Payments, factors: Any) -> Payments:
@@ -331,20 +337,23 @@ def padded(empty: Any, state: Any) -> Any:
         return empty
 
     def longer(new: Any, old: Any) -> Any:
-        return old if is_common(new) else np.concatenate([old, new[..., old.shape[-1] :]], axis=-1)
+        if is_common(new):
+            return old
+        if hasattr(new, "_fields"):
+            return padded(new, old)
+        return np.concatenate([old, new[..., old.shape[-1] :]], axis=-1)
 
     return type(empty)(*map(longer, empty, state))
 
 
 def is_common(part: Any) -> bool:
-    """Tell whether a part of a rule's state belongs to no single agent: such a part is a state of its own."""
-    return hasattr(part, "_fields")
+    """Tell whether a part of a rule's state belongs to no single agent: such a part is a state that says so."""
+    return getattr(part, "agents", 0) is None
 
 
-def check_round(
-    state: State, evidence: Evidence, participating: Array, request: Any, kind: type = tuple
-) -> tuple[State, Array]:
-    """Return the state and the mask as arrays of the evidence's library, or raise; `kind` is the rule's own state."""
+def check_round(state: State, round: Round, kind: type = tuple) -> tuple[State, Array]:
+    """Return the state and who sent, as arrays of the evidence's library, or raise; `kind` is the rule's own state."""
+    evidence, request = round.evidence, round.request
     if not isinstance(state, kind):
         what = "a state of the rule" if kind is tuple else f"of type {kind.__name__}"
         raise TypeError(
@@ -359,19 +368,28 @@ def check_round(
         if is_array(request) and request.ndim:
             raise TypeError(f"`request` must be a positive integer, one for all members of a round, got {request!r}")
         check_positive_integer("request", request)
-    mask = as_mask(xp, participating, evidence.deviation.shape)
-    if state and state[0].shape[-1] != num_agents:
+    mask = as_mask(xp, round.sent, evidence.deviation.shape, "sent")
+    if state and _agents_of(state) != num_agents:
         raise ValueError(
-            f"`state` must be of the {num_agents} agents of this round, got one of {state[0].shape[-1]}; "
-            "enrol everybody in `init` and tell who is absent through `participating`"
+            f"`state` must be of the {num_agents} agents of this round, got one of {_agents_of(state)}; "
+            "enrol everybody in `init` and tell who is absent through `sent`"
         )
     if not is_traced(mask, evidence.counted) and bool(xp.any(evidence.counted & ~mask)):
-        raise ValueError("`participating` must be the mask that `evidence` was gathered with, got another")
+        raise ValueError("`sent` must be the mask that `evidence` was gathered with, got another")
+    trusted = as_mask(xp, round.trusted, evidence.deviation.shape, "trusted")
+    if not is_traced(trusted, evidence.counted) and bool(xp.any(trusted & ~evidence.counted)):
+        raise ValueError("`trusted` must be agents that `evidence` counts, got others")
 
     def as_own(part: Array) -> Array:
         return xp.asarray(part, dtype=evidence.deviation.dtype)
 
     return map_state(as_own, state), mask
+
+
+def _agents_of(state: Any) -> int:
+    """Return of how many agents a state is."""
+    part = next(part for part in state if not is_common(part))
+    return _agents_of(part) if hasattr(part, "_fields") else part.shape[-1]
 
 
 def as_request(evidence: Evidence, request: Any) -> Array:

@@ -76,6 +76,8 @@ class OpenRounds(NamedTuple):
 class ScaleState(NamedTuple):
     """What is remembered of σ²; nothing in it belongs to one agent."""
 
+    agents = None
+
     rounds: Array  # that were learned from
     history: Array  # the last 2·LONGEST estimates, the newest first
     losses: Array  # of the forecasts

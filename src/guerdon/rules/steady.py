@@ -37,7 +37,7 @@ agent that extrapolates from the broadcasts alone gets the cost, unless the serv
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,9 +46,22 @@ from guerdon.arrays import Array, at_least_one, check_positive_integer, namespac
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, median_of_others
 from guerdon.rules.agreement import EstimatedVariance, OutputAgreement, far_or_near
-from guerdon.rules.information import PROBATION, InformationPay, InformationState, information_scores
-from guerdon.rules.mechanism import Mechanism, Payments, Status, as_request, check_round, check_whole
-from guerdon.states import NoState, map_state
+from guerdon.rules.information import InformationPay
+from guerdon.rules.mechanism import (
+    Mechanism,
+    Notice,
+    Payments,
+    Round,
+    Status,
+    as_request,
+    check_round,
+    check_whole,
+    round_of,
+)
+from guerdon.rules.signal import information_scores
+from guerdon.rules.told import LEAST_TOLD, ToldState, begun_anew, knowledge, nothing_told, remember, shares
+from guerdon.rules.trust import PROBATION, Trust
+from guerdon.states import NoState
 
 SURE = 3.0  # standard errors that ρ̂ is taken to be too high by at first, and that it must be above zero by
 STEEP = 2.5  # exponent
@@ -66,45 +79,19 @@ FAINT = (
     "dither, or let more agents take part"
 )
 LATE = 50  # rounds, before which that is not said
-MEMORY = 0.7  # weight of a round in the usual signal, relative to the next
-LEAST_TOLD = 0.8  # of a round, that the others are taken to have told in the mean
 SETTLED = 0.85  # of a period, by which all is released that its end would release; the rest is for what is left over
 MOST = 2.0  # costs that a round releases, before the end of a period
-LEAST_SIGNAL = 3.0  # times its standard error in the round: less is taken for that
-STRETCH = 20  # rounds, which together count for no more than honest work and chance explain
-LEAST_KNOWN = 0.3  # of what others told, that an agent is taken to tell at least where its pairs are made up
-REACH = 1.5  # standard deviations of chance
 
 
 class SteadyState(NamedTuple):
-    """Per agent: what information pay remembers, and sums over the rounds of the agent's current period."""
+    """Per agent: what it told, and sums over the rounds of its current period."""
 
-    signal: Array
-    weight: Array
-    wealth: Array
-    tenure: Array
-    founder: Array
-    agreed: Array
-    agreed_squares: Array
-    usual: Array  # decayed sum of ĝ²/σ², over all rounds
-    seen: Array  # and of rounds
-    rounds: Array
+    told: ToldState
+    tenure: Array  # rounds that its report was counted in, ever
     due: Array  # Σ h
     earned: Array  # Σ R
     spread: Array  # Σ (R − h)²
-    told: Array  # Σ ⟨v, w⟩/s
-    told_squares: Array
-    credited: Array  # what counts of Σ ⟨v, w⟩/s in the stretches that are over
-    lately: Array  # Σ ⟨v, w⟩/s in the current stretch
     released: Array
-
-
-class ToldShare(NamedTuple):
-    """How much every agent's reports told, relative to the others'."""
-
-    share: Array  # ρ̂
-    error: Array  # its standard error
-    in_full: Array  # ρ̂ where no stretch of rounds is limited
 
 
 @dataclass(frozen=True)
@@ -122,9 +109,8 @@ class SteadyPay(Mechanism):
     doubt: float = 10.0
     limit: float = 3.0
     probation: int = PROBATION
-    closes: bool = False
 
-    wants_prediction = compares_pairs = remembers = keeps_bets = holds = True
+    wants_prediction = compares_pairs = remembers = holds = True
     takes_back = credits_doubtful_pairs = False
     takes_off_answers = False  # ρ̂ is how an agent's reports answer
     fewest_rounds = FEWEST
@@ -133,43 +119,41 @@ class SteadyPay(Mechanism):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole(self, "period")
-        _ = self.test  # which checks the rest
+        _ = self._test  # which checks the rest
 
     @property
-    def test(self) -> InformationPay:
-        """The rule whose evidence tells who may score others."""
+    def _test(self) -> InformationPay:
         return InformationPay(self.cost, doubt=self.doubt, limit=self.limit, probation=self.probation)
+
+    @property
+    def trust(self) -> Trust:
+        """What tells whom the others are compared with."""
+        return self._test.trust
 
     def init(self, num_agents: int) -> SteadyState:
         check_positive_integer("num_agents", num_agents)
-        empty = [np.zeros(num_agents) for _ in SteadyState._fields]
-        return SteadyState(*empty)._replace(wealth=self.test.init(num_agents).wealth)
+        nothing = np.zeros(num_agents)
+        return SteadyState(nothing_told(num_agents), nothing, nothing, nothing, nothing, nothing)
 
-    def reference(self, state: SteadyState, counted: Array) -> Array:
-        return self.test.reference(_tested(state), counted)
+    def notice(self, state: SteadyState, request: Any) -> Notice:
+        del request
+        return Notice(knowledge=knowledge(state.told))
 
-    def suspicion(self, state: SteadyState) -> Array:
-        return self.test.suspicion(_tested(state))
-
-    def pay(
-        self, state: SteadyState, evidence: Evidence, participating: Array, request: Any
-    ) -> tuple[Payments, SteadyState]:
-        state, mask = check_round(state, evidence, participating, request, SteadyState)
-        xp, nu = namespace(evidence.length), as_request(evidence, request)
-        trusted = self.reference(state, evidence.counted)
-        price = self._price(evidence, trusted, mask, request)
-        scores = information_scores(evidence, trusted)
-        _, tested = self.test.pay(_tested(state), evidence, mask, request)
+    def pay(self, state: SteadyState, round: Round) -> tuple[Payments, SteadyState]:
+        state, mask = check_round(state, round, SteadyState)
+        evidence, trusted = round.evidence, round.trusted
+        xp, nu = namespace(evidence.length), as_request(evidence, round.request)
+        price = self._price(evidence, trusted, mask, round.request)
         worked = price.status == Status.PAID.value
-        state = self._remember(state, scores, trusted, tested, worked, xp.where(worked, price.reward, 0.0), nu)
-        ends = worked & (state.rounds >= self.period)
-        whole = ends | self.closes
+        state = self._remember(state, evidence, trusted, worked, xp.where(worked, price.reward, 0.0), nu)
+        ends = worked & (state.told.rounds >= self.period)
+        whole = ends | round.is_last
         known = state.tenure > self.probation  # else a name that knows the gradient from old samples could hit and run
         amount = xp.where(whole, self.final(state), xp.where(known, self.sure(state), 0.0))
         most = xp.where(whole, xp.inf, MOST * self.cost(nu))
         reward = xp.clip(xp.where(worked, amount - state.released, 0.0), 0.0, most)
         state = state._replace(released=state.released + reward)
-        settled = ends | (worked & (amount > 0) & self.closes)  # what is not yet beyond doubt stays held
+        settled = ends | (worked & (amount > 0) & round.is_last)  # what is not yet beyond doubt stays held
         return price._replace(reward=reward), _renewed(state, settled)
 
     def _price(self, evidence: Evidence, trusted: Array, mask: Array, request: Any) -> Payments:
@@ -182,7 +166,7 @@ class SteadyPay(Mechanism):
         usual, _ = median_of_others(evidence.deviation, evidence.counted)
         most = xp.where(usual > 0, FURTHEST * usual, evidence.deviation)
         squares = xp.sum(xp.where(trusted, xp.where(evidence.deviation < most, evidence.deviation, most), 0.0))
-        plain, _ = OutputAgreement(self.cost, EstimatedVariance()).pay(NoState(), evidence, mask, request)
+        plain, _ = OutputAgreement(self.cost, EstimatedVariance()).pay(NoState(), round_of(evidence, mask, request))
         paid, number = plain.status == Status.PAID.value, xp.sum(xp.astype(trusted, nu.dtype))
         variance = nu * squares / at_least_one(number - 1)
         share = number * evidence.deviation / xp.where(squares > 0, squares, 1.0)
@@ -194,46 +178,25 @@ class SteadyPay(Mechanism):
             variance=xp.where(paid, variance + 0 * plain.distance, xp.nan),
         )
 
-    def told(self, state: SteadyState) -> "ToldShare":
-        """Return how much every agent's reports told, relative to the others'."""
-        xp = namespace(state.told)
-        here = state.rounds > 0
-        rounds = at_least_one(state.rounds)
-        own = (state.credited + _credible(state)) / rounds
-        met = _met(own, here)
-        usual, some = median_of_others(own / met, here)
-        usual = _at_least(usual * met, LEAST_TOLD)  # less where the signal fell, and its scale was too large
-        square = state.told_squares / rounds - (state.told / rounds) ** 2
-        error = xp.sqrt(_at_least(square, 0.0) / rounds)
-        told = xp.where(some, own / usual, 0.0), xp.where(some & here, error / usual, xp.inf)
-        return ToldShare(*told, xp.where(some, state.told / rounds / usual, 0.0))
-
-    def knowledge(self, state: SteadyState, counted: Array) -> Array:
-        """Return how much each agent's reports told in this period, relative to the others'; 1 where that is vague."""
-        xp = namespace(counted)
-        state = map_state(xp.asarray, state)
-        share = self.told(state).share
-        return xp.where(state.rounds >= STRETCH, xp.clip(share, LEAST_KNOWN, 1 / LEAST_KNOWN), 1.0)
-
     def sure(self, state: SteadyState) -> Array:
         """Return what can be released by now, of the current period; nothing where no part is beyond doubt."""
-        return self._amount(state, namespace(state.told).clip(state.rounds / (SETTLED * self.period), 0.0, 1.0))
+        return self._amount(state, namespace(state.due).clip(state.told.rounds / (SETTLED * self.period), 0.0, 1.0))
 
     def final(self, state: SteadyState) -> Array:
         """Return what is released in all if the period ends now."""
-        return self._amount(state, namespace(state.told).ones_like(state.told))
+        return self._amount(state, namespace(state.due).ones_like(state.due))
 
     def _amount(self, state: SteadyState, over: Array) -> Array:
         """Return what is released in all by the time that so much of the period is `over`."""
-        xp = namespace(state.told)
-        share, error, in_full = self.told(state)
+        xp, rounds = namespace(state.due), state.told.rounds
+        share, error, in_full = shares(state.told)
         error = xp.where(error < xp.inf, error, 1.0)
         due = xp.where(state.due > 0, state.due, 1.0)
         more = state.earned - state.due
-        square = state.spread - more**2 / at_least_one(state.rounds)
+        square = state.spread - more**2 / at_least_one(rounds)
         lost = CUT * _by_chance(more / due, xp.sqrt(_at_least(square, 0.0)) / due)
         lost = lost + CUT * STEEP * _by_chance(in_full - 1, error)
-        clear = (state.rounds >= FEWEST) & (share > SURE * error)
+        clear = (rounds >= FEWEST) & (share > SURE * error)
         amount = _capped(state) * _part(share - SURE * (1 - over) * error) * (1 + over * lost)
         return xp.where(clear, amount, 0.0)
 
@@ -244,15 +207,11 @@ class SteadyPay(Mechanism):
     def warning(self, state: SteadyState, request: Any) -> str:
         """Return that nothing tells work from no work, or that too little does, where that is so."""
         del request
-        rounds, told, error = (to_numpy(x) for x in (state.rounds, state.told, self.told(state).error))
+        rounds, told, error = (to_numpy(x) for x in (state.told.rounds, state.told.told, shares(state.told).error))
         waited, late = rounds >= 2 * FEWEST, rounds >= LATE
         if waited.any() and not (error[waited] < VAGUE).any():
             return PREDICTABLE
         return FAINT if late.any() and np.median(told[late] / rounds[late]) < LEAST_TOLD else ""
-
-    def closing(self, last: Any = True) -> Mechanism:
-        """Return the rule that settles what it holds of every agent that takes part, whatever round it is."""
-        return replace(self, closes=self.closes | last)
 
     def words(self) -> str:
         return f"steady pay, settled every {self.period} rounds"
@@ -261,95 +220,22 @@ class SteadyPay(Mechanism):
         return far_or_near(distance, expected)
 
     def reasons(self) -> Mapping[Status, str]:
-        return self.test.reasons()
+        return self._test.reasons()
 
     def largest_distance(self, payments: Payments, length: Array) -> Array:
-        return self.test.largest_distance(payments, length)
+        return self._test.largest_distance(payments, length)
 
     def _remember(
-        self,
-        state: SteadyState,
-        scores: Any,
-        trusted: Array,
-        tested: InformationState,
-        worked: Array,
-        price: Array,
-        nu: Array,
+        self, state: SteadyState, evidence: Evidence, trusted: Array, worked: Array, price: Array, nu: Array
     ) -> SteadyState:
         """Return the state with this round added for the agents that were priced."""
         xp = namespace(price)
-        noise = nu * (scores.length_of_others - scores.signal_of_others)
-        known = worked & (scores.others > 1) & (noise > 0)
-        scale = xp.where(known, noise, 1.0)
-        others = xp.where(known, scores.signal_of_others / scale, 0.0)
-        told = xp.where(known, scores.agreement / scale, 0.0)
-        usual, seen, scale = _usual(state, told, others, known, known & trusted)
-        told = told / scale
-        one, fair = xp.astype(worked, price.dtype), xp.where(worked, self.cost(nu), 0.0)
-        after = SteadyState(
-            *tested,
-            usual, seen,
-            state.rounds + one, state.due + fair, state.earned + price, state.spread + (price - fair) ** 2,
-            state.told + told, state.told_squares + told**2, state.credited, state.lately + told, state.released,
+        fair = xp.where(worked, self.cost(nu), 0.0)
+        return SteadyState(
+            remember(state.told, information_scores(evidence, trusted), trusted, worked, nu),
+            state.tenure + xp.astype(evidence.counted, price.dtype),
+            state.due + fair, state.earned + price, state.spread + (price - fair) ** 2, state.released,
         )  # fmt: skip
-        over = worked & (after.rounds % STRETCH == 0)
-        return after._replace(
-            credited=xp.where(over, after.credited + _credible(after), after.credited),
-            lately=xp.where(over, 0.0, after.lately),
-        )
-
-
-def _tested(state: SteadyState) -> InformationState:
-    return InformationState(*(getattr(state, name) for name in InformationState._fields))
-
-
-def _usual(state: SteadyState, told: Array, others: Array, known: Array, trusted: Array) -> tuple[Array, Array, Array]:
-    """Return the decayed sums of the signal and of rounds with this one, and the scale that this round is divided by.
-
-    The scale is one for all: the signal of the last rounds as the trusted had it (in the first, of that one), and no
-    less than the error of this round's.
-    """
-    xp = namespace(told)
-    own = xp.astype(trusted, told.dtype)
-    count = at_least_one(xp.sum(own))
-    now, mean = xp.sum(own * others) / count, xp.sum(own * told) / count
-    error = xp.sqrt(xp.sum(own * (told - mean) ** 2)) / count**1.5
-    usual = xp.where(known, MEMORY * state.usual + now, state.usual)
-    seen = xp.where(known, MEMORY * state.seen + 1, state.seen)
-    # Of those that are here: what agents knew that are gone, or are copies and not counted, must not stay for ever.
-    before = xp.sum(own * state.seen)
-    signal = xp.where(before > 0, xp.sum(own * state.usual) / xp.where(before > 0, before, 1.0), now)
-    scale = xp.where(signal > LEAST_SIGNAL * error, signal, LEAST_SIGNAL * error)
-    return usual, seen, xp.where(scale > 0, scale, 1.0)
-
-
-def _credible(state: SteadyState) -> Array:
-    """Return what an agent told in its current stretch, no more than honest work tells and chance adds.
-
-    Else a partner that helps for a few rounds, and then throws its name away, could tell enough for a whole period.
-    """
-    xp = namespace(state.told)
-    here, rounds = state.rounds > 0, at_least_one(state.rounds)
-    mean = state.told / rounds
-    square = state.told_squares / rounds - mean**2
-    usual, some = median_of_others(mean, here)
-    spread, _ = median_of_others(xp.sqrt(_at_least(square, 0.0)), here)
-    number = (state.rounds + STRETCH - 1) % STRETCH + 1
-    most = number * _at_least(usual, LEAST_TOLD) + REACH * spread * xp.sqrt(number)
-    return xp.where(some & (state.lately > most), most, state.lately)
-
-
-def _met(told: Array, here: Array) -> Array:
-    """Return how much those know that each agent is compared with, up to a factor for all.
-
-    What an agent told is what it knows times what they know: those that are compared with more that tell little must
-    not look as if they told less themselves.
-    """
-    xp = namespace(told)
-    own = xp.where(here & (told > 0), told, 0.0)
-    others = xp.sum(own) - own
-    scale = at_least_one(xp.sum(xp.astype(here, told.dtype)) - 1)
-    return xp.where(others > 0, others / scale, 1.0)
 
 
 def _at_least(values: Array, least: float) -> Array:
@@ -374,8 +260,6 @@ def _by_chance(beyond: Array, error: Array) -> Array:
 
 def _renewed(state: SteadyState, ends: Array) -> SteadyState:
     """Return the state with the sums of the period begun anew where it ended."""
-    xp = namespace(state.rounds)
-    kept = (*InformationState._fields, "usual", "seen")
-    return state._replace(
-        **{name: xp.where(ends, 0.0, value) for name, value in state._asdict().items() if name not in kept}
-    )
+    xp = namespace(state.due)
+    sums = {name: xp.where(ends, 0.0, getattr(state, name)) for name in ("due", "earned", "spread", "released")}
+    return state._replace(told=begun_anew(state.told, ends), **sums)

@@ -18,14 +18,14 @@ the evidence of a round `length` is D_k and `pair_distance` is E.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from guerdon.arrays import Array, at_least_one, check_number, check_positive_integer, is_array, namespace, over_layers
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, gather, lengths_around
 from guerdon.rules.agreement import far_or_near
-from guerdon.rules.mechanism import Mechanism, Payments, as_request, check_round, check_whole, statuses
+from guerdon.rules.mechanism import Mechanism, Payments, Round, as_request, check_round, check_whole, statuses
 from guerdon.rules.scale import TINY, Estimate, ScaleState, known_scale, scale
 from guerdon.rules.settling import Measured, ScaledState, first_state, pay_on_scale
 
@@ -78,17 +78,16 @@ class WitnessedPay(Mechanism):
     """Pay each agent by its distance to the gradient of `samples` samples of the server's own.
 
     >>> import numpy as np
-    >>> from guerdon import AffineCost
+    >>> from guerdon import AffineCost, round_of
     >>> rule, everybody = WitnessedPay(AffineCost(1, 1), samples=64), np.array([True, True])
     >>> witness = WitnessSample(np.array([0.0, 0.0]), np.array(16.0), samples=64)
     >>> evidence = evidence_around_witness(np.array([[1.0, 1.0], [2.0, 2.0]]), everybody, witness, request=8)
-    >>> rule.pay(rule.scaled(rule.init(2), 16.0), evidence, everybody, request=8)[0].reward.round(6)
+    >>> rule.pay(rule.scaled(rule.init(2), 16.0), round_of(evidence, everybody, request=8))[0].reward.round(6)
     array([ 10., -14.])
     """
 
     cost: Cost
     samples: int = 256
-    closes: Any = False
 
     compares_agents, pays_short_moves, remembers = False, True, True
     rule_name, version, formula = "witnessed", 1, "E − D"
@@ -107,22 +106,17 @@ class WitnessedPay(Mechanism):
         check_number("scale", scale, minimum=0, inclusive=False)
         return state._replace(scale=known_scale(scale))
 
-    def closing(self, last: Any = True) -> Mechanism:
-        """Return the rule that settles what is open, for the last round."""
-        return replace(self, closes=self.closes | last)
-
-    def pay(
-        self, state: ScaledState, evidence: Evidence, participating: Array, request: Any
-    ) -> tuple[Payments, ScaledState]:
-        state, mask = check_round(state, evidence, participating, request, ScaledState)
-        xp, nu = namespace(evidence.length), as_request(evidence, request)
+    def pay(self, state: ScaledState, round: Round) -> tuple[Payments, ScaledState]:
+        state, mask = check_round(state, round, ScaledState)
+        evidence = round.evidence
+        xp, nu = namespace(evidence.length), as_request(evidence, round.request)
         expected = xp.max(evidence.pair_distance)
         level = expected / (1 / nu + 1 / self.samples)
         noise, batches = self._noise(state.scale, level, nu), at_least_one(self.samples / nu)
         found = Estimate(level, noise, batches, level > 0, 1 / TINY + 0 * level)  # nobody can move it
         status = statuses(evidence, mask, least_participants=1, variance=1 + 0 * evidence.length)
         measured = Measured(evidence.length, expected + 0 * evidence.length, status, found, 0 * level, xp.inf + level)
-        return pay_on_scale(self.cost, state, measured, nu, self.closes)
+        return pay_on_scale(self.cost, state, measured, nu, round.is_last)
 
     def _noise(self, past: ScaleState, level: Array, nu: Array) -> Array:
         """Return the relative variance of σ̂² in a round: from how its logarithm bends, which no steady trend does.

@@ -26,7 +26,7 @@ from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger
 from guerdon.ledger.tables import EPOCH
 from guerdon.rules import CalibratedAgreement, Mechanism, SteadyPay, WitnessedPay, WitnessSample
-from guerdon.rules.mechanism import padded
+from guerdon.rules.mechanism import Round, padded, round_of
 from guerdon.rules.witnessed import evidence_around_witness
 
 HERE = Path(__file__).parent
@@ -61,6 +61,12 @@ class GoldenRound(NamedTuple):
     agents: list[str]
     evidence: Evidence
     sent: Any
+    trusted: Any
+
+    @property
+    def told(self) -> Round:
+        """What the rule is told of it."""
+        return round_of(self.evidence, self.sent, self.request, self.trusted)
 
 
 def read_pinned() -> dict[str, str]:
@@ -70,12 +76,13 @@ def read_pinned() -> dict[str, str]:
 
 def play(rule: Mechanism) -> Iterator[GoldenRound]:
     """Yield the rounds of a rule, the evidence of each gathered as the rule wants it."""
-    rng, state = np.random.default_rng(12), None
+    rng, state, known = np.random.default_rng(12), None, None
     for number in range(1, ROUNDS + 1):
         names, request = NAMES if number >= JOINS else NAMES[:-1], 8 if number < 8 else 12
         state = padded(rule.init(len(names)), state)
+        known = padded(rule.trust.init(len(names)), known) if rule.trust else None
         sent = np.array([(number, name) not in ABSENT for name in names])
-        prediction, asked = rng.normal(size=DIM), rule.own_requests(state, request)
+        prediction, asked = rng.normal(size=DIM), rule.notice(state, request).own
         gradient = prediction + rng.normal(size=DIM)
         noise = rng.normal(size=(len(NAMES), DIM))[: len(names)] * np.sqrt(VARIANCE / DIM)
         reports = gradient + noise / np.sqrt(request if asked is None else np.asarray(asked)[:, None])
@@ -84,18 +91,16 @@ def play(rule: Mechanism) -> Iterator[GoldenRound]:
         if number == 6:
             reports[3] = np.nan
         witness = WitnessSample(gradient + rng.normal(size=DIM) * 0.05, np.array(VARIANCE), rule.samples)
-        evidence = _evidence(rule, state, reports, sent, prediction, witness, request)
-        _, state = rule.pay(state, evidence, sent, request)
-        yield GoldenRound(number, request, names, evidence, sent)
-
-
-def _evidence(
-    rule: Mechanism, state: Any, reports: Any, sent: Any, prediction: Any, witness: Any, request: int
-) -> Evidence:
-    if rule.wants_witness:
-        return evidence_around_witness(reports, sent, witness, request)
-    plain = gather(reports, sent)
-    return gather(reports, sent, prediction, rule.reference(state, plain.counted)) if rule.wants_prediction else plain
+        evidence = gather(reports, sent)
+        trusted = rule.trust.reference(known, evidence.counted) if rule.trust else evidence.counted
+        if rule.wants_witness:
+            evidence = evidence_around_witness(reports, sent, witness, request)
+        if rule.wants_prediction:
+            evidence = gather(reports, sent, prediction, trusted)
+        one = GoldenRound(number, request, names, evidence, sent, trusted)
+        _, state = rule.pay(state, one.told)
+        known = rule.trust.learn(known, evidence, trusted, request) if rule.trust else None
+        yield one
 
 
 def write(path: Path, name: str) -> None:
@@ -107,7 +112,7 @@ def write(path: Path, name: str) -> None:
     with seeded[0], seeded[1], Ledger(path, unit="EUR") as ledger:
         ledger.start_run(name, NAMES[:-1], RULES[name])
         for one in play(RULES[name]):
-            ledger.record_round(name, *one[:2], one.evidence, one.sent, agents=one.agents)
+            ledger.record_round(name, one.number, one.told, agents=one.agents)
     shrink(path)
 
 

@@ -11,7 +11,6 @@ this script, and say in the commit which and why.
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,6 +54,7 @@ class Case(NamedTuple):
     rule: Mechanism
     options: dict[str, Any]
     scene: Callable[[int], Any] = scene
+    settles: bool = False  # in every round, as if it were the last one
 
 
 def play(case: Case, sent: Any, present: Any, normals: Any) -> Numbers:
@@ -63,25 +63,23 @@ def play(case: Case, sent: Any, present: Any, normals: Any) -> Numbers:
     `normals` (rounds, dim) place the dither, and the witness. The last round closes: what is open or held is settled.
     """
     numbers: Numbers = {name: np.full((ROUNDS, AGENTS), np.nan) for name in PER_AGENT} | {"mean": np.zeros(ROUNDS)}
-    server, model = Server(case.rule, REQUESTS, **case.options), np.zeros(DIM)
+    server, model = Server.of(case.rule, REQUESTS, **case.options), np.zeros(DIM)
     state = server.init(model, int(np.sum(JOINS == 0)))
     for turn in range(ROUNDS):
-        if turn == ROUNDS - 1:
-            server = replace(server, mechanism=case.rule.closing())
         joined = int(np.sum(turn >= JOINS))
         state = server.enlarge(state, joined)
         ask, state = server.ask(state, model, None if server.dither is None else normals[turn])
         reports = sent[turn] if server.sends == "gradients" else ask.model - STEP * sent[turn]
         witness = WitnessSample(1 + 0.2 * normals[turn], np.array(VARIANCE), case.rule.samples)
-        done, state = server.settle(
-            state, ask, reports[:joined], present[turn, :joined],
-            witness=witness if case.rule.wants_witness else None,
-        )  # fmt: skip
+        ask = ask._replace(
+            witness=witness if case.rule.wants_witness else None, is_last=case.settles or turn == ROUNDS - 1
+        )
+        done, state = server.settle(state, ask, reports[:joined], present[turn, :joined])
         model = model - done.step * done.mean
-        found = done.comparison
+        found = done.reading
         values = done.payments._asdict() | done.evidence._asdict() | {"trusted": found.trusted}
         values["weights"] = np.where(found.used, found.parts, 0.0)
-        values["against"] = case.rule.suspicion(state.rule)
+        values["against"] = case.rule.trust.suspicion(state.lens.trust) if case.rule.trust else None
         values["held"] = case.rule.held(state.rule)
         for name in PER_AGENT:
             numbers[name][turn, :joined] = np.nan if values[name] is None else values[name]
@@ -103,6 +101,11 @@ def cases(rule: Mechanism, dither: dict[str, Any], **others: dict[str, Any]) -> 
     return {name: Case(rule, options) for name, options in (ways | others).items()}
 
 
+def settled(played: dict[str, Case]) -> dict[str, Case]:
+    """Return cases in which every round settles what is held."""
+    return {name: case._replace(settles=True) for name, case in played.items()}
+
+
 FIRST = {"dither": DITHER}
 INFORMATION = {
     "dither as it is": {"dither": Dither(0.3), "prediction": RunningMean(), "alike": False},
@@ -119,7 +122,7 @@ CASES: dict[str, dict[str, Case]] = {
         "everybody trusted": Case(TRUSTING, {"alike": True}),
         "pooled": Case(InformationPay(COST, decay=0.9, pooled=True), {"alike": True}),
     },
-    "steady": cases(SteadyPay(COST, period=12, closes=True), {"dither": Dither(0.3)}, **MODELS) | {
+    "steady": settled(cases(SteadyPay(COST, period=12), {"dither": Dither(0.3)}, **MODELS)) | {
         "two periods": Case(SteadyPay(COST, period=15, probation=4), {"alike": True}),
         "calm": Case(SteadyPay(COST, period=25, probation=8), {"alike": False}, calm_scene),
         "calm, alike": Case(SteadyPay(COST, period=16, probation=8), {"alike": True}, calm_scene),

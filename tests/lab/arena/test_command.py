@@ -18,8 +18,8 @@ class HalfFlat(Informed):
     cost: Cost
     facts: object = None
     rule_name, needs = "half-flat", frozenset({Need.COSTS, Need.ANNOUNCEMENTS})
-    def pay(self, state, evidence, participating, request):
-        state, status, nu = begin(state, evidence, participating, request)
+    def pay(self, state, round):
+        state, status, nu = begin(state, round)
         return plain_payments(self.cost(nu) / 2 + announced_by(self, status) / 2, status), state
 @enter("half-flat", "Half of the cost to everybody, and half a unit for each announced sample.")
 def make(setting):

@@ -32,8 +32,8 @@ class HalfFlat(Informed):
     facts: Facts | None = None
     rule_name, compares_agents, needs = "half-flat", False, frozenset({Need.ANNOUNCEMENTS})
 
-    def pay(self, state: Any, evidence: Any, participating: Any, request: Any) -> Any:
-        state, status, nu = begin(state, evidence, participating, request)
+    def pay(self, state: Any, round: Any) -> Any:
+        state, status, nu = begin(state, round)
         assert self.facts is not None
         return plain_payments(self.cost(nu) / 2 + self.facts.announced / 2, status), state
 

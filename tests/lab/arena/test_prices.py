@@ -15,6 +15,7 @@ from guerdon.lab.arena.prices import (
     SampleShare,
     StackelbergPrice,
 )
+from guerdon.rules import round_of
 from tests.lab.arena.rounds import COST, facts, pay, reports, rewards
 
 SQUARE = PowerCost(0.25, 2)
@@ -101,4 +102,4 @@ def test_a_market_raises_its_price_until_as_much_is_offered_as_wanted():
 def test_a_rule_that_was_not_told_says_what_it_needs():
     rule, told, everybody = SampleShare(COST), facts(reports()), np.ones(5, bool)
     with pytest.raises(ValueError, match=r"'samples' must be told of the round by `informed`.*agents say"):
-        rule.pay(rule.init(5), gather(told.reports, everybody), everybody, 8)
+        rule.pay(rule.init(5), round_of(gather(told.reports, everybody), everybody, 8))

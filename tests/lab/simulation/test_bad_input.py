@@ -10,7 +10,7 @@ from guerdon.lab.agents import Cooperative, learning
 from guerdon.lab.problems import linear_regression
 from guerdon.lab.simulation import Stop, simulate
 from guerdon.requests import FixedRequest, ScheduledRequest
-from guerdon.rules import TrueVariance
+from guerdon.rules import TrueVariance, round_of
 from tests.lab.simulation.setting import COST, DIM, DISTANCE, LARGEST, NU, RULES, STEP, compilations
 
 
@@ -87,4 +87,4 @@ def test_the_true_variance_is_known_only_in_a_simulation() -> None:
     rule, everybody = OutputAgreement(COST, TrueVariance()), np.ones(3, dtype=bool)
     evidence = gather(np.eye(3), everybody)
     with pytest.raises(TypeError, match="`TrueVariance` must be used in `simulate`"):
-        rule.pay(rule.init(3), evidence, everybody, NU)
+        rule.pay(rule.init(3), round_of(evidence, everybody, NU))

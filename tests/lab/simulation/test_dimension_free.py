@@ -106,7 +106,7 @@ BALANCED, PLAIN = OutputAgreement(COST, BalancedVariance()), FixedRequest(8, 0.1
 )
 def test_where_it_is_used(agent: Any, rule: Any, requests: Any, framed: bool) -> None:
     problem = linear_regression(DIM, max_batch=LARGEST)
-    given: tuple[Any, Any, Any, int] = problem, [agent] * AGENTS, [Server(rule, requests, alike=True)], 0
+    given: tuple[Any, Any, Any, int] = problem, [agent] * AGENTS, [Server.of(rule, requests, alike=True)], 0
     assert isinstance(without_dimension(*given, None), FramedRegression) == framed
     assert without_dimension(*given, False) is problem
     if not framed:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, InformationPay, OutputAgreement, PowerCost
+from guerdon import AffineCost, FlatPay, InformationPay, OutputAgreement, PowerCost
 from guerdon.lab.agents import Cooperative, Declining, Fixed, best_responding, learning, scale
 from guerdon.lab.problems import linear_regression
 from guerdon.lab.problems.linear_regression import expected_errors
@@ -103,6 +103,17 @@ def test_sizes_are_kept_within_what_the_problem_can_draw() -> None:
     assert (history.batch_sizes[..., 0] == LARGEST).all()
     assert (history.batch_sizes[..., 1] == 0).all()
     assert not history.participating[..., 1].any()
+
+
+def test_a_rule_beside_others_is_paid_as_it_is_alone() -> None:
+    """It gives a notice of its own: agreement cuts distances by its own scale, flat pay beside it cuts none."""
+    agents = [Cooperative()] * 4 + [scale(50.0)]
+    still = linear_regression(DIM, max_batch=LARGEST), agents
+    alone, beside = (
+        simulate(*still, rules, FixedRequest(NU, 0.0), ROUNDS, 2).rewards["agreement"]
+        for rules in ({"agreement": OutputAgreement(COST)}, {"flat": FlatPay(COST), "agreement": OutputAgreement(COST)})
+    )
+    np.testing.assert_allclose(beside, alone, rtol=1e-4, atol=1e-4)
 
 
 # Against the reference.

@@ -8,9 +8,8 @@ import numpy as np
 
 from guerdon.arrays import Array, check_number, check_positive_integer, namespace
 from guerdon.costs import Cost
-from guerdon.evidence import Evidence
 from guerdon.lab.arena.shares import Informed, begin, facts_of, plain_payments
-from guerdon.rules import Facts, Mechanism, Need, Payments, Status, Truth
+from guerdon.rules import Facts, Mechanism, Need, Payments, Round, Status, Truth
 from guerdon.states import NoState
 
 LEAST, MOST = 0.05, 0.95  # correlations that the slope of pay is computed for
@@ -49,14 +48,12 @@ class PairAgreement(Informed, Protocol):
         """Return λ, where two honest agents agree by `usual`."""
         ...
 
-    def pay(
-        self, state: AgreementState, evidence: Evidence, participating: Array, request: Any
-    ) -> tuple[Payments, AgreementState]:
-        state, status, nu = begin(state, evidence, participating, request, least=3)
-        facts = facts_of(self)
+    def pay(self, state: AgreementState, round: Round) -> tuple[Payments, AgreementState]:
+        state, status, nu = begin(state, round, least=3)
+        facts, counted = facts_of(self), round.evidence.counted
         xp = namespace(facts.reports)
-        pairs = self.agreement(facts.reports - facts.prediction, evidence.counted)
-        count = xp.sum(xp.astype(evidence.counted, pairs.dtype))
+        pairs = self.agreement(facts.reports - facts.prediction, counted)
+        count = xp.sum(xp.astype(counted, pairs.dtype))
         own = xp.sum(pairs, axis=1)
         every = xp.sum(own)
         score = own / xp.clip(count - 1, 1.0, None)
@@ -171,9 +168,9 @@ class SquaredDeviation(Mechanism):
     def knowing(self, truth: Truth) -> Mechanism:
         return replace(self, variance=self.variance.knowing(truth))
 
-    def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
-        state, status, nu = begin(state, evidence, participating, request, least=2)
-        xp = namespace(evidence.deviation)
+    def pay(self, state: NoState, round: Round) -> tuple[Payments, NoState]:
+        state, status, nu = begin(state, round, least=2)
+        evidence, xp = round.evidence, namespace(nu)
         count = xp.sum(xp.astype(evidence.counted, nu.dtype), axis=-1, keepdims=True)
         rest = xp.clip(count - 1, 1.0, None)
         distance = (count / rest) ** 2 * evidence.deviation

@@ -12,9 +12,8 @@ import numpy as np
 
 from guerdon.arrays import Array, check_number, check_positive_integer, namespace
 from guerdon.costs import Cost
-from guerdon.evidence import Evidence
 from guerdon.lab.arena.shares import Informed, announced_by, begin, budget_of, plain_payments, shares_of
-from guerdon.rules import Facts, Need, Payments, Status
+from guerdon.rules import Facts, Need, Payments, Round, Status
 from guerdon.states import NoState
 
 ANNOUNCED = frozenset({Need.ANNOUNCEMENTS})
@@ -33,8 +32,8 @@ class SampleShare(Informed):
 
     rule_name, compares_agents, needs = "samples", False, ANNOUNCED
 
-    def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
-        state, status, nu = begin(state, evidence, participating, request)
+    def pay(self, state: NoState, round: Round) -> tuple[Payments, NoState]:
+        state, status, nu = begin(state, round)
         shares = shares_of(announced_by(self, status), status)
         return plain_payments(budget_of(self, status, nu) * shares, status), state
 
@@ -66,8 +65,8 @@ class StackelbergPrice(Informed):
         """Return q·s, for an agent that says the truth."""
         return self.price(request) * size
 
-    def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
-        state, status, nu = begin(state, evidence, participating, request)
+    def pay(self, state: NoState, round: Round) -> tuple[Payments, NoState]:
+        state, status, nu = begin(state, round)
         return plain_payments(self.price(nu) * announced_by(self, status), status), state
 
 
@@ -116,8 +115,8 @@ class ContractMenu(Informed):
             reward = reward + (paid - reward) * (size >= asked)
         return reward
 
-    def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
-        state, status, nu = begin(state, evidence, participating, request)
+    def pay(self, state: NoState, round: Round) -> tuple[Payments, NoState]:
+        state, status, nu = begin(state, round)
         return plain_payments(self.curve(announced_by(self, status), nu), status), state
 
 
@@ -139,8 +138,8 @@ class PublicGoods(Informed):
 
     rule_name, compares_agents, needs = "public-goods", False, ANNOUNCED | {Need.COSTS}
 
-    def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
-        state, status, nu = begin(state, evidence, participating, request, least=2)
+    def pay(self, state: NoState, round: Round) -> tuple[Payments, NoState]:
+        state, status, nu = begin(state, round, least=2)
         announced = announced_by(self, status)
         xp = namespace(announced)
         count = xp.sum(xp.astype(status == Status.PAID.value, nu.dtype), axis=-1, keepdims=True)
@@ -172,8 +171,8 @@ class LocalAccuracy(Informed):
         """Return r·(1 − exp(−s/ν)), for an agent that says the truth."""
         return self.rate(request) * (1 - namespace(size).exp(-size / request))
 
-    def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
-        state, status, nu = begin(state, evidence, participating, request)
+    def pay(self, state: NoState, round: Round) -> tuple[Payments, NoState]:
+        state, status, nu = begin(state, round)
         return plain_payments(self.curve(announced_by(self, status), nu), status), state
 
 
@@ -207,10 +206,8 @@ class MarketPrice(Informed):
         check_positive_integer("num_agents", num_agents)
         return MarketState(np.zeros(num_agents))
 
-    def pay(
-        self, state: MarketState, evidence: Evidence, participating: Array, request: Any
-    ) -> tuple[Payments, MarketState]:
-        state, status, nu = begin(state, evidence, participating, request)
+    def pay(self, state: MarketState, round: Round) -> tuple[Payments, MarketState]:
+        state, status, nu = begin(state, round)
         announced = announced_by(self, status)
         xp = namespace(announced)
         reward = self.cost(nu) / nu * xp.exp(state.price) * announced

@@ -8,9 +8,8 @@ import numpy as np
 from guerdon.arrays import Array, check_number, check_positive_integer, namespace
 from guerdon.contributions import cosines_to_others
 from guerdon.costs import Cost
-from guerdon.evidence import Evidence
 from guerdon.lab.arena.shares import begin, budget_of, plain_payments, shares_of
-from guerdon.rules import Mechanism, Need, Payments
+from guerdon.rules import Mechanism, Need, Payments, Round
 from guerdon.states import NoState
 
 
@@ -47,11 +46,9 @@ class ZeroDeterminant(Mechanism):
         check_positive_integer("num_agents", num_agents)
         return CooperationState(np.ones(num_agents))
 
-    def pay(
-        self, state: CooperationState, evidence: Evidence, participating: Array, request: Any
-    ) -> tuple[Payments, CooperationState]:
-        state, status, nu = begin(state, evidence, participating, request)
-        xp = namespace(evidence.deviation)
+    def pay(self, state: CooperationState, round: Round) -> tuple[Payments, CooperationState]:
+        state, status, nu = begin(state, round)
+        evidence, xp = round.evidence, namespace(nu)
         usual = _median(xp, evidence.deviation, evidence.counted)
         seen = evidence.counted & (evidence.deviation <= self.tolerance * usual)
         payments = plain_payments(self.cost(nu) * state.cooperated, status)
@@ -75,9 +72,9 @@ class RobustWeights(Mechanism):
     rule_name, compares_agents = "robust-weights", False
     needs = frozenset[Need]()
 
-    def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
-        state, status, nu = begin(state, evidence, participating, request)
-        shares = shares_of((1 + cosines_to_others(evidence)) / 2, status)
+    def pay(self, state: NoState, round: Round) -> tuple[Payments, NoState]:
+        state, status, nu = begin(state, round)
+        shares = shares_of((1 + cosines_to_others(round.evidence)) / 2, status)
         return plain_payments(budget_of(self, status, nu) * shares, status), state
 
 

@@ -1,15 +1,14 @@
 """Reputation: agents whose gradients point where the others' do count for more, and are paid more."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from guerdon.arrays import Array, check_number, check_positive_integer, namespace
 from guerdon.costs import Cost
-from guerdon.evidence import Evidence
 from guerdon.lab.arena.shares import Informed, begin, budget_of, facts_of, plain_payments, shares_of
-from guerdon.rules import Facts, Need, Payments
+from guerdon.rules import Facts, Need, Payments, Round
 
 
 class ReputationState(NamedTuple):
@@ -46,13 +45,11 @@ class CosineReputation(Informed):
         check_positive_integer("num_agents", num_agents)
         return ReputationState(np.full(num_agents, 1 / num_agents))
 
-    def pay(
-        self, state: ReputationState, evidence: Evidence, participating: Array, request: Any
-    ) -> tuple[Payments, ReputationState]:
-        state, status, nu = begin(state, evidence, participating, request)
-        xp = namespace(evidence.deviation)
-        found = cosine_values(facts_of(self).reports, evidence.counted, state.reputation)
-        mixed = xp.where(evidence.counted, self.memory * state.reputation + (1 - self.memory) * found, state.reputation)
+    def pay(self, state: ReputationState, round: Round) -> tuple[Payments, ReputationState]:
+        state, status, nu = begin(state, round)
+        xp, counted = namespace(nu), round.evidence.counted
+        found = cosine_values(facts_of(self).reports, counted, state.reputation)
+        mixed = xp.where(counted, self.memory * state.reputation + (1 - self.memory) * found, state.reputation)
         total = xp.sum(xp.clip(mixed, 0.0, None))
         reputation = xp.where(total > 0, mixed / xp.where(total > 0, total, 1.0), mixed)
         payments = plain_payments(budget_of(self, status, nu) * shares_of(reputation, status), status)

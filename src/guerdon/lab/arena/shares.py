@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from guerdon.arrays import Array, namespace
-from guerdon.evidence import Evidence
-from guerdon.rules import Facts, Mechanism, Payments, Status, as_request, check_round, statuses
+from guerdon.rules import Facts, Mechanism, Payments, Round, Status, as_request, check_round, statuses
 
 
 class Informed(Mechanism, Protocol):
@@ -30,13 +29,11 @@ def facts_of(rule: Any) -> Facts:
     return rule.facts
 
 
-def begin(
-    state: Any, evidence: Evidence, participating: Array, request: Any, least: int = 1
-) -> tuple[Any, Array, Array]:
+def begin(state: Any, round: Round, least: int = 1) -> tuple[Any, Array, Array]:
     """Return the state as arrays, each agent's status, and the request as an array."""
-    state, mask = check_round(state, evidence, participating, request)
-    status = statuses(evidence, mask, least, 1 + 0 * evidence.deviation)
-    return state, status, as_request(evidence, request)
+    state, mask = check_round(state, round)
+    status = statuses(round.evidence, mask, least, 1 + 0 * round.evidence.deviation)
+    return state, status, as_request(round.evidence, round.request)
 
 
 def plain_payments(reward: Array, status: Array) -> Payments:

@@ -18,9 +18,8 @@ import numpy as np
 from guerdon.arrays import Array, check_number, check_positive_integer
 from guerdon.contributions import FEW, coalitions
 from guerdon.costs import Cost
-from guerdon.evidence import Evidence
 from guerdon.lab.arena.shares import Informed, announced_by, begin, budget_of, facts_of, plain_payments, shares_of
-from guerdon.rules import Facts, Need, Payments, Status
+from guerdon.rules import Facts, Need, Payments, Round, Status
 from guerdon.states import NoState
 
 VALIDATED = frozenset({Need.VALIDATION, Need.REPORTS})
@@ -101,11 +100,9 @@ class SharesByShapley(Informed, Protocol):
         check_positive_integer("num_agents", num_agents)
         return RoundCount(np.zeros(num_agents))
 
-    def pay(
-        self, state: RoundCount, evidence: Evidence, participating: Array, request: Any
-    ) -> tuple[Payments, RoundCount]:
-        state, status, nu = begin(state, evidence, participating, request)
-        values = self.values(evidence.counted, state.rounds[0])
+    def pay(self, state: RoundCount, round: Round) -> tuple[Payments, RoundCount]:
+        state, status, nu = begin(state, round)
+        values = self.values(round.evidence.counted, state.rounds[0])
         reward = budget_of(self, status, nu) * shares_of(values, status)
         return plain_payments(reward, status), RoundCount(state.rounds + 1)
 
@@ -180,11 +177,12 @@ class LeaveOneOut(Informed):
         super().__post_init__()
         check_number("step", self.step, minimum=0, inclusive=False)
 
-    def pay(self, state: NoState, evidence: Evidence, participating: Array, request: Any) -> tuple[Payments, NoState]:
-        state, status, nu = begin(state, evidence, participating, request)
-        number = evidence.counted.shape[0]
+    def pay(self, state: NoState, round: Round) -> tuple[Payments, NoState]:
+        state, status, nu = begin(state, round)
+        counted = round.evidence.counted
+        number = counted.shape[0]
         members = jnp.concatenate([jnp.ones((1, number)), 1 - jnp.eye(number)])
-        worth = gain_of(self, evidence.counted)(members)
+        worth = gain_of(self, counted)(members)
         shares = shares_of(worth[0] - worth[1:], status)
         return plain_payments(budget_of(self, status, nu) * shares, status), state
 
@@ -225,14 +223,12 @@ class LossScore(Informed):
         check_positive_integer("num_agents", num_agents)
         return ScoreState(np.zeros(num_agents))
 
-    def pay(
-        self, state: ScoreState, evidence: Evidence, participating: Array, request: Any
-    ) -> tuple[Payments, ScoreState]:
-        state, status, nu = begin(state, evidence, participating, request)
-        facts = facts_of(self)
-        alone = gain_of(self, evidence.counted)(jnp.eye(evidence.counted.shape[0]))
+    def pay(self, state: ScoreState, round: Round) -> tuple[Payments, ScoreState]:
+        state, status, nu = begin(state, round)
+        facts, counted = facts_of(self), round.evidence.counted
+        alone = gain_of(self, counted)(jnp.eye(counted.shape[0]))
         scale = jnp.maximum(jnp.abs(facts.loss(facts.model)), 1e-30)
-        score = jnp.where(evidence.counted, self.memory * state.score + (1 - self.memory) * alone / scale, state.score)
+        score = jnp.where(counted, self.memory * state.score + (1 - self.memory) * alone / scale, state.score)
         paid = status == Status.PAID.value
         below = jnp.sum((score[None, :] < score[:, None]) & paid[None, :], axis=1)
         ties = jnp.sum((score[None, :] == score[:, None]) & paid[None, :], axis=1)
@@ -278,17 +274,15 @@ class QualityAuction(Informed):
         check_positive_integer("num_agents", num_agents)
         return QualityState(np.zeros(num_agents), np.zeros(num_agents))
 
-    def pay(
-        self, state: QualityState, evidence: Evidence, participating: Array, request: Any
-    ) -> tuple[Payments, QualityState]:
-        state, status, nu = begin(state, evidence, participating, request)
+    def pay(self, state: QualityState, round: Round) -> tuple[Payments, QualityState]:
+        state, status, nu = begin(state, round)
         bids = self.cost(announced_by(self, status))
         known = state.rounds > 0
         quality = jnp.where(known, state.quality / jnp.where(known, state.rounds, 1.0), 1.0)
         quality = jnp.where(jnp.any(known), quality, 1.0)
         reward = auction(quality, bids, self.budget * budget_of(self, status, nu), status == Status.PAID.value)
-        seen = jnp.where(evidence.counted, 1.0, 0.0)
-        alone = jnp.maximum(gain_of(self, evidence.counted)(jnp.eye(len(seen))), 0.0)
+        seen = jnp.where(round.evidence.counted, 1.0, 0.0)
+        alone = jnp.maximum(gain_of(self, round.evidence.counted)(jnp.eye(len(seen))), 0.0)
         sums = self.memory * state.quality + seen * alone, self.memory * state.rounds + seen
         return plain_payments(reward, status), QualityState(*sums)
 

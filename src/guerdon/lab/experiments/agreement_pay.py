@@ -14,7 +14,7 @@ from guerdon.evidence import Evidence, mean_pair_distance
 from guerdon.evidence.pairs import cut_distances
 from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.lab.experiments.agreement_data import Cell, Played, world_of
-from guerdon.rules import EstimatedVariance, KnownVariance, OutputAgreement, WitnessedPay
+from guerdon.rules import EstimatedVariance, KnownVariance, OutputAgreement, WitnessedPay, round_of
 from guerdon.rules.scale import MOST_OPEN
 
 BATCHES = 4  # minibatches that the server draws itself, for the witness
@@ -53,7 +53,7 @@ def pay(rule: str, cell: Cell, played: Played) -> Paid:
         deviation = apart.mean(axis=-1) - apart.mean(axis=(-2, -1))[..., None] / 2
         nothing = 0 * deviation
         evidence = Evidence(deviation, mean_pair_distance(deviation, everybody), nothing, nothing, everybody)
-        payments, _ = mechanism.pay(mechanism.init(cell.members), evidence, everybody, nu)
+        payments, _ = mechanism.pay(mechanism.init(cell.members), round_of(evidence, everybody, nu))
         found[size] = payments.reward[..., 0] - nu
     return Paid(found[nu], {size: found[size] - found[nu] for size in found if size != nu})
 
@@ -81,7 +81,7 @@ def _pairs_compiled(members: int) -> Any:
             else:  # the same, without the median that stands for a cut that is not known
                 mean = jax.numpy.sum(jax.numpy.minimum(near, cut), axis=1) / (members - 1)
             evidence = Evidence(mean, mean, mean, mean, jax.numpy.asarray(everybody))
-            payments, state = rule.pay(state, evidence, everybody, nu)
+            payments, state = rule.pay(state, round_of(evidence, everybody, nu))
             return state, (payments.reward[0], payments.variance[0], before)
 
         state = jax.tree.map(jax.numpy.asarray, rule.init(members))
@@ -143,7 +143,7 @@ def _witness_compiled(samples: int) -> Any:
         def one_round(state: Any, told: Any) -> Any:
             far, level = (jax.numpy.reshape(part, (1,)) for part in told)
             evidence = Evidence(far, level, far, far, jax.numpy.asarray(alone))
-            payments, state = rule.pay(state, evidence, alone, nu)
+            payments, state = rule.pay(state, round_of(evidence, alone, nu))
             return state, (payments.reward[0], payments.variance[0])
 
         first = jax.tree.map(jax.numpy.asarray, rule.init(1))

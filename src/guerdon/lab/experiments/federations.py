@@ -83,7 +83,7 @@ class Behaviour(NamedTuple):
     samples: float
 
 
-def _after(round: int, share: float, **report: float) -> Behaviour:  # noqa: A002
+def _after(round: int, share: float, **report: float) -> Behaviour:
     options: dict[str, Any] = {"gradient": 1.0, **report}
     forges = any(options.get(name) for name in ("echo", "prediction")) or not options["gradient"]
     return Behaviour(Turning(round, Reporting(Portion(share), fabricates=forges, **options)), share * REQUEST)

@@ -147,7 +147,7 @@ def simulate(
     if on_round is not None and keep == "summary":
         raise ValueError('`keep` must be "all" where `on_round` is given, got "summary", which has no single runs')
     _check(problem, agents, rules, requests, stop, {"rounds": rounds, "repetitions": repetitions})
-    Server(next(iter(rules.values())), requests, prediction, dither, sends)  # raises where they do not fit each other
+    Server.of(next(iter(rules.values())), requests, prediction, dither, sends)  # raises where they do not fit
     check_rounds(dither, rounds, requests, sends)
     true_costs = _costs_per_agent(costs, rules, len(agents))
     positions, kinds = sort_by_kind(agents)

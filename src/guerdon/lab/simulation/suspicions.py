@@ -8,20 +8,28 @@ import numpy as np
 from guerdon.arrays import Array
 from guerdon.audit import BETS, TESTS, against_agents, evidence_against, proven_ranks
 from guerdon.bets import bet
-from guerdon.rules import Mechanism
-from guerdon.server import ServerState, Settlement
+from guerdon.lenses import Pairwise
+from guerdon.server import Server, ServerState, Settlement
 
 
-def accusations(mechanisms: tuple[Mechanism, ...], states: tuple[ServerState, ...], number: int) -> Array:
-    """Return the logarithm of the evidence against each agent, of the first rule that keeps any; else zeros."""
-    found = [rule.suspicion(state.rule) for rule, state in zip(mechanisms, states, strict=True)]
-    return next((against for against in found if against is not None), jnp.zeros(number))
+def accusations(servers: tuple[Server, ...], states: tuple[ServerState, ...], number: int) -> Array:
+    """Return the logarithm of the evidence against each agent, of the first lens that keeps any; else zeros."""
+    found = (
+        server.lens.trust.suspicion(state.lens.trust)
+        for server, state in zip(servers, states, strict=True)
+        if isinstance(server.lens, Pairwise)
+    )
+    return next(found, jnp.zeros(number))
 
 
-def collusions(mechanisms: tuple[Mechanism, ...], states: tuple[ServerState, ...], number: int) -> Array:
-    """Return the evidence against the worst pair of each agent, of the first rule that compares pairs; else zeros."""
-    watched = [state for rule, state in zip(mechanisms, states, strict=True) if rule.compares_pairs]
-    return jnp.max(evidence_against(watched[0].pairs), axis=0) if watched else jnp.zeros(number)
+def collusions(servers: tuple[Server, ...], states: tuple[ServerState, ...], number: int) -> Array:
+    """Return the evidence against the worst pair of each agent, of the first lens that compares pairs; else zeros."""
+    found = (
+        jnp.max(evidence_against(state.lens.pairs.wealth), axis=0)
+        for server, state in zip(servers, states, strict=True)
+        if isinstance(server.lens, Pairwise)
+    )
+    return next(found, jnp.zeros(number))
 
 
 def nothing_proven(num_agents: int) -> Any:
@@ -29,13 +37,13 @@ def nothing_proven(num_agents: int) -> Any:
     return np.zeros((len(BETS), len(TESTS), num_agents))
 
 
-def prove(mechanism: Mechanism, wealth: Array, before: ServerState, done: Settlement) -> Array:
-    """Return the same after a round, where the rule keeps bets."""
-    if not mechanism.keeps_bets:
+def prove(server: Server, wealth: Array, before: ServerState, done: Settlement) -> Array:
+    """Return the same after a round, where the server keeps bets."""
+    if not isinstance(server.lens, Pairwise):
         return wealth
-    return bet(wealth, proven_ranks(done.evidence, done.comparison.trusted, before.rule.tenure))
+    return bet(wealth, proven_ranks(done.evidence, done.reading.trusted, before.lens.trust.tenure))
 
 
-def proofs(mechanism: Mechanism, wealth: Array) -> Array:
+def proofs(server: Server, wealth: Array) -> Array:
     """Return the logarithm of the evidence that an accusation of each agent rests on; else zeros."""
-    return against_agents(wealth) if mechanism.keeps_bets else jnp.zeros(wealth.shape[-1])
+    return against_agents(wealth) if isinstance(server.lens, Pairwise) else jnp.zeros(wealth.shape[-1])

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from guerdon.arrays import Array
@@ -12,7 +13,7 @@ from guerdon.lab.agents import Agent
 from guerdon.lab.problems import Problem
 from guerdon.requests import FixedRequest, Requests
 from guerdon.rules import Mechanism
-from guerdon.server import Sends, Server
+from guerdon.server import Sends, Server, ServerState
 
 
 class AtModel(NamedTuple):
@@ -69,19 +70,26 @@ def without_dimension(
     agent's class inherits does not count: a class that overrides `choose` must say `size_only` itself.
     """
     blind = all(vars(type(agent)).get("size_only", False) for agent in agents) and not witness
-    plain = not any(server.needs_mean or server.sends == "models" for server in servers)
-    plain = plain and all(type(server.mechanism).informed is Mechanism.informed for server in servers)
-    framed = (
-        problem.in_frame(len(agents))
-        if wanted is not False and blind and plain and hasattr(problem, "in_frame")
-        else None
-    )
+    plain = all(type(server.mechanism).informed is Mechanism.informed for server in servers)
+    able = wanted is not False and blind and plain and hasattr(problem, "in_frame")
+    seeing = able and any(_follows_vectors(problem, len(agents), server) for server in servers)
+    framed = problem.in_frame(len(agents)) if able and not seeing else None
     if wanted and framed is None:
         raise ValueError(
             "`dimension_free` must be False or None here: it needs `linear_regression` with features alike and more "
             "dimensions than agents, agents that choose batch sizes only, and rules and requests that follow no vector"
         )
     return problem if framed is None else framed
+
+
+def _follows_vectors(problem: Any, num_agents: int, server: Server) -> bool:
+    """Tell whether a server looks at more of gradients than their products with each other."""
+
+    def first() -> ServerState:
+        return server.init(problem.init(jax.random.key(0)), num_agents)
+
+    state: Any = jax.eval_shape(first)  # pyright: ignore[reportUnknownMemberType]
+    return server.sends == "models" or server.mechanism.wants_prediction or server.needs_mean(state)
 
 
 def check_rounds(dither: Dither | None, rounds: int, requests: Requests, sends: Sends) -> None:

@@ -55,7 +55,7 @@ class Setting(NamedTuple):
     def servers(self, requests: Requests) -> tuple[Server, ...]:
         """Return a server for each rule; the first is the one that trains."""
         given = requests, self.prediction, self.dither, self.sends, self.alike
-        return tuple(Server(rule, *given) for rule in self.mechanisms)
+        return tuple(Server.of(rule, *given) for rule in self.mechanisms)
 
     def scale(self, requests: Any) -> Any:
         """Return what a report is multiplied by when it is sent: a model is the broadcast one, and a step beside it."""
@@ -102,12 +102,12 @@ def repetition_keys(key: Array, first: Array, count: int) -> Array:
     return jax.vmap(partial(jax.random.fold_in, key))(first + jnp.arange(count))
 
 
-def round_keys(key: Array, round: Array, num_agents: int) -> Array:  # noqa: A002
+def round_keys(key: Array, round: Array, num_agents: int) -> Array:
     """Return the keys (3, agents) with which each agent chooses, draws its samples and makes up its report."""
     return jnp.stack([keys_of(key, round, num_agents, use) for use in range(3)])
 
 
-def keys_of(key: Array, round: Array, num_agents: int, use: int) -> Array:  # noqa: A002
+def keys_of(key: Array, round: Array, num_agents: int, use: int) -> Array:
     """Return the agents' keys for one use alone: 0 to choose, 1 to draw, 2 to report."""
     # A loop over ten agents the compiler unrolls, which takes it as long as a fifth of the whole round; over 16 not.
     padded = -(-num_agents // 16) * 16
@@ -157,7 +157,7 @@ def _play_round(
     data: Data,
     key: Array,
     carry: Carry,
-    round: Array,  # noqa: A002
+    round: Array,
 ) -> tuple[Carry, Rounds]:
     """Play one round, in the paper's order: ask, choose, draw, report, pay, step."""
     players, problem = data.players(setting), data.problem
@@ -167,11 +167,11 @@ def _play_round(
     ask, first = servers[0].ask(states[0], carry.model, _normals(setting, key, carry.model, round))
     asked = jnp.asarray(ask.request, jnp.int32)
     over = carry.stopped | (asked < 1)  # a request of 0 ends the training
-    ask = ask._replace(request=jnp.maximum(asked, 1))
+    ask = ask._replace(request=jnp.maximum(asked, 1), is_last=round == data.last)
     scale = setting.scale(data.requests)
     public = carry.aggregate / scale, carry.origin, ask.prediction / scale, carry.variance / scale**2
     shrinkage = servers[0].mechanism.shrinkage(states[0].rule, ask.request)
-    view = View(round, ask.request if ask.own is None else ask.own, ask.model, *public, (), shrinkage)
+    view = View(round, ask.request if ask.notice.own is None else ask.notice.own, ask.model, *public, (), shrinkage)
     sizes, fabricates, leaders = choose(players, view, carry.memories, choose_keys)
     sizes = jnp.clip(sizes, 0, problem.max_batch)
     participating = ((sizes > 0) | fabricates) & ~(over | carry.diverged)
@@ -186,27 +186,27 @@ def _play_round(
     announced = announce(players, view, carry.memories, sizes)
     facts = Facts(reports, ask.prediction, announced, ask.model, partial(validation_loss, problem))
     witness = draw_witness(problem, ask.model, key, round, setting.witness) if setting.witness else None
-    servers = tuple(replace(one, mechanism=one.mechanism.closing(round == data.last)) for one in servers)
-    done, rewards, after = _settle(servers, (first, *states[1:]), ask, facts, participating, truth, witness)
+    ask = ask._replace(witness=witness)
+    done, rewards, after = _settle(servers, (first, *states[1:]), ask, facts, participating, truth)
     after = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), carry.servers, after)
     memories = learn(players, view, carry.memories, sizes, gradients, rewards[0])
     stepped = jnp.asarray(True) if setting.dither is None else done.step != 0
-    diverged = carry.diverged | (jnp.any(participating) & ~jnp.any(done.comparison.plain.counted))
+    diverged = carry.diverged | (jnp.any(participating) & ~jnp.any(done.reading.plain.counted))
     moved = Carry(
         _turned(problem, carry.model - done.step * done.mean),
         jnp.where(stepped, done.mean, carry.aggregate),
         jnp.where(stepped, carry.model, carry.origin),
         jnp.where(done.error.enough, done.error.variance, carry.variance),
-        after, memories, prove(setting.mechanisms[0], proven, first, done), over, diverged,
+        after, memories, prove(servers[0], proven, first, done), over, diverged,
     )  # fmt: skip
     metrics = {name: jnp.where(diverged, jnp.inf, x) for name, x in problem.metrics(moved.model).items()}
     stopped = over | (data.stop.reached(metrics) & ~diverged if data.stop else False)
-    noise = estimate_noise(done.comparison.plain, ask.request)
-    watched = setting.mechanisms, after, players.number
+    noise = estimate_noise(done.reading.plain, ask.request)
+    watched = servers, after, players.number
     record = Rounds(
         jnp.where(over, 0, ask.request), jnp.where(over, 0.0, done.step), jnp.where(participating, sizes, 0),
         participating, rewards, metrics, ~over, noise.variance, noise.signal, done.error.signal, done.offset,
-        accusations(*watched), collusions(*watched), proofs(setting.mechanisms[0], moved.proven),
+        accusations(*watched), collusions(*watched), proofs(servers[0], moved.proven),
     )  # fmt: skip
     return moved._replace(stopped=stopped), record
 
@@ -229,25 +229,30 @@ def _settle(
     facts: Facts,
     participating: Array,
     truth: AtModel,
-    witness: WitnessSample | None,
 ) -> tuple[Settlement, tuple[Array, ...], tuple[ServerState, ...]]:
     """Return what the round came to under the first rule, and the rewards and states of all."""
     knowing = [replace(server, mechanism=server.mechanism.knowing(truth).informed(facts)) for server in servers]
-    asks = [ask._replace(prediction=truth.gradient) if server.mechanism.wants_truth else ask for server in servers]
-    done, first = knowing[0].settle(states[0], asks[0], facts.reports, participating, witness=witness)
+    asks = [_ask_of(server, state, ask, truth) for server, state in zip(servers, states, strict=True)]
+    done, first = knowing[0].settle(states[0], asks[0], facts.reports, participating)
     rewards, following = [done.payments.reward], [first]
     for server, state, asked in zip(knowing[1:], states[1:], asks[1:], strict=True):
-        payments, _, after = server.pay(state, asked, facts.reports, participating, witness)
+        payments, _, after = server.pay(state, asked, facts.reports, participating)
         rewards.append(payments.reward)
         following.append(after)
     return done, tuple(rewards), tuple(following)
+
+
+def _ask_of(server: Server, state: ServerState, ask: Ask, truth: AtModel) -> Ask:
+    """Return what was asked for as a rule has it: with its own notice, and the truth where it wants that."""
+    ask = ask._replace(notice=server.mechanism.notice(state.rule, ask.request))
+    return ask._replace(prediction=truth.gradient) if server.mechanism.wants_truth else ask
 
 
 def _admit(
     servers: tuple[Server, ...],
     carry: Carry,
     joins: Array | None,
-    round: Array,  # noqa: A002
+    round: Array,
 ) -> tuple[tuple[ServerState, ...], Array]:
     """Return the servers' states, and what is proven, with nothing known of those that join in this round."""
     if joins is None:
@@ -257,7 +262,7 @@ def _admit(
     return states, jnp.where(new, 0.0, carry.proven)
 
 
-def _normals(setting: Setting, key: Array, model: Array, round: Array) -> Array | None:  # noqa: A002
+def _normals(setting: Setting, key: Array, model: Array, round: Array) -> Array | None:
     """Return what a dither is made of."""
     if setting.dither is None:
         return None
@@ -265,7 +270,7 @@ def _normals(setting: Setting, key: Array, model: Array, round: Array) -> Array 
     return jax.random.normal(fresh, model.shape, model.dtype)
 
 
-def draw_witness(problem: Problem, model: Array, key: Array, round: Array, minibatches: int) -> WitnessSample:  # noqa: A002
+def draw_witness(problem: Problem, model: Array, key: Array, round: Array, minibatches: int) -> WitnessSample:
     """Return what the server's own samples say in a round: minibatches of the largest size, of all data."""
     keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 2**31 - 3), round), minibatches)
     drawn = jax.vmap(lambda one: problem.gradient(model, jnp.asarray(problem.max_batch), one))(keys)
