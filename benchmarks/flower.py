@@ -124,7 +124,7 @@ def arithmetic(dimension: int) -> tuple[float, float]:
         ledger.enrol({f"n{i}": node.der for i, node in enumerate(nodes)})
         paid = Rewarded(
             FedAvg(fraction_evaluate=0.0),
-            mechanism=OutputAgreement(AffineCost(1, 1)),
+            rule=OutputAgreement(AffineCost(1, 1)),
             requests=FixedRequest(8, 0.1),
             one_step=True,
             run="bench",

@@ -41,7 +41,7 @@ def main() -> None:
         reports = [torch.stack(layer) for layer in zip(*sent, strict=True)]  # for each layer a row for each agent
         done, state = server.settle(state, ask, reports, torch.ones(AGENTS, dtype=torch.bool))
         model = [part - done.step * mean for part, mean in zip(model, done.mean, strict=True)]
-        paid = paid + done.payments.reward
+        paid = paid + done.payments.released
     for agent, work in enumerate(["16 samples"] * 6 + ["8 samples", "zeros"]):
         print(f"agent {agent} ({work}) was paid {float(paid[agent]) / ROUNDS:.1f} a round; 16 samples cost 17")
 

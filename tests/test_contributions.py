@@ -104,7 +104,7 @@ def test_a_run_is_read_from_the_ledger(book: Path) -> None:
     for name, part in parts.items():
         expected = as_shares(np.sum([round_values[part] for round_values in values], axis=0))
         assert [getattr(found[agent], name) for agent in NAMES] == pytest.approx(expected)
-    paid = np.sum([np.asarray(one.payments.reward) for one in played], axis=0)
+    paid = np.sum([np.asarray(one.payments.released) for one in played], axis=0)
     assert [found[agent].paid for agent in NAMES] == pytest.approx(paid, abs=1e-4)
     assert sum(one.rounds for one in found.values()) == sum(int(one.evidence.counted.sum()) for one in played)
 

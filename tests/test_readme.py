@@ -62,7 +62,7 @@ def test_readme_s_sentences_say_what_its_program_does(tmp_path: Path, monkeypatc
 
     def watched(*arguments: Any, **options: Any) -> Any:
         done, state = settle(*arguments, **options)
-        rounds.append(done.payments.reward)
+        rounds.append(done.payments.released)
         return done, state
 
     monkeypatch.setattr(Server, "settle", watched)

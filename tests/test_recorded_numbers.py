@@ -28,10 +28,10 @@ def slack(key: str, kept: dict[str, Any]) -> Any:
     Evidence is a difference of sums over reports, one of which may be a million times longer than the rest.
     """
     case, _, field = key.rpartition("/")
-    if field in ("reward", "held"):
+    if field in ("released", "held"):
         return CLOSE * COST(NU)
-    if field in ("deviation", "pair_distance", "length", "alignment"):
-        return SURE * np.nanmax(kept[f"{case}/length"], axis=1, keepdims=True)
+    if field in ("squared_deviation", "pair_distance", "squared_length", "alignment"):
+        return SURE * np.nanmax(kept[f"{case}/squared_length"], axis=1, keepdims=True)
     return 1e-12
 
 
@@ -69,14 +69,14 @@ def test_the_record_has_something_of_everything(name: str) -> None:
         assert {0.0, 1.0, 5.0} <= set(status[~np.isnan(status)])
         assert (kept[f"{case}/mean"] > 0).all()
         assert (status[:, ABSENT] == 1).any()
-    rewards = np.concatenate([kept[f"{case}/reward"].reshape(-1) for case in make.CASES[name]])
+    rewards = np.concatenate([kept[f"{case}/released"].reshape(-1) for case in make.CASES[name]])
     assert len(set(rewards[~np.isnan(rewards)].round(6))) > (1 if name == "flat" else 80)
     if make.CASES[name]["alike"].rule.trust is not None:
         trusted, counted = kept["alike/trusted"], kept["alike/counted"]
         assert ((counted == 1) & (trusted == 0)).sum() > 20
         assert np.nanmax(kept["alike/against"]) > np.log(10)
     if name == "steady":
-        assert ((kept["calm/reward"] > 0).sum(axis=0) > 5).sum() >= 5  # released from round to round
+        assert ((kept["calm/released"] > 0).sum(axis=0) > 5).sum() >= 5  # released from round to round
         assert (kept["calm/held"] > 1).sum() > 20
 
 

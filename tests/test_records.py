@@ -58,7 +58,7 @@ def mean_pay(rule: Any, away: Any, rounds: int, **options: Any) -> Any:
         truth = 0.5 * rng.normal(size=DIM)
         reports = truth + away + rng.normal(size=(AGENTS, DIM)) / 8**0.5
         done, state = server.settle(state, ask, reports, EVERYBODY)
-        paid.append(done.payments.reward)
+        paid.append(done.payments.released)
     return np.mean(paid[60:], axis=0)
 
 
@@ -83,7 +83,7 @@ def test_constant_differences_leave_no_trace_under_a_dither() -> None:
         ask, state = server.ask(state, model, rng.normal(size=DIM))
         reports = curvature * (ask.model - ask.origin) + rng.normal(size=(AGENTS, DIM)) / 8**0.5
         done, state = server.settle(state, ask, reports, EVERYBODY)
-        lengths.append(done.evidence.deviation)
+        lengths.append(done.evidence.squared_deviation)
     first, last = np.mean(lengths[:20], axis=0), np.mean(lengths[200:], axis=0)
     assert first[0] > 3 * first[1:].mean()
     assert last[0] < 1.3 * last[1:].mean()

@@ -77,7 +77,7 @@ def play(server: Server, form: Any = None, state: Any = None, first: int = 0) ->
             model = model - done.step * done.mean
         else:
             model = [part - done.step * mean for part, mean in zip(model, done.mean, strict=True)]
-        paid.append(done.payments.reward)
+        paid.append(done.payments.released)
     return np.array(paid), model if form is None else np.concatenate([part.reshape(-1) for part in model]), state
 
 
@@ -104,7 +104,7 @@ def test_libraries_agree(name: str, library: Library) -> None:
             done, state = server.settle(state, ask, library.array(reports), library.mask(sent))
             now = now - done.step * done.mean
             assert now.dtype == library.array(np.zeros(1)).dtype
-            paid.append(np.asarray(done.payments.reward))
+            paid.append(np.asarray(done.payments.released))
         loose = 1e-8 if library.dtype == "float64" else 2e-2
         np.testing.assert_allclose(paid, expected, rtol=loose, atol=5 * loose)
         np.testing.assert_allclose(np.asarray(now), model, rtol=loose, atol=loose)
@@ -123,7 +123,7 @@ def test_compiled_mapped_and_scanned_it_is_the_same(name: str) -> None:
             ask, before_round = server.ask(before, now, normals)
             done, after = server.settle(before_round, ask, reports, sent)
             after = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), before, after)
-            return (now - done.step * done.mean, after), done.payments.reward
+            return (now - done.step * done.mean, after), done.payments.released
 
         def train(start: Any) -> Any:
             begun = jax.tree.map(jnp.asarray, server.init(start, AGENTS))
@@ -147,7 +147,7 @@ def test_a_state_that_was_saved_goes_on_as_if_it_had_not_been(name: str) -> None
         ask, state = server.ask(state, model, normals)
         done, state = server.settle(state, ask, reports, sent)
         model = model - done.step * done.mean
-        paid.append(done.payments.reward)
+        paid.append(done.payments.released)
     np.testing.assert_array_equal(paid, play(server)[0])
     assert restore_state(state, flatten_state(state) | {"more": np.zeros(1)}) is None
 
@@ -174,7 +174,7 @@ def test_models_are_compared_as_moves(dither: Dither | None) -> None:
         done, state = moved.settle(state, ask, ask.model + reports, sent)
         asked, same = plain.ask(same, other, normals)
         told, same = plain.settle(same, asked, reports, sent)
-        np.testing.assert_allclose(done.payments.reward, told.payments.reward, rtol=1e-7, atol=1e-7)
+        np.testing.assert_allclose(done.payments.released, told.payments.released, rtol=1e-7, atol=1e-7)
         used = done.reading.used & (done.reading.parts == 1)
         if np.array_equal(used, done.reading.used) and used.any():
             np.testing.assert_allclose(done.mean, reports[used].mean(axis=0), rtol=1e-7, atol=1e-7)
@@ -203,7 +203,7 @@ def test_newcomers_are_strangers_wherever_they_sit() -> None:
     model = np.zeros(DIM)
     ask, _ = server.ask(state, model)
     done, _ = server.settle(given, ask, played[0][0], np.ones(AGENTS, dtype=bool))
-    assert np.isfinite(done.payments.reward).all()
+    assert np.isfinite(done.payments.released).all()
 
 
 def test_a_round_without_reports_teaches_nothing() -> None:
@@ -224,7 +224,7 @@ def test_without_a_mean_the_pay_is_the_same() -> None:
     reports, sent, _ = rounds()[0]
     ask, state = server.ask(server.init(np.zeros(DIM), AGENTS), np.zeros(DIM))
     with_mean, without = (server.settle(state, ask, reports, sent, mean=mean)[0] for mean in (True, False))
-    np.testing.assert_array_equal(with_mean.payments.reward, without.payments.reward)
+    np.testing.assert_array_equal(with_mean.payments.released, without.payments.released)
     assert not without.mean.any()
 
 
@@ -316,7 +316,7 @@ def test_layers_are_counted() -> None:
 
 def test_parts_that_are_none_are_refused() -> None:
     nothing: Any = None
-    with pytest.raises(TypeError, match="`mechanism` must be a payment rule"):
+    with pytest.raises(TypeError, match="`rule` must be a payment rule"):
         Server(nothing, FixedRequest(8, 0.1))
     with pytest.raises(TypeError, match="`requests` must be a policy"):
         Server(RULE, nothing)
@@ -324,7 +324,7 @@ def test_parts_that_are_none_are_refused() -> None:
     number: Any = 3.0
     with pytest.raises(TypeError, match=r"`dither` must be a Dither, such as .*, got 3\.0: give Dither\(3\.0\)"):
         Server.of(RULE, FixedRequest(8, 0.1), dither=number)
-    with pytest.raises(TypeError, match=r"`mechanism` must be a payment rule, .* got 'steady'"):
+    with pytest.raises(TypeError, match=r"`rule` must be a payment rule, .* got 'steady'"):
         Server(text, FixedRequest(8, 0.1))
 
 
@@ -470,7 +470,7 @@ def test_two_that_share_made_up_noise_earn_nothing_by_it(credited: bool, monkeyp
         reports = 0.1 * rng.normal(size=40) + rng.normal(size=(8, 40)) / 8**0.5
         reports[:2] = ask.prediction + rng.normal(size=40) / 8**0.5 + 0.01 * rng.normal(size=(2, 40))
         done, state = server.settle(state, ask, reports, np.ones(8, dtype=bool))
-        paid.append(done.payments.reward)
+        paid.append(done.payments.released)
     late = np.mean(paid[30:], axis=0)
     assert late[:2].min() > 1.5 * COST(8) if credited else late[:2].max() < 0
     assert late[2:].mean() < 0.5 * COST(8) if credited else late[2:].mean() > 0.9 * COST(8)
@@ -486,6 +486,6 @@ def test_four_idle_members_take_little_from_six_that_work() -> None:
         reports = ask.model + 6 * rng.normal(size=(10, 30)) / 4
         reports[:4] = ask.prediction + 0.1 * rng.normal(size=(4, 30))
         done, state = server.settle(state, ask, reports, np.ones(10, dtype=bool))
-        model, paid = model - done.step * done.mean, paid + done.payments.reward / 120
+        model, paid = model - done.step * done.mean, paid + done.payments.released / 120
     assert paid[:4].max() < 0.01 * COST(16)
     assert paid[4:].mean() > 0.95 * COST(16)

@@ -56,20 +56,20 @@ def draw_gradients(sizes: Any, repetitions: int, seed: int = 0) -> Any:
 
 
 @functools.cache
-def payer(rule: VarianceRule | EarlierRounds, scale: float | None = None) -> Any:
+def payer(kind: VarianceRule | EarlierRounds, scale: float | None = None) -> Any:
     """Return a compiled function of gradients (repetitions, rounds, agents, dimensions) and who takes part.
 
     With a `scale` every round is paid as if earlier rounds had given this V.
     """
-    mechanism = OutputAgreement(COST, rule)
+    rule = OutputAgreement(COST, kind)
 
     def one_repetition(gradients: Any, mask: Any) -> Any:
-        first = mechanism.init(len(mask))
+        first = rule.init(len(mask))
 
         def one_round(state: Any, gradients: Any) -> Any:
-            before = state if scale is None else mechanism.scaled(first, scale)
-            payments, after = mechanism.pay(before, round_of(gather(gradients, mask), mask, NU))
-            return state if scale is not None else after, payments.reward
+            before = state if scale is None else rule.scaled(first, scale)
+            payments, after = rule.pay(before, round_of(gather(gradients, mask), mask, NU))
+            return state if scale is not None else after, payments.released
 
         return jax.lax.scan(one_round, first, gradients)[1]
 
@@ -90,7 +90,7 @@ def test_lemma_expected_distance() -> None:
     sizes = np.array([1, 2, 4, 8, 0, 3])
 
     def distances(gradients: Any) -> Any:
-        return (5 / 4) ** 2 * gather(gradients, sizes > 0).deviation
+        return (5 / 4) ** 2 * gather(gradients, sizes > 0).squared_deviation
 
     with jax.enable_x64(True):
         compiled = jax.jit(jax.vmap(distances))
@@ -120,7 +120,7 @@ def test_game_predicts_the_reward_of_every_size(rule: Rule, ratio: float) -> Non
 
 def test_game_predicts_rewards_in_many_dimensions() -> None:
     """Where its estimate is sharp, the other closed form holds for any profile: here noise in 4000 dimensions."""
-    mechanism = OutputAgreement(COST, EstimatedVariance())
+    rule = OutputAgreement(COST, EstimatedVariance())
     game = MinibatchGame(4, NU, COST, LARGEST, rule="estimated")
     everybody = [True] * 4
     rng = np.random.default_rng(0)
@@ -129,7 +129,7 @@ def test_game_predicts_rewards_in_many_dimensions() -> None:
         for _ in range(50):
             noise = rng.normal(size=(4, 4000)) / np.sqrt(sizes)[:, None]
             told = round_of(gather(noise, everybody), everybody, NU)
-            rewards.append(mechanism.pay(mechanism.init(4), told)[0].reward)
+            rewards.append(rule.pay(rule.init(4), told)[0].released)
         expected = game.expected_reward(sizes)
         np.testing.assert_allclose(np.mean(rewards, axis=0), expected, atol=0.02 * np.ptp([*expected, 0]))
 
@@ -167,7 +167,7 @@ def federation() -> Any:
     def one_round(state: Any, gradients: Any) -> Any:
         ask, state = server.ask(state, model)
         done, state = server.settle(state, ask, gradients, everybody, mean=False)
-        return jax.tree.map(jnp.asarray, state), (done.payments.reward, done.payments.status)
+        return jax.tree.map(jnp.asarray, state), (done.payments.released, done.payments.status)
 
     def one_repetition(gradients: Any) -> Any:
         first = jax.tree.map(jnp.asarray, server.init(np.zeros(DIM), MEMBERS))
@@ -248,13 +248,13 @@ def test_estimated_rule_underpays() -> None:
 def test_estimated_closed_form_for_gaussian_gradients() -> None:
     """The bias f/(f − 2) of `game.py` is exact for Gaussian gradients, others symmetric."""
     agents, dim, others = 5, 4, 6
-    mechanism = OutputAgreement(COST, EstimatedVariance())
+    rule = OutputAgreement(COST, EstimatedVariance())
     game = MinibatchGame(agents, NU, COST, LARGEST, rule="estimated", dimension=dim)
     everybody = np.ones(agents, dtype=bool)
 
     def rewards(gradients: Any) -> Any:
         told = round_of(gather(gradients, everybody), everybody, NU)
-        return mechanism.pay(mechanism.init(agents), told)[0].reward
+        return rule.pay(rule.init(agents), told)[0].released
 
     for size in (4, 8):
         sizes = np.array([size] + [others] * (agents - 1))

@@ -8,17 +8,17 @@ from guerdon.costs import check_is_cost
 from guerdon.evidence import AgentRows
 
 
-def check_parts(mechanism: Any, requests: Any, lens: Any, broadcast: Any, sends: str) -> None:
+def check_parts(rule: Any, requests: Any, lens: Any, broadcast: Any, sends: str) -> None:
     """Raise where the parts of a server are not what they should be, or do not fit each other."""
     for name, part, method, what in (
-        ("mechanism", mechanism, "pay", "a payment rule, such as InformationPay(AffineCost(1, 1))"),
+        ("rule", rule, "pay", "a payment rule, such as InformationPay(AffineCost(1, 1))"),
         ("requests", requests, "observe", "a policy, such as FixedRequest(16, step=0.1)"),
         ("lens", lens, "read", "a lens, such as Plain(alike=True); options of the rule's own lens go to `Server.of`"),
     ):
         if (part is not None or name != "lens") and (isinstance(part, type) or not hasattr(part, method)):
             raise TypeError(f"`{name}` must be {what}, got {part!r}")
-    if getattr(mechanism, "cost", None) is not None:
-        check_is_cost(mechanism.cost)
+    if getattr(rule, "cost", None) is not None:
+        check_is_cost(rule.cost)
     if isinstance(broadcast, type) or not hasattr(broadcast, "place"):
         raise TypeError(
             f"`dither` must be a Dither, such as Dither(3.0), got {broadcast!r}"
@@ -29,9 +29,9 @@ def check_parts(mechanism: Any, requests: Any, lens: Any, broadcast: Any, sends:
             "`requests` that learn need gradients, and choose the step: let agents send gradients (on Flower: wrap "
             "`FedSGD`), or ask for a fixed or scheduled number of samples"
         )
-    if sends == "models" and mechanism.wants_witness:
+    if sends == "models" and rule.wants_witness:
         raise ValueError(
-            f"`mechanism` must not be {type(mechanism).__name__} where agents send models: the witness has gradients "
+            f"`rule` must not be {type(rule).__name__} where agents send models: the witness has gradients "
             "(on Flower: wrap `FedSGD`)"
         )
     if broadcast.learns and requests.learns:

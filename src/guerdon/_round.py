@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from guerdon.arrays import Array, is_array, namespace, over_layers
 from guerdon.evidence import Evidence
-from guerdon.rules.mechanism import Notice, Payments, Round
+from guerdon.rules.rule import Notice, Payments, Round
 from guerdon.rules.signal import PredictionError
 from guerdon.rules.witnessed import WitnessSample
 

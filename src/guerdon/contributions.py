@@ -42,7 +42,7 @@ def values_from_evidence(evidence: Evidence, trusted: Any = None) -> HelpValues:
     counted = np.asarray(evidence.counted)
     among = counted if trusted is None else counted & np.asarray(trusted)
     others = np.maximum(among.sum() - among, 1)
-    common = np.where(counted, (evidence.alignment - np.where(among, evidence.length, 0.0)) / others, 0.0)
+    common = np.where(counted, (evidence.alignment - np.where(among, evidence.squared_length, 0.0)) / others, 0.0)
     number = max(int(counted.sum()), 1)
     rest = (common.sum() - common) / max(number - 1, 1)
     apart = np.where(counted, common - rest, 0.0) if number > 1 else common
@@ -113,10 +113,10 @@ def cosines_to_others(evidence: Evidence, among: Any = None) -> Array:
     >>> cosines_to_others(found).round(3)
     array([0.447, 0.447, 1.   ])
     """
-    xp = namespace(evidence.length)
+    xp = namespace(evidence.squared_length)
     inside = evidence.counted if among is None else among
-    product = evidence.alignment - xp.where(inside, evidence.length, 0.0)
+    product = evidence.alignment - xp.where(inside, evidence.squared_length, 0.0)
     whole = xp.sum(xp.where(inside, evidence.alignment, 0.0), axis=-1, keepdims=True)
-    others = xp.clip(whole - xp.where(inside, 2 * evidence.alignment - evidence.length, 0.0), 0.0, None)
-    square = others * evidence.length
+    others = xp.clip(whole - xp.where(inside, 2 * evidence.alignment - evidence.squared_length, 0.0), 0.0, None)
+    square = others * evidence.squared_length
     return xp.where(square > 0, product / xp.sqrt(xp.where(square > 0, square, 1.0)), 0.0)

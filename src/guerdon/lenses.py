@@ -52,7 +52,7 @@ from guerdon.evidence import (
 )
 from guerdon.predictions import Prediction, RunningMean, StepObservation, ZeroPrediction
 from guerdon.records import LARGEST_MODEL, OwnRecords, shortened
-from guerdon.rules.mechanism import Mechanism, as_recorded, as_request, round_of
+from guerdon.rules.rule import Rule, as_recorded, as_request, round_of
 from guerdon.rules.signal import prediction_error
 from guerdon.rules.trust import Trust
 from guerdon.rules.witnessed import evidence_around_witness
@@ -201,8 +201,8 @@ class Plain(_Comparing):
         evidence = plain if offsets is None else gather(reports, sent, ask.start, offsets=offsets)
         if self.around:
             evidence = gather(reports, sent, ask.centre, plain.counted, offsets)
-        xp, counted = namespace(evidence.length), evidence.counted
-        whole, towards, nobody = xp.ones_like(evidence.length), ask.centre, xp.zeros_like(counted)
+        xp, counted = namespace(evidence.squared_length), evidence.counted
+        whole, towards, nobody = xp.ones_like(evidence.squared_length), ask.centre, xp.zeros_like(counted)
         error = prediction_error(evidence, counted, ask.request)
         parts = whole if self.alike else shortening(lengths_around(reports, sent, ask.start), counted, LONGEST)
         if ask.notice.reach:
@@ -229,8 +229,8 @@ class Witnessed(_Comparing):
                 f"`guerdon.rules.witness_sample`), got {witness and witness.samples}"
             )
         evidence = evidence_around_witness(reports, sent, witness, ask.request)
-        xp, counted = namespace(evidence.length), evidence.counted
-        whole, nobody = xp.ones_like(evidence.length), xp.zeros_like(counted)
+        xp, counted = namespace(evidence.squared_length), evidence.counted
+        whole, nobody = xp.ones_like(evidence.squared_length), xp.zeros_like(counted)
         error = prediction_error(gather(reports, sent, ask.centre), counted, ask.request)
         parts = whole if self.alike else shortening(lengths_around(reports, sent, None), counted, LONGEST)
         plain = gather(reports, sent)
@@ -261,7 +261,7 @@ class Pairwise(_Comparing):
         products = multiply(reports, sent, ask.centre, offsets)
         counted, enrolled = products.counted, ask.enrolled
         wealth = namespace(products.inner).asarray(state.pairs.wealth, dtype=products.inner.dtype)
-        copies = identical(products.plain, evidence_around_zero(products, counted).length, counted)
+        copies = identical(products.plain, evidence_around_zero(products, counted).squared_length, counted)
         if self.alike:
             copies = copying(copies, counted, wealth, enrolled)
         kept = counted & ~copies
@@ -304,7 +304,7 @@ class Pairwise(_Comparing):
 
 
 def lens_of(
-    rule: Mechanism,
+    rule: Rule,
     prediction: Prediction | None = None,
     *,
     alike: bool = False,

@@ -120,13 +120,13 @@ def estimate_noise(evidence: Evidence, request: Any) -> NoiseEstimate:
     (16.0, 3.6666666666666665)
     """
     check_positive_integer("request", request)
-    xp = namespace(evidence.deviation)
-    counted = xp.astype(evidence.counted, evidence.deviation.dtype)
+    xp = namespace(evidence.squared_deviation)
+    counted = xp.astype(evidence.counted, evidence.squared_deviation.dtype)
     count = xp.sum(counted)
     one, two = (xp.where(count > less, count - less, 1.0) for less in (1, 2))
     enough = count > 1
-    variance = xp.asarray(request, dtype=count.dtype) * xp.sum(evidence.deviation) / one
-    cross = evidence.alignment - evidence.length  # ⟨X_k, sum of the others⟩
+    variance = xp.asarray(request, dtype=count.dtype) * xp.sum(evidence.squared_deviation) / one
+    cross = evidence.alignment - evidence.squared_length  # ⟨X_k, sum of the others⟩
     total = xp.sum(cross)
     without = (total - 2 * cross) / (one * two)  # ‖m‖² as it is without k
     signal = total / xp.where(enough, count * one, 1.0)

@@ -48,8 +48,8 @@ from guerdon.lenses import Lens, lens_of
 from guerdon.predictions import Prediction
 from guerdon.records import OwnRecords
 from guerdon.requests import Outcome, Requests
-from guerdon.rules import Mechanism, Payments
-from guerdon.rules.mechanism import Round, as_recorded, padded, times
+from guerdon.rules import Payments, Rule
+from guerdon.rules.rule import Round, as_recorded, padded, times
 from guerdon.states import choose_state, chosen, grown
 
 Sends = Literal["gradients", "models"]
@@ -62,7 +62,7 @@ __all__ = ["Ask", "Reading", "Sends", "Server", "ServerState", "Settlement"]
 class Server:
     """Asks, reads, pays and learns; it knows nothing of the insides of its parts.
 
-    `mechanism` is the rule that pays, and `requests` the policy that says how many samples to ask for. `lens` makes
+    `rule` is the rule that pays, and `requests` the policy that says how many samples to ask for. `lens` makes
     evidence of reports (default: the one that goes with the rule), and `broadcast` says where gradients are taken: at
     the model, or beside it (`Dither`). `sends` says what agents send: gradients, or models that they trained from the
     one broadcast. Then `mean` is the mean move, and a step is taken in every round, also under a dither.
@@ -74,13 +74,13 @@ class Server:
     >>> ask, state = server.ask(server.init(model, num_agents=4), model)
     >>> reports = np.array([[2.0, 0.0], [3.0, 1.0], [2.5, -0.5], [0.0, 0.0]])
     >>> done, state = server.settle(state, ask, reports, sent=np.ones(4, dtype=bool))
-    >>> done.payments.reward.round(1)
+    >>> done.payments.released.round(1)
     array([ 31.8,  18.8,  27.8, -42.5])
     >>> model - done.step * done.mean
     array([-0.9375, -0.0625])
     """
 
-    mechanism: Mechanism
+    rule: Rule
     requests: Requests
     lens: Lens = None  # pyright: ignore[reportAssignmentType] - made in __post_init__
     broadcast: Broadcast = AtModel()  # noqa: RUF009 - frozen
@@ -88,14 +88,14 @@ class Server:
 
     def __post_init__(self) -> None:
         check_choice("sends", self.sends, ("gradients", "models"))
-        check_parts(self.mechanism, self.requests, self.lens, self.broadcast, self.sends)
+        check_parts(self.rule, self.requests, self.lens, self.broadcast, self.sends)
         if self.lens is None:  # pyright: ignore[reportUnnecessaryComparison]
-            object.__setattr__(self, "lens", lens_of(self.mechanism))
+            object.__setattr__(self, "lens", lens_of(self.rule))
 
     @classmethod
     def of(
         cls,
-        mechanism: Mechanism,
+        rule: Rule,
         requests: Requests,
         prediction: Prediction | None = None,
         dither: Dither | None = None,
@@ -104,9 +104,9 @@ class Server:
         records: OwnRecords | None = RECORDS,
     ) -> "Server":
         """Return a server with the lens that goes with a rule (see `lens_of`), and with a dither if one is given."""
-        check_parts(mechanism, requests, None, AtModel() if dither is None else dither, sends)
-        lens = lens_of(mechanism, prediction, alike=alike, records=records, dithered=dither is not None)
-        return cls(mechanism, requests, lens, AtModel() if dither is None else dither, sends)
+        check_parts(rule, requests, None, AtModel() if dither is None else dither, sends)
+        lens = lens_of(rule, prediction, alike=alike, records=records, dithered=dither is not None)
+        return cls(rule, requests, lens, AtModel() if dither is None else dither, sends)
 
     @property
     def dither(self) -> Dither | None:
@@ -119,7 +119,7 @@ class Server:
         check_model(model)
         return ServerState(
             np.zeros((), dtype=np.int32),
-            self.mechanism.init(num_agents),
+            self.rule.init(num_agents),
             self.requests.init(model, num_agents),
             self.lens.init(model, num_agents),
             self.broadcast.init(model),
@@ -129,7 +129,7 @@ class Server:
     def enlarge(self, state: ServerState, num_agents: int) -> ServerState:
         """Return the state for more agents: newcomers come last, and nothing is known of them."""
         return state._replace(
-            rule=padded(self.mechanism.init(num_agents), state.rule),
+            rule=padded(self.rule.init(num_agents), state.rule),
             lens=grown(state.lens, num_agents),
             enrolled=np.asarray(num_agents, dtype=np.int32),
         )
@@ -146,7 +146,7 @@ class Server:
         """
         xp = namespace(newcomers)
         return state._replace(
-            rule=chosen(newcomers, self.mechanism.init(newcomers.shape[0]), state.rule),
+            rule=chosen(newcomers, self.rule.init(newcomers.shape[0]), state.rule),
             lens=chosen(newcomers, None, state.lens, pairs=True),
             enrolled=state.enrolled + xp.sum(xp.astype(newcomers, xp.int32)),
         )
@@ -176,7 +176,7 @@ class Server:
         sent, placed = self.broadcast.place(state.broadcast, model, normals)
         request, start = self.request(state), sent if self.sends == "models" else None
         prediction = self.lens.predict(state.lens, sent)
-        notice = self.mechanism.notice(state.rule, request)
+        notice = self.rule.notice(state.rule, request)
         ask = Ask(sent, request, model, prediction, notice, start, state.enrolled)
         return ask, state._replace(broadcast=placed)
 
@@ -197,8 +197,8 @@ class Server:
         check_reports(ask.origin, reports, sent, state.enrolled)
         wanted = mean or self.needs_mean(state)
         payments, played, reading, average, state = self._pay(state, ask, reports, sent, mean=wanted)
-        xp, payments = namespace(payments.reward), times(payments, factors)
-        outcome = Outcome(ask.request, reading.plain, average, xp.sum(payments.reward))
+        xp, payments = namespace(payments.released), times(payments, factors)
+        outcome = Outcome(ask.request, reading.plain, average, xp.sum(payments.released))
         step, requests = self.requests.observe(state.requests, outcome)
         step, moves = as_step(step, ask), self.sends == "models"
         shown, broadcast = self.broadcast.settle(state.broadcast, ask, reading, average)
@@ -216,7 +216,7 @@ class Server:
         """Return also the round as it is recorded, and the mean: zeros unless it is wanted."""
         reading, lens = self.lens.read(state.lens, ask, reports, sent)
         played = as_recorded(Round(reading.evidence, sent, ask.request, reading.trusted, ask.is_last))
-        payments, rule = self.mechanism.pay(state.rule, played)
+        payments, rule = self.rule.pay(state.rule, played)
         average = self._mean(reading, ask, reports) if mean else zeros_like(ask.origin)
         lens = self.lens.learn(lens, ask, reports, reading, average)
         return payments, played, reading, average, state._replace(rule=rule, lens=lens)

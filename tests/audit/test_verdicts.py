@@ -164,7 +164,7 @@ def test_too_few_participants_say_nothing() -> None:
     one = played(1, 3)[0]
     here = np.array([True, True, False])
     alone = PlayedRound(
-        one.mechanism, Evidence(*(np.where(here, part, 0) for part in one.evidence[:-1]), counted=here), here, 8
+        one.rule, Evidence(*(np.where(here, part, 0) for part in one.evidence[:-1]), counted=here), here, 8
     )
     findings = judge(follow([alone], 0.5), 0.5)
     assert [finding.compared for finding in findings] == [0, 0, 0]

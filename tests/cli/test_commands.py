@@ -112,12 +112,10 @@ def test_pay_by_a_rule_that_needs_many_rounds_says_so(gradients: Path) -> None:
 
 def test_pay_is_what_the_mechanism_says(gradients: Path) -> None:
     report = run_json("pay", str(gradients), "--request", "8", "--scale", "40")
-    mechanism = OutputAgreement(ExpressionCost("1 + s"))
+    rule = OutputAgreement(ExpressionCost("1 + s"))
     evidence = gather(np.load(gradients), [True] * 5)
-    expected, _ = mechanism.pay(
-        mechanism.scaled(mechanism.init(5), 40.0), round_of(evidence, np.ones(5, dtype=bool), 8)
-    )
-    assert [agent["reward"] for agent in report["agents"]] == pytest.approx(expected.reward.tolist(), rel=1e-12)
+    expected, _ = rule.pay(rule.scaled(rule.init(5), 40.0), round_of(evidence, np.ones(5, dtype=bool), 8))
+    assert [agent["reward"] for agent in report["agents"]] == pytest.approx(expected.released.tolist(), rel=1e-12)
     assert [agent["status"] for agent in report["agents"]] == ["paid"] * 4 + ["invalid"]
     assert report["agents"][4]["distance"] is None
 

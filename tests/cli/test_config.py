@@ -38,7 +38,7 @@ def test_the_example_can_be_read(tmp_path: Path) -> None:
     assert config.names == ("cooperative",) * 9 + ("fixed",)
     assert config.agents[0] == Cooperative()
     assert config.agents[9] == Fixed(4)
-    assert list(config.mechanisms) == ["information", "agreement"]
+    assert list(config.rules) == ["information", "agreement"]
     assert (config.rounds, config.repetitions, config.seed) == (60, 250, 0)
 
 
@@ -49,7 +49,7 @@ def test_the_example_shows_the_defaults() -> None:
     )
     explicit, short = (parse_config(tomllib.loads(text)) for text in (uncommented, EXAMPLE))
     assert explicit.stop == Stop("error", at_most=1.0)  # the one setting whose default is to be absent
-    for name in ("names", "costs", "rounds", "repetitions", "seed", "label", "mechanisms", "requests"):
+    for name in ("names", "costs", "rounds", "repetitions", "seed", "label", "rules", "requests"):
         assert getattr(explicit, name) == getattr(short, name)
 
 

@@ -81,7 +81,7 @@ def tamper(path: Path) -> None:
         names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]
         for name in names:
             connection.execute(f"DROP TRIGGER {name}")
-        connection.execute("UPDATE payments SET amount = amount + 1000000 WHERE record = 20 AND position = 5")
+        connection.execute("UPDATE payments SET released = released + 1000000 WHERE record = 20 AND position = 5")
         for sql in triggers:
             connection.execute(sql)
         connection.commit()

@@ -191,7 +191,7 @@ def paid_for(rule: Any, announced: list[int]) -> list[float]:
     )
     everybody = np.ones(len(announced), dtype=bool)
     evidence = gather(np.arange(len(announced), dtype=float)[:, None], everybody)
-    return rule.informed(facts).pay(rule.init(len(announced)), round_of(evidence, everybody, 8))[0].reward.tolist()
+    return rule.informed(facts).pay(rule.init(len(announced)), round_of(evidence, everybody, 8))[0].released.tolist()
 
 
 def test_a_rule_of_your_own_with_a_curve_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_prices_of_the_arena_come_with_the_simulator(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(playground, "can_simulate", lambda: False)
     assert not set(playground.PRICES) & set(playground.offered_rules())
     with pytest.raises(ValueError, match="got 'stackelberg'"):
-        settings_of("stackelberg").mechanism()
+        settings_of("stackelberg").chosen()
 
 
 def test_a_simulation_that_fails_says_why(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from guerdon.dashboard import audits, explanations, series, statistics
 from guerdon.dashboard.queries import RunData, RunMember, read_run
 from guerdon.dashboard.source import KeptAudit, LedgerSource
 from guerdon.ledger import Ledger
-from guerdon.rules import Mechanism, Status
+from guerdon.rules import Rule, Status
 from tests.dashboard.conftest import ask, serving
 from tests.ledger.test_waiting import play_by_default
 from tests.support.dashboard_scenes import NAMES, SHIRKER, Training
@@ -36,7 +36,7 @@ NOW = datetime(2026, 11, 15, tzinfo=UTC)
 
 
 def played(
-    mechanism: Mechanism, rounds: int, used: Any, scales: Any, seed: int = 0, request: int = 8, constant: float = 0.0
+    rule: Rule, rounds: int, used: Any, scales: Any, seed: int = 0, request: int = 8, constant: float = 0.0
 ) -> RunData:
     """Return a run of agents that use `used` samples, with noise of unequal `scales` in each direction.
 
@@ -44,7 +44,7 @@ def played(
     """
     rng, crowd, present = np.random.default_rng(seed), len(used), np.ones(len(used), dtype=bool)
     model, rows = np.zeros(len(scales)), list[Any]()
-    server = Server.of(mechanism, FixedRequest(request, step=0.1), alike=True)
+    server = Server.of(rule, FixedRequest(request, step=0.1), alike=True)
     state = server.init(model, crowd)
     for _ in range(rounds):
         gradients = 1 + rng.normal(size=(crowd, len(scales))) * scales / np.sqrt(used)[:, None]
@@ -52,12 +52,12 @@ def played(
             gradients[SHIRKER] = constant
         payments, _, state = server.pay(state, server.ask(state, model)[0], gradients, present)
         rows.append(payments)
-    names = ("reward", "distance", "expected_distance", "status")
+    names = ("released", "squared_distance", "expected", "status")
     joined = [np.concatenate([getattr(row, name) for row in rows]) for name in names]
     agents = [RunMember(index + 1, f"agent {index}") for index in range(crowd)]
     whole = np.arange(rounds)
     return RunData(
-        1, "run", "EUR", mechanism, agents, np.ones(crowd), whole, whole + 1, np.full(rounds, request),
+        1, "run", "EUR", rule, agents, np.ones(crowd), whole, whole + 1, np.full(rounds, request),
         np.full(rounds, float(AffineCost(1, 1)(request))), [{} for _ in whole], np.repeat(whole, crowd),
         np.tile(np.arange(crowd), rounds), joined[3].astype(np.int64),
         np.rint(joined[0] * 1e6).astype(int),
@@ -235,7 +235,7 @@ def test_a_run_is_what_its_rows_say(tmp_path: Path, variance: Any) -> None:
         ledger.record_round("run", 13, round_of(gather(gradients * 0, present), present, 8))
     source = LedgerSource(str(path))
     data = source.run(1)
-    columns = "number, position, status, amount + cut, distance, expected_distance"
+    columns = "number, position, status, released + cut, squared_distance, expected"
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
             f"SELECT {columns} FROM payments JOIN rounds USING (record) ORDER BY record, position"

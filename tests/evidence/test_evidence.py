@@ -55,7 +55,7 @@ def test_agrees_with_the_definition_around_nothing(library: Library, common: flo
     single = Library(library.name, "float32")
     for sent in (single.array(gradients), [single.array(gradients[:, :4000]), single.array(gradients[:, 4000:])]):
         result = gather(sent, single.mask(np.ones(agents)))
-        assert type(result.deviation) is type(single.array(gradients))
+        assert type(result.squared_deviation) is type(single.array(gradients))
         for a, b in zip(result[:-1], expected, strict=True):
             np.testing.assert_allclose(np.asarray(a), b, rtol=2e-6, atol=2e-6 * np.abs(b).max())
 
@@ -65,7 +65,7 @@ def test_a_report_that_hardly_differs_from_the_mean_is_centred() -> None:
     gradients = np.random.default_rng(31).normal(size=(3, 2000)).astype(np.float32)
     gradients[2] = (gradients[0] + gradients[1]) / 2 * (1 + 1e-4)
     expected = oracle.evidence(gradients.astype(np.float64), np.ones(3, bool), np.zeros(2000))
-    np.testing.assert_allclose(gather(gradients, np.ones(3, bool)).deviation, expected[0], rtol=2e-4)
+    np.testing.assert_allclose(gather(gradients, np.ones(3, bool)).squared_deviation, expected[0], rtol=2e-4)
 
 
 def everything(given: Any, here: Any, guess: Any, reference: Any) -> list[Any]:
@@ -106,7 +106,7 @@ def test_a_prediction_of_numpy_is_that_of_any_library(library: Library) -> None:
         result = gather(
             [library.array(gradients[:, :3]), library.array(gradients[:, 3:])], mask, np.split(prediction, [3])
         )
-    np.testing.assert_allclose(np.asarray(result.length), expected[2], rtol=library.tolerance)
+    np.testing.assert_allclose(np.asarray(result.squared_length), expected[2], rtol=library.tolerance)
 
 
 @pytest.mark.parametrize("alone", [False, True])
@@ -122,7 +122,7 @@ def test_what_an_accelerator_computes_is_what_the_host_does(
     expected = gather(*told)
     monkeypatch.setattr(gathering, "as_host_array", lambda _: None)  # as where nothing is on the host
     found = gather(*map(jax.numpy.asarray, told))
-    assert isinstance(found.deviation, jax.Array)
+    assert isinstance(found.squared_deviation, jax.Array)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5, atol=1e-6 * np.max(b))
 
@@ -159,7 +159,7 @@ class LazyLayers(Sequence[Any]):
 def test_a_sequence_is_read_once() -> None:
     gradients, mask, _ = sample(2)
     layers = LazyLayers(gradients, columns=3)
-    np.testing.assert_allclose(gather(layers, mask).deviation, gather(gradients, mask).deviation)
+    np.testing.assert_allclose(gather(layers, mask).squared_deviation, gather(gradients, mask).squared_deviation)
     assert layers.built == 4
 
 
@@ -217,8 +217,8 @@ def test_the_limit_is_measured_from_the_prediction() -> None:
 def test_a_foreign_byte_order_is_read_as_what_it_is() -> None:
     gradients, mask, _ = sample(9)
     swapped = (1e8 + gradients).astype(">f8")
-    expected = gather(1e8 + gradients, mask).deviation
-    np.testing.assert_allclose(gather(swapped, mask).deviation, expected, rtol=1e-12)
+    expected = gather(1e8 + gradients, mask).squared_deviation
+    np.testing.assert_allclose(gather(swapped, mask).squared_deviation, expected, rtol=1e-12)
 
 
 @jax_once
@@ -240,7 +240,7 @@ def test_large_numbers_up_to_the_limit_count() -> None:
     gradients = np.array([[1e14, 0.0], [0.0, 0.0], [0.0, 1.0]])
     result = gather(gradients, [True, True, True])
     assert result.counted.all()
-    np.testing.assert_allclose(result.deviation[0], (2e14 / 3) ** 2, rtol=1e-12)
+    np.testing.assert_allclose(result.squared_deviation[0], (2e14 / 3) ** 2, rtol=1e-12)
 
 
 def test_everybody_unusable_is_like_nobody() -> None:
@@ -258,25 +258,25 @@ def test_a_large_common_part_costs_no_precision(library: Library, dim: int) -> N
     with library.precision():
         float32 = Library(library.name, "float32")
         result = gather(float32.array(gradients), float32.mask(np.ones(10)))
-        np.testing.assert_allclose(np.asarray(result.deviation), exact, rtol=1e-5)
+        np.testing.assert_allclose(np.asarray(result.squared_deviation), exact, rtol=1e-5)
 
 
 def test_a_large_common_part_costs_no_precision_in_a_compiled_program() -> None:
     gradients = (1e4 + np.random.default_rng(5).normal(size=(10, 1000))).astype(np.float32)
     exact = np.sum((gradients - np.mean(gradients, axis=0, dtype=np.float64)) ** 2, axis=1, dtype=np.float64)
-    np.testing.assert_allclose(jax.jit(gather)(gradients, np.ones(10, bool)).deviation, exact, rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(gather)(gradients, np.ones(10, bool)).squared_deviation, exact, rtol=1e-5)
 
 
 def test_identical_gradients_have_no_deviation_at_all() -> None:
     row = np.random.default_rng(6).normal(size=1000)
-    assert (gather(np.tile(row, (7, 1)), [True] * 7).deviation == 0).all()
+    assert (gather(np.tile(row, (7, 1)), [True] * 7).squared_deviation == 0).all()
 
 
 def test_half_precision_is_summed_in_single() -> None:
     gradients, mask, _ = sample(7)
     half = gradients.astype(np.float16)
     exact = gather(half.astype(np.float64), mask)
-    np.testing.assert_allclose(gather(half, mask).deviation, exact.deviation, rtol=1e-5)
+    np.testing.assert_allclose(gather(half, mask).squared_deviation, exact.squared_deviation, rtol=1e-5)
 
 
 GOOD = np.ones((3, 4))
@@ -338,7 +338,11 @@ def test_alignment_is_with_the_reference(library: Library, agents: int, dim: int
         everybody, result = gather(*arrays), gather(*arrays, library.mask(trusted))
         size = np.sum(apart**2) * agents
         np.testing.assert_allclose(np.asarray(result.alignment), expected, atol=library.tolerance * size)
-        for a, b in zip((everybody.deviation, everybody.length), (result.deviation, result.length), strict=True):
+        for a, b in zip(
+            (everybody.squared_deviation, everybody.squared_length),
+            (result.squared_deviation, result.squared_length),
+            strict=True,
+        ):
             np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=library.tolerance)
 
 
@@ -366,7 +370,7 @@ def test_a_reference_of_nobody_aligns_with_nothing() -> None:
     gradients, _, prediction = sample(13)
     result = gather(gradients, np.ones(5, bool), prediction, np.zeros(5, bool))
     assert (result.alignment == 0).all()
-    assert (result.length > 0).all()
+    assert (result.squared_length > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -395,7 +399,7 @@ def test_the_mean_distance_to_the_others_is_that_of_a_loop_over_pairs(library: L
         present = np.flatnonzero(mask).tolist()
         for k in present:
             expected[turn, k] = oracle.pair_distance(gradients[turn], present, k)
-    deviation = np.stack([gather(*given).deviation for given in zip(gradients, masks, strict=True)])
+    deviation = np.stack([gather(*given).squared_deviation for given in zip(gradients, masks, strict=True)])
     deviation = np.where(masks, deviation, np.nan)  # those of agents that are not counted are not looked at
     with library.precision():
         arrays = library.array(deviation), library.mask(masks)
@@ -547,6 +551,6 @@ def test_an_agent_that_is_not_counted_changes_no_digit_of_the_others(huge: float
     without = np.arange(5) != 2
     everybody, four = gather(gradients, np.ones(5, dtype=bool)), gather(gradients[without], np.ones(4, dtype=bool))
     absent = gather(gradients, without)
-    for part in ("deviation", "length", "alignment"):
+    for part in ("squared_deviation", "squared_length", "alignment"):
         np.testing.assert_array_equal(getattr(everybody, part)[without], getattr(four, part))
         np.testing.assert_array_equal(getattr(absent, part)[without], getattr(four, part))

@@ -133,7 +133,7 @@ def test_rounds_in_flare_are_paid(tmp_path: Path, where: str) -> None:
         settled, state = server.settle(state, ask, reports, np.ones(3, dtype=bool))
         model = model - settled.step * settled.mean
         own = [paid[f"site-{k}", number + 1] for k in (1, 2, 3)]
-        assert own == pytest.approx(settled.payments.reward, abs=1e-6)
+        assert own == pytest.approx(settled.payments.released, abs=1e-6)
     trained = load_file(tmp_path / "model.trained.safetensors")
     assert np.concatenate([trained["a"].reshape(-1), trained["b"]]) == pytest.approx(model)
     assert (tmp_path / "site-2-3").read_text() == "8"

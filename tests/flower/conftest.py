@@ -50,7 +50,7 @@ def rewarded(ledger: Ledger) -> Make:
     """Return a maker of strategies for run "run" of the ledger; any argument can be changed."""
 
     def make(strategy: Strategy | None = None, **changes: Any) -> Rewarded:
-        options: dict[str, Any] = {"mechanism": RULE, "requests": FixedRequest(8, 0.1), "run": "run", "ledger": ledger}
+        options: dict[str, Any] = {"rule": RULE, "requests": FixedRequest(8, 0.1), "run": "run", "ledger": ledger}
         options["one_step"] = True
         return Rewarded(strategy or FedAvg(), **(options | changes))
 

@@ -115,7 +115,7 @@ def by_hand(
         evidence = gather(compared, everybody, expected, trusted)
         payments, state = rule.pay(state, round_of(evidence, everybody, request, trusted))
         trust = rule.trust.learn(trust, evidence, trusted, request)
-        paid.append(payments.reward)
+        paid.append(payments.released)
         aggregate = compared[trusted].mean(axis=0) - (model if moves else 0.0)
         halves = dither is not None and not moves
         taken += [aggregate] if not halves else [(first + aggregate) / 2] if number % 2 else []

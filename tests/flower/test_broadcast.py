@@ -52,7 +52,7 @@ def test_models_beside_the_model_are_sent_and_only_the_model_is_kept(
         seen[number] = flat(found)
         return MetricRecord({"loss": 0.0})
 
-    strategy = rewarded(FedSGD(), mechanism=RULE, dither=Dither(2.0))
+    strategy = rewarded(FedSGD(), rule=RULE, dither=Dither(2.0))
     result = strategy.start(grid, model, num_rounds=4, evaluate_fn=evaluate)
     plus, minus, *more = sent_models(grid)
     assert np.linalg.norm(plus - flat(model)) == pytest.approx(2.0, rel=1e-5)
@@ -73,7 +73,7 @@ def test_models_beside_the_model_are_sent_and_only_the_model_is_kept(
 @pytest.mark.parametrize("rule", [RULE, OutputAgreement(COST)])
 def test_a_step_is_along_the_mean_of_both_halves(rule: Any, rewarded: Make, ledger: Ledger) -> None:
     people = [Learner(i) for i in range(5)]
-    options = {"mechanism": rule, "requests": FixedRequest(8, 0.25), "dither": Dither(0.5)}
+    options = {"rule": rule, "requests": FixedRequest(8, 0.25), "dither": Dither(0.5)}
     result = rewarded(FedSGD(), **options).start(
         MemoryGrid(enrolled(ledger, people)), arrays(np.zeros(DIM)), num_rounds=2
     )
@@ -87,7 +87,7 @@ def test_no_two_runs_have_the_same_offset(nodes: list[Node], model: ArrayRecord,
     offsets: list[np.ndarray] = []
     for run in ("one", "two"):
         grid = MemoryGrid(nodes)
-        rewarded(FedSGD(), mechanism=RULE, dither=Dither(1.0), run=run).start(grid, model, num_rounds=1)
+        rewarded(FedSGD(), rule=RULE, dither=Dither(1.0), run=run).start(grid, model, num_rounds=1)
         offsets.append(sent_models(grid)[0] - flat(model))
     assert abs(offsets[0] @ offsets[1]) < 0.999
 
@@ -97,7 +97,7 @@ def test_the_offset_is_told_to_nobody(
 ) -> None:
     """Messages hold the model and the request, and the log no number of u."""
     with caplog.at_level(logging.DEBUG):
-        result = rewarded(FedSGD(), mechanism=RULE, dither=Dither(1.0)).start(grid, model, num_rounds=2)
+        result = rewarded(FedSGD(), rule=RULE, dither=Dither(1.0)).start(grid, model, num_rounds=2)
     for message in grid.sent[:5]:
         assert len(message.content.array_records) == 1
         (told,) = message.content.config_records.values()
@@ -136,7 +136,7 @@ class Watching(FedAdam):
 def test_a_strategy_of_models_never_meets_the_dither(rewarded: Make, ledger: Ledger) -> None:
     """It is given what nodes would have sent from the model itself, if they moved as they did from beside it."""
     people = [Learner(i) for i in range(5)]
-    grid, inner, options = MemoryGrid(enrolled(ledger, people)), Watching(), {"mechanism": RULE, "dither": Dither(2.0)}
+    grid, inner, options = MemoryGrid(enrolled(ledger, people)), Watching(), {"rule": RULE, "dither": Dither(2.0)}
     before = rewarded(inner, **options).start(grid, arrays(np.zeros(DIM)), num_rounds=1).arrays
     offset = people[0].models[0]
     assert np.linalg.norm(offset) == pytest.approx(2.0, rel=1e-5)
@@ -157,7 +157,7 @@ class Secretive(FedAvg):
 
 
 def test_a_strategy_that_does_not_send_the_model_cannot_be_dithered(rewarded: Make, ledger: Ledger) -> None:
-    strategy = rewarded(Secretive(), mechanism=RULE, dither=Dither(1.0))
+    strategy = rewarded(Secretive(), rule=RULE, dither=Dither(1.0))
     grid = MemoryGrid(enrolled(ledger, [Learner(i) for i in range(3)]))
     with pytest.raises(RefusedError, match="does not send the model as it is, so a dither cannot be added to it"):
         strategy.start(grid, arrays(np.zeros(DIM)), num_rounds=1)
@@ -182,7 +182,7 @@ def test_a_pair_that_was_broken_off_goes_on_as_if_it_had_not_been(
 ) -> None:
     """In either half: the model, the pay and all that is remembered, to the last bit."""
     monkeypatch.setattr("guerdon.server.secret_normals", same_each_time)
-    options = {"mechanism": RULE, "prediction": prediction, "dither": Dither(0.5, COST)}
+    options = {"rule": RULE, "prediction": prediction, "dither": Dither(0.5, COST)}
 
     def start(run: str, grid: MemoryGrid) -> ArrayRecord:
         return rewarded(FedSGD(fraction_evaluate=0.0), run=run, **options).start(grid, model, num_rounds=6).arrays
@@ -209,7 +209,7 @@ def test_a_pair_that_was_broken_off_goes_on_as_if_it_had_not_been(
 
 def test_the_offset_of_a_pair_survives_without_any_seed(nodes: list[Node], model: ArrayRecord, rewarded: Make) -> None:
     """The first half is answered, the server stops, and another one asks at θ − u and steps along both."""
-    options = {"mechanism": RULE, "dither": Dither(1.0)}
+    options = {"rule": RULE, "dither": Dither(1.0)}
     grids, results = [MemoryGrid(nodes), MemoryGrid(nodes)], list[ArrayRecord]()
     for rounds, grid in enumerate(grids, start=1):
         found = rewarded(FedSGD(fraction_evaluate=0.0), **options).start(grid, model, num_rounds=rounds)
@@ -228,7 +228,7 @@ def test_a_half_that_nobody_answers_is_asked_for_again(empty: set[int], rewarded
     for person in people:
         person.absent = empty
     grid = MemoryGrid(enrolled(ledger, people))
-    options = {"mechanism": RULE, "dither": Dither(2.0), "requests": FixedRequest(8, 0.25)}
+    options = {"rule": RULE, "dither": Dither(2.0), "requests": FixedRequest(8, 0.25)}
     rounds = 2 + len(empty)
     start = arrays(np.zeros(DIM))
     before = rewarded(FedSGD(fraction_evaluate=0.0), **options).start(grid, start, num_rounds=rounds - 1)
@@ -255,7 +255,7 @@ def test_the_log_says_whether_the_dither_is_long_enough(
 ) -> None:
     people = [Learner(i) for i in range(6)]
     caplog.set_level(logging.INFO, logger="flwr.guerdon")
-    options = {"mechanism": RULE, "dither": dither, "requests": FixedRequest(8, 0.0)}
+    options = {"rule": RULE, "dither": dither, "requests": FixedRequest(8, 0.0)}
     grid = MemoryGrid(enrolled(ledger, people))
     result = rewarded(FedSGD(fraction_evaluate=0.0), **options).start(grid, arrays(np.zeros(DIM)), num_rounds=6)
     told = [found for found in caplog.messages if "noise scale" in found]
@@ -269,7 +269,7 @@ def test_the_log_says_whether_the_dither_is_long_enough(
 @pytest.mark.parametrize("alike", [False, True])
 def test_the_dither_grows_until_it_is_long_enough(alike: bool, rewarded: Make, ledger: Ledger) -> None:
     people = [Learner(i) for i in range(6)] + [Learner(6, garbage(1e6))]
-    options = {"mechanism": RULE, "dither": Dither(0.2, COST), "requests": FixedRequest(8, 0.0), "alike": alike}
+    options = {"rule": RULE, "dither": Dither(0.2, COST), "requests": FixedRequest(8, 0.0), "alike": alike}
     grid = MemoryGrid(enrolled(ledger, people))
     result = rewarded(FedSGD(fraction_evaluate=0.0), **options).start(grid, arrays(np.zeros(DIM)), num_rounds=24)
     lengths: list[Any] = [found["guerdon-offset"] for found in result.train_metrics_clientapp.values()]
@@ -297,7 +297,7 @@ def test_a_model_with_other_than_floating_point_arrays_is_dithered_where_it_can_
 ) -> None:
     model = record(**MODEL, seen=np.asarray(3), half=np.ones(4, np.float16))
     grid = MemoryGrid(nodes)
-    options = {"mechanism": RULE, "dither": Dither(1.0)}
+    options = {"rule": RULE, "dither": Dither(1.0)}
     for rounds in (1, 3):
         result = rewarded(FedSGD(fraction_evaluate=0.0), **options).start(grid, model, num_rounds=rounds)
     sent = grid.sent[0].content.array_records["arrays"]

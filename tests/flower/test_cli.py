@@ -65,7 +65,7 @@ def test_resume_remembers_what_the_app_was_started_with(
 
 
 def test_a_dry_run_starts_nothing(rewarded: Make, ledger: Ledger, nodes: list[Node], started: list[list[str]]) -> None:
-    ledger.start_run("run", ["n0", "n1"], rewarded().server.mechanism)
+    ledger.start_run("run", ["n0", "n1"], rewarded().server.rule)
     done = resume(APP, "--db", ledger.where, "--run", "run", "--dry-run")
     assert (done.code, done.output.strip()) == (0, "Run 'run' has no paid round yet.")
     assert started == []

@@ -64,7 +64,7 @@ def test_a_signature_is_of_the_rounds_request_where_nodes_are_asked_for_differen
         (tmp_path / str(node.number)).mkdir()
         node.context.node_config["guerdon-key"] = key_file(tmp_path / str(node.number), node.key)
     grid, rule = MemoryGrid(nodes), CalibratedAgreement(AffineCost(1, 1), vary=0.25)
-    rewarded(mechanism=rule, require_signatures=True).start(grid, model, num_rounds=2)
+    rewarded(rule=rule, require_signatures=True).start(grid, model, num_rounds=2)
     asked = [samples_to_use(message) for message in grid.sent if Request.read(message.content) is not None]
     assert set(asked) == {8, 6, 10}
     assert {slip.status for slip in ledger.payslips("run")} == {"paid"}

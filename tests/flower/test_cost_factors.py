@@ -31,7 +31,7 @@ def test_a_node_is_paid_its_factor_times_what_it_would_be(
 ) -> None:
     told, seen = {"plain": None, "one": {"n0": 1.0}, "own": FACTORS}, dict[str, Any]()
     for run, factors in told.items():
-        strategy = rewarded(run=run, mechanism=rule, cost_factors=factors, on_round=lambda found: seen.update(found))
+        strategy = rewarded(run=run, rule=rule, cost_factors=factors, on_round=lambda found: seen.update(found))
         strategy.start(grid, model, num_rounds=3)
         assert seen["guerdon/reward/n0"] == pytest.approx(rewards(ledger, run)["n0"] / 1e6, abs=1e-5)
     plain, one, own = (rewards(ledger, run) for run in told)
@@ -62,11 +62,11 @@ def test_steady_pay_releases_the_factor_times_as_much_and_no_more_than_the_nodes
 
 def test_the_budget_counts_the_factors(grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:
     price = 9 * (1.5 + 0.25 + 3)
-    strategy = rewarded(mechanism=FlatPay(COST), cost_factors=FACTORS, budget=2 * price)
+    strategy = rewarded(rule=FlatPay(COST), cost_factors=FACTORS, budget=2 * price)
     strategy.start(grid, model, num_rounds=10)
     assert ledger.runs()[0].rounds == 2  # as many as five times the common cost would not allow: 85.5 < 90
     assert ledger.runs()[0].paid == 1e6 * 2 * price
-    rewarded(mechanism=FlatPay(COST), cost_factors=FACTORS, budget=3 * price - 0.01).start(grid, model, num_rounds=10)
+    rewarded(rule=FlatPay(COST), cost_factors=FACTORS, budget=3 * price - 0.01).start(grid, model, num_rounds=10)
     assert ledger.runs()[0].rounds == 2
     told = {row.agent: row.words for row in ledger.earnings("run")}
     assert told["n0"].startswith("paid 13.5 ± 0 (95 %) a round for work that costs 13.5")
@@ -75,7 +75,7 @@ def test_the_budget_counts_the_factors(grid: MemoryGrid, model: ArrayRecord, rew
 def test_escrow_holds_the_fixed_part_of_the_nodes_own_cost(
     grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger
 ) -> None:
-    rewarded(mechanism=FlatPay(COST), cost_factors=FACTORS, escrow=True).start(grid, model, num_rounds=1)
+    rewarded(rule=FlatPay(COST), cost_factors=FACTORS, escrow=True).start(grid, model, num_rounds=1)
     held = {row.agent: row.held for row in ledger.balances()}
     assert held == {"n0": 1_500_000, "n1": 1_000_000, "n2": 1_000_000, "n3": 250_000, "n4": 1_000_000}
 
@@ -84,14 +84,14 @@ def test_a_run_that_goes_on_keeps_its_factors(
     grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     flat = FlatPay(COST)
-    rewarded(mechanism=flat, cost_factors=FACTORS | {"n9": 2}).start(grid, model, num_rounds=1)
+    rewarded(rule=flat, cost_factors=FACTORS | {"n9": 2}).start(grid, model, num_rounds=1)
     assert "`cost_factors` names 'n9', which has no account in the ledger (yet); there is n0, n1" in caplog.text
     assert "Cost: n0 × 1.5, n3 × 0.25, n9 × 2" in caplog.text
-    rewarded(mechanism=flat).start(grid, model, num_rounds=2)  # nothing said: as the run has them
+    rewarded(rule=flat).start(grid, model, num_rounds=2)  # nothing said: as the run has them
     assert rewards(ledger, "run")["n0"] == 13_500_000
     other = re.escape("another cost factor of 'n0': 1.5, now 2; it stays for the whole run, so begin another run")
     with pytest.raises(RefusedError, match=other):
-        rewarded(mechanism=flat, cost_factors={"n0": 2}).start(grid, model, num_rounds=3)
+        rewarded(rule=flat, cost_factors={"n0": 2}).start(grid, model, num_rounds=3)
     assert ledger.runs()[0].rounds == 2
     with pytest.raises(ValueError, match="the cost factor of 'n0' must be a number above 0"):
         rewarded(cost_factors={"n0": 0})
@@ -114,4 +114,4 @@ def test_a_server_of_your_own_takes_factors() -> None:
     server, model = Server(FlatPay(COST), FixedRequest(8, 0.1)), np.zeros(3)
     ask, state = server.ask(server.init(model, num_agents=3), model)
     done, _ = server.settle(state, ask, np.eye(3), np.ones(3, dtype=bool), factors=np.array([1.0, 2.0, 0.5]))
-    assert done.payments.reward.tolist() == [9.0, 18.0, 4.5]
+    assert done.payments.released.tolist() == [9.0, 18.0, 4.5]

@@ -148,7 +148,7 @@ def test_every_offence_over_the_wire(flower: Deployment, ledger: Ledger) -> None
         sent = [gradient(node.seen[index], i) for i, node in enumerate(nodes[: len(took_part)])]
         layers = [np.stack([arrays[part] for arrays in sent]) for part in ("w", "b")]
         everybody = np.ones(len(took_part), dtype=bool)
-        expected = RULE.pay(RULE.init(len(took_part)), round_of(gather(layers, everybody), everybody, 8))[0].reward
+        expected = RULE.pay(RULE.init(len(took_part)), round_of(gather(layers, everybody), everybody, 8))[0].released
         told = [lines[f"n{i}"][index].reward for i in took_part]
         assert told == pytest.approx(to_micro(expected).tolist(), abs=1), kind  # micro-units: the last digit
     assert nodes[4].refused >= 1  # the second of two replies

@@ -54,7 +54,7 @@ def pay_of(result: Any) -> np.ndarray:
 
 
 def start(make: Make, strategy: Any, nodes: list[Node], rounds: int, **options: Any) -> Any:
-    options = {"mechanism": RULE, "requests": FixedRequest(NU, STEP)} | options
+    options = {"rule": RULE, "requests": FixedRequest(NU, STEP)} | options
     return make(strategy, **options).start(MemoryGrid(nodes, wire=False), arrays(np.zeros(DIM)), num_rounds=rounds)
 
 
@@ -169,13 +169,13 @@ def test_the_strategy_sees_short_replies_as_they_came_and_long_ones_shortened(
 
 def test_a_prediction_needs_information_pay(rewarded: Make) -> None:
     with pytest.raises(ValueError, match="`prediction` must be None with OutputAgreement, which would not look at it"):
-        rewarded(FedSGD(), mechanism=OutputAgreement(COST), prediction=RunningMean())
+        rewarded(FedSGD(), rule=OutputAgreement(COST), prediction=RunningMean())
 
 
 def test_requests_that_learn_go_with_information_pay(
     nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
 ) -> None:
-    options = {"mechanism": RULE, "requests": NoiseScaleRequest(COST)}
+    options = {"rule": RULE, "requests": NoiseScaleRequest(COST)}
     whole = rewarded(FedSGD(), run="whole", **options).start(MemoryGrid(nodes), model, num_rounds=5)
     for rounds in (1, 2, 4, 5):
         resumed = rewarded(FedSGD(), **options).start(MemoryGrid(nodes), model, num_rounds=rounds)
@@ -192,7 +192,7 @@ def test_escrow_holds_back_the_fixed_part_of_what_is_earned(
 ) -> None:
     people = [Learner(i, wanders=1.0) for i in range(5)]
     rule = InformationPay(cost)
-    options = {"mechanism": rule, "escrow": escrow, "liability": "floor", "vesting": 0}
+    options = {"rule": rule, "escrow": escrow, "liability": "floor", "vesting": 0}
     rewards = pay_of(start(rewarded, FedSGD(), enrolled(ledger, people), 4, **options))
     assert (rewards < 0).any()
     expected = np.clip(rewards, 0, fixed if escrow else 0.0).sum(axis=0)
@@ -204,7 +204,7 @@ def test_escrow_holds_back_the_fixed_part_of_what_is_earned(
 
 
 def test_escrow_goes_with_any_rule(nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:
-    rewarded(mechanism=FlatPay(AffineCost(3, 1)), escrow=True).start(MemoryGrid(nodes), model, num_rounds=2)
+    rewarded(rule=FlatPay(AffineCost(3, 1)), escrow=True).start(MemoryGrid(nodes), model, num_rounds=2)
     assert {(found.balance, found.escrow) for found in ledger.balances()} == {(16_000_000, 6_000_000)}
 
 
@@ -233,7 +233,7 @@ def test_nothing_is_remembered_of_a_prediction_that_another_app_does_not_make(
     nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
 ) -> None:
     for rounds, prediction in enumerate((None, Extrapolation(), ZeroPrediction()), start=1):
-        made = rewarded(FedSGD(), mechanism=RULE, prediction=prediction)
+        made = rewarded(FedSGD(), rule=RULE, prediction=prediction)
         made.start(MemoryGrid(nodes), model, num_rounds=rounds)
         saved = ledger.resume("run").arrays["lens"]  # type: ignore[union-attr]
         kept = any(name.startswith("prediction") for name in saved)
@@ -243,7 +243,7 @@ def test_nothing_is_remembered_of_a_prediction_that_another_app_does_not_make(
 
 def test_arrays_may_come_in_another_order_when_a_run_goes_on(rewarded: Make, ledger: Ledger) -> None:
     people = [Learner(i, wanders=1.0) for i in range(4)]
-    nodes, options = enrolled(ledger, people), {"mechanism": RULE, "requests": FixedRequest(NU, STEP)}
+    nodes, options = enrolled(ledger, people), {"rule": RULE, "requests": FixedRequest(NU, STEP)}
     model = arrays(np.zeros(DIM))
     whole = rewarded(FedSGD(), run="whole", **options).start(MemoryGrid(nodes), model, num_rounds=4)
     rewarded(FedSGD(), **options).start(MemoryGrid(nodes), model, num_rounds=3)
@@ -262,7 +262,7 @@ def test_agents_of_experiments_play_as_nodes(
     agent: Any, dither: Any, nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
 ) -> None:
     nodes[4].app = worker(4, agent)
-    made = rewarded(FedSGD(fraction_evaluate=0.0), mechanism=RULE, dither=dither)
+    made = rewarded(FedSGD(fraction_evaluate=0.0), rule=RULE, dither=dither)
     rewards = pay_of(made.start(MemoryGrid(nodes), model, num_rounds=4))
     assert rewards.shape == (4, 5)
     assert [found.statuses for found in ledger.rounds("run")] == [{"paid": 5}] * 4
@@ -298,6 +298,6 @@ def test_a_rule_that_shortens_and_doubts_nothing_still_pays(rewarded: Make, ledg
     """Whoever would keep the others from being paid is refused, as under any rule with memory."""
     people = [Learner(i) for i in range(5)] + [Learner(5, garbage(1e14))]
     rule = InformationPay(COST, limit=float("inf"), doubt=float("inf"))
-    result = start(rewarded, FedSGD(fraction_evaluate=0.0), enrolled(ledger, people), 3, mechanism=rule)
+    result = start(rewarded, FedSGD(fraction_evaluate=0.0), enrolled(ledger, people), 3, rule=rule)
     assert np.isfinite(pay_of(result)).all()
     assert ledger.verify().holds

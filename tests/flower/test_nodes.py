@@ -140,7 +140,7 @@ class Simulated(MemoryGrid):
 
 def test_nothing_is_evaluated_where_nobody_can_be_paid(grid: MemoryGrid, model: ArrayRecord, tmp_path: Path) -> None:
     evaluated: list[int] = []
-    options: Any = {"mechanism": RULE, "requests": FixedRequest(8, 0.1), "one_step": True}
+    options: Any = {"rule": RULE, "requests": FixedRequest(8, 0.1), "one_step": True}
     strategy = Rewarded(FedAvg(), run="run", ledger=tmp_path / "empty.db", **options)
     with pytest.raises(RefusedError, match="no payment without identity"):
         strategy.start(grid, model, num_rounds=1, evaluate_fn=lambda number, _: evaluated.append(number))

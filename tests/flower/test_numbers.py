@@ -24,7 +24,7 @@ def paid_rounds(make: Make, ledger: Ledger, rounds: int, on_round: Any) -> None:
     sent = np.random.default_rng(0).normal(size=(rounds, 3, 12))
     nodes = [Node(100 + k, Actor(sent[:, k], np.ones(rounds, dtype=bool))) for k in range(3)]
     ledger.enrol({f"n{k}": node.der for k, node in enumerate(nodes)})
-    strategy = make(FedSGD(fraction_evaluate=0.0), mechanism=RULE, requests=REQUESTS, on_round=on_round)
+    strategy = make(FedSGD(fraction_evaluate=0.0), rule=RULE, requests=REQUESTS, on_round=on_round)
     strategy.start(MemoryGrid(nodes, wire=False), record(a=np.zeros((2, 4)), b=np.zeros(4)), num_rounds=rounds)
 
 

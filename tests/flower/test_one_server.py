@@ -33,7 +33,7 @@ from guerdon.lab.simulation.training import repetition_key
 from guerdon.ledger import Ledger
 from guerdon.ledger.money import LARGEST, MICRO
 from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
-from guerdon.rules.mechanism import PAID_LABELS
+from guerdon.rules.rule import PAID_LABELS
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, record, reply
 from tests.support.ledger_scenes import check_agreement, exported_rows
@@ -155,12 +155,12 @@ def paid_on_flower(make: Make, ledger: Ledger, rule: Any, sent: np.ndarray, pres
     kind = FedAvg if options.pop("sends", "gradients") == "models" else FedSGD
     for rounds in sorted({*JOINS[JOINS > 0].tolist(), ROUNDS}):
         inner = kind(min_train_nodes=1, fraction_evaluate=0.0)
-        strategy = make(inner, mechanism=rule, requests=REQUESTS, **options)
+        strategy = make(inner, rule=rule, requests=REQUESTS, **options)
         grid = MortalGrid([node for node, join in zip(nodes, JOINS, strict=True) if join < rounds], rounds)
         with suppress(KilledError):
             result = strategy.start(grid, record(a=np.zeros((2, 4)), b=np.zeros(4)), num_rounds=ROUNDS)
     for row in exported_rows(ledger, "payments"):
-        rewards[int(row["round"]) - 1, int(row["agent"][1:])] = float(row["reward"])
+        rewards[int(row["round"]) - 1, int(row["agent"][1:])] = float(row["released"])
     for number, metrics in result.train_metrics_clientapp.items():  # of the last process
         pay: Any = metrics["guerdon-pay"]
         assert rewards[number - 1, : len(pay)] == pytest.approx(pay, rel=1e-9, abs=1e-6)
@@ -217,7 +217,7 @@ def settled_by_default() -> list[dict[str, float]]:
         ask, state = server.ask(state, model)
         done, state = server.settle(state, ask, sent[:joined], present[:joined])
         model = model - done.step * done.mean
-        rewards[turn, :joined] = done.payments.reward
+        rewards[turn, :joined] = done.payments.released
     return by_name(rewards)
 
 
@@ -278,13 +278,13 @@ def test_extras_add_up_to_nothing_on_flower_whatever_is_sent(
         nodes = [Node(100 + k, Actor(sent[:, k], present[:, k])) for k in range(agents)]
         ledger.enrol({f"n{k}": node.der for k, node in enumerate(nodes)})
         inner = FedSGD(min_train_nodes=1, fraction_evaluate=0.0)
-        strategy = Rewarded(inner, mechanism=rule, requests=REQUESTS, run="run", ledger=ledger, alike=True)
+        strategy = Rewarded(inner, rule=rule, requests=REQUESTS, run="run", ledger=ledger, alike=True)
         strategy.start(MemoryGrid(nodes, wire=False), record(a=np.zeros((2, 4)), b=np.zeros(4)), num_rounds=rounds)
         (most,) = {float(found) for found in re.findall(r"can lose at most ([\d.]+) in a round", caplog.text)}
         assert most == rule.worst_loss(NU)
         paid = exported_rows(ledger, "payments")
     for number in {row["round"] for row in paid}:
-        rewards = [float(row["reward"]) for row in paid if row["round"] == number]
+        rewards = [float(row["released"]) for row in paid if row["round"] == number]
         work = sum(row["status"] in PAID_LABELS for row in paid if row["round"] == number)
         assert sum(rewards) == pytest.approx(COST(NU) * work, abs=1e-5)
         assert min(rewards) >= -most - 1e-6

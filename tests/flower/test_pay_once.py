@@ -21,7 +21,7 @@ from guerdon import (
 )
 from guerdon.broadcasts import Dither
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.rules.mechanism import times
+from guerdon.rules.rule import times
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, record
 from tests.flower.test_one_server import paid_on_flower, scene
@@ -59,16 +59,16 @@ def test_a_server_that_computes_otherwise_stops_the_run(
     """Five too much for each agent: nothing is recorded or reported, and the run goes on once that is mended."""
     told = list[dict[str, float]]()
     rule = OutputAgreement(AffineCost(1, 1), KnownVariance(2.0))
-    rewarded(mechanism=rule, on_round=lambda found: told.append(found)).start(grid, model, num_rounds=2)
+    rewarded(rule=rule, on_round=lambda found: told.append(found)).start(grid, model, num_rounds=2)
     paid, before = ledger.balances(), ledger.verify()
 
     def generous(payments: Any, factors: Any) -> Any:
         right = times(payments, factors)
-        return right._replace(reward=right.reward + 5)
+        return right._replace(released=right.released + 5)
 
     with monkeypatch.context() as broken:
         broken.setattr("guerdon.server.times", generous)
-        strategy = rewarded(mechanism=rule, on_round=lambda found: told.append(found))
+        strategy = rewarded(rule=rule, on_round=lambda found: told.append(found))
         with pytest.raises(RefusedError, match="the driver computed a reward of") as refused:
             strategy.start(grid, model, num_rounds=4)
     said = r"round 3 of run 'run': .* a reward of (\S+) for agent 'n0', the evidence gives (\S+); nothing was recorded"
@@ -78,7 +78,7 @@ def test_a_server_that_computes_otherwise_stops_the_run(
     assert theirs == own + 5
     assert (len(told), ledger.balances(), ledger.verify()) == (2, paid, before)
 
-    result = rewarded(mechanism=rule, on_round=lambda found: told.append(found)).start(grid, model, num_rounds=4)
+    result = rewarded(rule=rule, on_round=lambda found: told.append(found)).start(grid, model, num_rounds=4)
     assert len(ledger.rounds("run")) == len(told) == 4
     assert ledger.verify().holds
     mended = next(slip for slip in ledger.payslips("run", 3) if slip.agent == "n0")

@@ -78,7 +78,7 @@ def test_a_run_goes_on_on_either_database(where: str, model: ArrayRecord) -> Non
     nodes = [Node(100 + i, worker(i)) for i in range(5)]
     with Ledger(where) as ledger:
         ledger.enrol({f"n{i}": node.der for i, node in enumerate(nodes)})
-    options: dict[str, Any] = {"mechanism": RULE, "requests": FixedRequest(8, 0.1), "run": "run", "ledger": where}
+    options: dict[str, Any] = {"rule": RULE, "requests": FixedRequest(8, 0.1), "run": "run", "ledger": where}
     options["one_step"] = True
     with pytest.raises(CrashError):
         Rewarded(FedAdam(), **options).start(Crashing(nodes, 15), model, num_rounds=3)
@@ -101,7 +101,7 @@ def test_what_requests_believe_survives(
     inner: Any, requests: Any, nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger
 ) -> None:
     rule = InformationPay(AffineCost(1, 1))  # it remembers as well
-    options = {"requests": requests, "mechanism": rule}
+    options = {"requests": requests, "rule": rule}
     whole = rewarded(inner(), run="whole", **options).start(MemoryGrid(nodes), model, num_rounds=4)
     for rounds in (1, 2, 2, 4):
         resumed = rewarded(inner(), **options).start(MemoryGrid(nodes), model, num_rounds=rounds)
@@ -245,7 +245,7 @@ def test_two_servers_cannot_pay_the_same_round(
 def test_a_run_goes_on_only_as_it_was_begun(grid: MemoryGrid, model: ArrayRecord, rewarded: Make) -> None:
     rewarded().start(grid, model, num_rounds=1)
     with pytest.raises(RefusedError, match="was started with another cost"):
-        rewarded(mechanism=replace(RULE, cost=AffineCost(2, 1))).start(grid, model, num_rounds=2)
+        rewarded(rule=replace(RULE, cost=AffineCost(2, 1))).start(grid, model, num_rounds=2)
     with pytest.raises(RefusedError, match="was started with another liability"):
         rewarded(liability="floor").start(grid, model, num_rounds=2)
     with pytest.raises(RefusedError, match=r"the model saved with run 'run' has other arrays than the app's: b \[4\]"):
@@ -256,7 +256,7 @@ def test_a_begun_run_without_a_paid_round_begins_anew(
     grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger
 ) -> None:
     """The server died between `start_run` and its first round."""
-    ledger.start_run("run", ["n3", "n1"], rewarded().server.mechanism)
+    ledger.start_run("run", ["n3", "n1"], rewarded().server.rule)
     rewarded().start(grid, model, num_rounds=1)
     assert ledger.roster("run") == ["n3", "n1", "n0", "n2", "n4"]
     assert ledger.rounds("run")[0].statuses == {"paid": 5}
@@ -268,8 +268,8 @@ def test_a_round_recorded_elsewhere_without_a_model_cannot_be_continued(
 ) -> None:
     nothing = np.zeros(2)
     seen = Evidence(nothing, nothing, nothing, nothing, counted=nothing > 0)
-    mechanism = rewarded().server.mechanism
-    ledger.start_run("run", ["n0", "n1"], mechanism)
+    rule = rewarded().server.rule
+    ledger.start_run("run", ["n0", "n1"], rule)
     ledger.record_round("run", 1, round_of(seen, nothing > 0, 8))
     with pytest.raises(RefusedError, match="recorded without a model to continue from"):
         rewarded().start(grid, model, num_rounds=2)

@@ -66,7 +66,7 @@ def test_a_node_that_joins_late_is_asked_once_it_has_paid_in(
             "liability='floor' cuts losses at zero: it pays more than the rule makes it, and a new",
         ),
         ({"vesting": 0}, "vesting=0 pays at once: a new name can take what chance gives it"),
-        ({"mechanism": FlatPay(RULE.cost), "liability": "floor"}, ""),
+        ({"rule": FlatPay(RULE.cost), "liability": "floor"}, ""),
     ],
 )
 def test_unsafe_terms_are_warned_of(

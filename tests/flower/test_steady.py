@@ -37,7 +37,7 @@ def test_what_is_held_is_settled_where_a_budget_ends_the_run(rewarded: Make, led
     nodes = [Node(100 + seed, Worker(seed)) for seed in range(5)]
     ledger.enrol({f"n{seed}": node.der for seed, node in enumerate(nodes)})
     rewarded(
-        FedSGD(fraction_evaluate=0.0), mechanism=SteadyPay(COST, period=100), requests=FixedRequest(NU, 0.05),
+        FedSGD(fraction_evaluate=0.0), rule=SteadyPay(COST, period=100), requests=FixedRequest(NU, 0.05),
         dither=Dither(3.0), budget=24.5 * 5 * float(COST(NU)),
     ).start(MemoryGrid(nodes, wire=False), record(w=np.zeros(DIM)), num_rounds=40)  # fmt: skip
     assert len(ledger.rounds("run")) == 24
@@ -55,7 +55,7 @@ def test_what_is_held_is_settled_in_the_last_round_of_each_start(
     for rounds in (8, 24, 40):  # the first is too short to tell anything
         rule = SteadyPay(COST, period=100)
         strategy = rewarded(
-            FedSGD(fraction_evaluate=0.0), mechanism=rule, requests=FixedRequest(NU, 0.05), dither=Dither(3.0)
+            FedSGD(fraction_evaluate=0.0), rule=rule, requests=FixedRequest(NU, 0.05), dither=Dither(3.0)
         )
         result = strategy.start(MemoryGrid(nodes, wire=False), record(w=np.zeros(DIM)), num_rounds=rounds)
         paid += [list(metrics["guerdon-pay"]) for metrics in result.train_metrics_clientapp.values()]  # pyright: ignore[reportArgumentType]
@@ -80,7 +80,7 @@ def test_a_checkpoint_keeps_what_pairs_agreed(rewarded: Make, ledger: Ledger) ->
 
     def play(rounds: int) -> Any:
         strategy = rewarded(
-            FedSGD(fraction_evaluate=0.0), mechanism=SteadyPay(COST, period=100), requests=FixedRequest(NU, 0.05),
+            FedSGD(fraction_evaluate=0.0), rule=SteadyPay(COST, period=100), requests=FixedRequest(NU, 0.05),
             dither=Dither(3.0),
         )  # fmt: skip
         strategy.start(MemoryGrid(nodes, wire=False), record(w=np.zeros(DIM)), num_rounds=rounds)

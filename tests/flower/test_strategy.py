@@ -34,7 +34,7 @@ from guerdon.flower.messages import tell
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
 from guerdon.requests import BudgetRequest, ScheduledRequest
-from guerdon.rules import Mechanism, Round, check_round, register, registry, round_of, statuses
+from guerdon.rules import Round, Rule, check_round, register, registry, round_of, statuses
 from tests.flower.conftest import MODEL, RULE, Make
 from tests.flower.grids import MemoryGrid, Node, gradients_of, record, reply, worker
 
@@ -48,12 +48,12 @@ def slips(ledger: Ledger, run: str = "run") -> dict[str, tuple[str, str]]:
     return {slip.agent: (slip.status, slip.why) for slip in ledger.payslips(run)}
 
 
-def offline(messages: list[Message], numbers: Iterable[int], mechanism: Any = RULE, origin: Any = None) -> np.ndarray:
+def offline(messages: list[Message], numbers: Iterable[int], rule: Any = RULE, origin: Any = None) -> np.ndarray:
     """Return what the mechanism pays for the gradients that these workers computed for these messages."""
     sent = [gradients_of(message, number) for message, number in zip(messages, numbers, strict=True)]
     layers = [np.stack([arrays[name].numpy() for arrays in sent]) for name in MODEL]
     evidence = gather(layers, np.ones(len(sent), dtype=bool), origin)
-    return mechanism.pay(mechanism.init(len(sent)), round_of(evidence, np.ones(len(sent), dtype=bool), 8))[0].reward
+    return rule.pay(rule.init(len(sent)), round_of(evidence, np.ones(len(sent), dtype=bool), 8))[0].released
 
 
 def by_node(messages: list[Message]) -> list[Message]:
@@ -279,7 +279,7 @@ class Four:
     model: ArrayRecord
 
     def start(self, run: str, nodes: list[Node]) -> ArrayRecord:
-        options: Any = {"mechanism": RULE, "requests": FixedRequest(8, 0.1), "one_step": True}
+        options: Any = {"rule": RULE, "requests": FixedRequest(8, 0.1), "one_step": True}
         made = Rewarded(self.inner(), run=run, ledger=self.ledger, **options)
         return made.start(MemoryGrid(nodes), self.model, num_rounds=1).arrays
 
@@ -375,7 +375,7 @@ def test_nan_is_found_in_arrays_that_do_not_count(kind: str, nodes: list[Node], 
 
 
 @dataclass(frozen=True)
-class Lavish(Mechanism):
+class Lavish(Rule):
     """Pays everybody as much as the longest report is long."""
 
     cost: Cost
@@ -385,9 +385,9 @@ class Lavish(Mechanism):
     def pay(self, state: Any, round: Round) -> tuple[Payments, Any]:
         state, mask = check_round(state, round)
         evidence = round.evidence
-        status = statuses(evidence, mask, 1, 1 + 0 * evidence.length)
-        reward = np.where(status == 0, evidence.length.max(), 0.0)
-        return Payments(reward, *[np.full(len(mask), np.nan)] * 3, status=status), state
+        status = statuses(evidence, mask, 1, 1 + 0 * evidence.squared_length)
+        reward = np.where(status == 0, evidence.squared_length.max(), 0.0)
+        return Payments(reward, reward, *[np.full(len(mask), np.nan)] * 3, status=status), state
 
 
 def test_one_enormous_report_does_not_stop_the_pay(
@@ -405,7 +405,7 @@ def test_one_enormous_report_does_not_stop_the_pay(
 
     nodes[4].app = far
     rule = Lavish(AffineCost(1, 1))
-    rewarded(FedAvg(fraction_evaluate=0.0), mechanism=rule).start(MemoryGrid(nodes), model, num_rounds=2)
+    rewarded(FedAvg(fraction_evaluate=0.0), rule=rule).start(MemoryGrid(nodes), model, num_rounds=2)
     status, why = slips(ledger)["n4"]
     assert (status, "it lies so far from all others" in why) == ("invalid", True)
     assert ledger.rounds("run")[1].statuses == {"invalid": 1, "paid": 4}
@@ -541,7 +541,7 @@ def test_nodes_come_and_go(nodes: list[Node], model: ArrayRecord, rewarded: Make
         grid.nodes = {node.number: node for node in chosen}
 
     rule = InformationPay(AffineCost(1, 1))  # it remembers, per agent
-    rewarded(inner, mechanism=rule).start(grid, model, num_rounds=3, evaluate_fn=change)
+    rewarded(inner, rule=rule).start(grid, model, num_rounds=3, evaluate_fn=change)
     assert ledger.roster("run") == ["n0", "n1", "n2", "n3", "n4"]
     assert slips(ledger)["n0"] == ("declined", "nothing: it did not take part; note: was not asked this round")
     assert [found.statuses for found in ledger.rounds("run")] == [{"paid": 3}, {"paid": 5}, {"declined": 1, "paid": 4}]
@@ -587,7 +587,7 @@ def test_a_budget_ends_a_run_of_any_strategy(
 ) -> None:
     """Five nodes at a cost of 9 each: 45 a round, paid exactly by agreement."""
     for budget, rounds in ((100, 2), (100, 2), (180, 4)):
-        rewarded(budget=budget, mechanism=OutputAgreement(AffineCost(1, 1))).start(grid, model, num_rounds=6)
+        rewarded(budget=budget, rule=OutputAgreement(AffineCost(1, 1))).start(grid, model, num_rounds=6)
         assert len(ledger.rounds("run")) == rounds
     assert "Of the budget of 100, 10 is left, and the next round costs 45" in caplog.text
     with pytest.raises(ValueError, match="`budget` must be"):
@@ -598,7 +598,7 @@ def test_a_budget_covers_what_is_held_back(
     grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger
 ) -> None:
     """Nothing is released in the first rounds, but it may be later."""
-    strategy = rewarded(FedSGD(), mechanism=SteadyPay(AffineCost(1, 1)), dither=Dither(1.0), budget=100)
+    strategy = rewarded(FedSGD(), rule=SteadyPay(AffineCost(1, 1)), dither=Dither(1.0), budget=100)
     strategy.start(grid, model, num_rounds=6)
     assert [found.paid for found in ledger.rounds("run")] == [0, 0]
 
@@ -662,7 +662,7 @@ def test_the_replies_are_let_go_before_the_checkpoint(grid: MemoryGrid, model: A
 def test_flat_pay_pays_everybody_who_sends(
     grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger
 ) -> None:
-    rewarded(mechanism=FlatPay(AffineCost(1, 1))).start(grid, model, num_rounds=1)
+    rewarded(rule=FlatPay(AffineCost(1, 1))).start(grid, model, num_rounds=1)
     assert set(rewards(ledger).values()) == {9_000_000}
 
 
@@ -674,7 +674,7 @@ def test_flat_pay_pays_everybody_who_sends(
             "`strategy` must be one of flwr.serverapp.strategy, got builtins.object: import",
         ),
         ({"strategy": FedSGD}, r"`strategy` must be an object, got the class FedSGD: give FedSGD\(\)"),
-        ({"mechanism": "steady"}, "`mechanism` must be a payment rule, .* got 'steady'"),
+        ({"rule": "steady"}, "`rule` must be a payment rule, .* got 'steady'"),
         ({"dither": 3.0}, r"`dither` must be a Dither, such as .* got 3.0: give Dither\(3.0\)"),
         ({"requests": NoiseScaleRequest(AffineCost(1, 1))}, "`requests` that learn need gradients"),
         ({"run": ""}, "a run's name"),
@@ -728,7 +728,7 @@ def test_what_is_paid_is_logged(
 ) -> None:
     logging.getLogger("flwr").propagate = True
     with caplog.at_level(logging.INFO):
-        rewarded(mechanism=OutputAgreement(AffineCost(1, 1))).start(grid, model, num_rounds=1)
+        rewarded(rule=OutputAgreement(AffineCost(1, 1))).start(grid, model, num_rounds=1)
     logging.getLogger("flwr").propagate = False
     assert "Rule: OutputAgreement(cost=ExpressionCost(text='1 + 1*s')" in caplog.text  # as it is recorded
     assert "Requests: FixedRequest(batch_size=8, step=0.1); its step is not used" in caplog.text
@@ -738,7 +738,7 @@ def test_what_is_paid_is_logged(
 
 
 def test_requests_and_ledgers_may_be_given_by_path(grid: MemoryGrid, model: ArrayRecord, ledger: Ledger) -> None:
-    options: Any = {"mechanism": RULE, "requests": FixedRequest(2, 0.1), "one_step": True}
+    options: Any = {"rule": RULE, "requests": FixedRequest(2, 0.1), "one_step": True}
     strategy = Rewarded(FedAvg(), run="path", ledger=ledger.where, **options)
     strategy.start(grid, model, num_rounds=1)
     assert ledger.rounds("path")[0].request == 2

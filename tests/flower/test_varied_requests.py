@@ -34,7 +34,7 @@ def test_each_node_is_asked_for_its_own_number_and_paid_for_it_across_restarts(r
     ledger.enrol({f"n{seed}": node.der for seed, node in enumerate(nodes)})
     pay: list[list[float]] = []
     for rounds in (5, ROUNDS):  # two processes: what is asked follows from the ledger
-        strategy = rewarded(FedSGD(fraction_evaluate=0.0), mechanism=RULE, requests=FixedRequest(NU, 0.01))
+        strategy = rewarded(FedSGD(fraction_evaluate=0.0), rule=RULE, requests=FixedRequest(NU, 0.01))
         result = strategy.start(MemoryGrid(nodes, wire=False), record(w=np.zeros(5)), num_rounds=rounds)
         pay += [list(metrics["guerdon-pay"]) for metrics in result.train_metrics_clientapp.values()]  # pyright: ignore[reportArgumentType]
     asked = np.array([worker.asked for worker in workers]).T

@@ -27,7 +27,7 @@ def test_nodes_are_paid_by_the_witness_and_the_ledger_agrees(rewarded: Make, led
         return gradient + NOISE * rng.normal(size=DIM) / NU**0.5
 
     people = [Learner(0), *[Learner(i, half) for i in range(1, 5)]]
-    strategy = rewarded(FedSGD(fraction_evaluate=0.0), mechanism=WitnessedPay(COST, 160), witness=witness)
+    strategy = rewarded(FedSGD(fraction_evaluate=0.0), rule=WitnessedPay(COST, 160), witness=witness)
     result = strategy.start(MemoryGrid(enrolled(ledger, people), wire=False), arrays(np.zeros(DIM)), num_rounds=24)
     paid = np.array([found["guerdon-pay"] for found in result.train_metrics_clientapp.values()])
     errors = paid.std(axis=0) / 24**0.5
@@ -35,6 +35,6 @@ def test_nodes_are_paid_by_the_witness_and_the_ledger_agrees(rewarded: Make, led
     assert (paid[:, 1:].mean(axis=0) + 3 * errors[1:] < COST(NU) - 3).all()  # 1 is expected
     assert ledger.verify().holds
     with pytest.raises(ValueError, match="`witness` must be given with `WitnessedPay`, and with no other rule"):
-        rewarded(FedSGD(), mechanism=WitnessedPay(COST, 160))
+        rewarded(FedSGD(), rule=WitnessedPay(COST, 160))
     with pytest.raises(ValueError, match="`witness` must be given with `WitnessedPay`, and with no other rule"):
         rewarded(FedSGD(), witness=witness)

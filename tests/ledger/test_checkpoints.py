@@ -16,16 +16,16 @@ from tests.support.libraries import needs_torch
 def test_arrays_of_every_library_come_back() -> None:
     groups = {
         "model": {"layer/0": np.arange(6.0).reshape(2, 3), "scalar": np.float32(2)},
-        "mechanism": REMEMBERING.init(4),
+        "rule": REMEMBERING.init(4),
         "jax": {"x": jnp.arange(3)},
         "empty": {},
     }
     assert unpack(pack({"half": {"jax": jnp.ones(2, dtype=jnp.bfloat16)}}))["half"]["jax"].dtype == np.float32
     back = unpack(pack(groups))
-    assert set(back) == {"model", "mechanism", "jax"}
+    assert set(back) == {"model", "rule", "jax"}
     np.testing.assert_array_equal(back["model"]["layer/0"], np.arange(6.0).reshape(2, 3))
     assert back["model"]["scalar"].shape == ()
-    assert set(back["mechanism"]) == set(REMEMBERING.init(4)._fields) >= {"signal", "weight"}
+    assert set(back["rule"]) == set(REMEMBERING.init(4)._fields) >= {"signal", "weight"}
     assert pack(groups) == pack(dict(reversed(groups.items())))
 
 

@@ -33,12 +33,12 @@ def start(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     ("part", "by", "words"),
     [
-        ("reward", lambda x: x + 5, r"a reward of {told} for agent 'south', the evidence gives {own};"),
-        ("reward", lambda x: np.nextafter(x, np.inf), r"a reward of {told} for agent 'south'"),
-        ("reward", lambda _: np.nan, r"a reward of nan for agent 'south', the evidence gives {own};"),
+        ("released", lambda x: x + 5, r"a reward of {told} for agent 'south', the evidence gives {own};"),
+        ("released", lambda x: np.nextafter(x, np.inf), r"a reward of {told} for agent 'south'"),
+        ("released", lambda _: np.nan, r"a reward of nan for agent 'south', the evidence gives {own};"),
         ("status", lambda _: Status.ALONE.value, r"the status 'alone' for agent 'south', the evidence gives 'paid';"),
-        ("distance", lambda x: 2 * x, r"the distance D = {told} for agent 'south'"),
-        ("expected_distance", lambda x: 2 * x, r"the expected distance E = {told} for agent 'south'"),
+        ("squared_distance", lambda x: 2 * x, r"the squared distance D = {told} for agent 'south'"),
+        ("expected", lambda x: 2 * x, r"the expected distance E = {told} for agent 'south'"),
         ("variance", lambda x: np.nextafter(x, 0), r"the variance V = {told} for agent 'south'"),
     ],
 )
@@ -62,7 +62,7 @@ def test_a_round_that_is_recorded_is_compared_too(ledger: Ledger) -> None:
     found = ledger.record_round("heart", *one.arguments(), payments=one.payments)
     assert not found.new
     assert not ledger.record_round("heart", *one.arguments(), payments=found.payments).new
-    other = one.payments._replace(reward=one.payments.reward + 5)
+    other = one.payments._replace(released=one.payments.released + 5)
     with pytest.raises(RefusedError, match=r"round 4 of run 'heart': the driver computed a reward of .*north"):
         ledger.record_round("heart", *one.arguments(), payments=other)
 
@@ -70,8 +70,8 @@ def test_a_round_that_is_recorded_is_compared_too(ledger: Ledger) -> None:
 def test_payments_of_other_agents_are_refused(ledger: Ledger) -> None:
     start(ledger)
     one = play(5)[4]
-    short = one.payments._replace(reward=one.payments.reward[:3])
-    with pytest.raises(RefusedError, match=r"`payments.reward` must have one entry for each of the 4 agents, got"):
+    short = one.payments._replace(released=one.payments.released[:3])
+    with pytest.raises(RefusedError, match=r"`payments.released` must have one entry for each of the 4 agents, got"):
         ledger.record_round("heart", *one.arguments(), payments=short)
 
 
@@ -80,7 +80,7 @@ def test_payments_of_other_agents_are_refused(ledger: Ledger) -> None:
 def test_a_loop_in_any_library_pays_what_the_ledger_computes(ledger: Ledger, library: Library, cost: Any) -> None:
     """Reports in float32 too: pay is computed in NumPy's float64, from the evidence as it is recorded."""
     server, rng = Server(OutputAgreement(cost), FixedRequest(8, 0.1)), np.random.default_rng(4)
-    ledger.start_run("heart", NAMES, server.mechanism, cost_factors=FACTORS)
+    ledger.start_run("heart", NAMES, server.rule, cost_factors=FACTORS)
     factors = np.array([FACTORS.get(name, 1.0) for name in NAMES])
     with library.precision():
         model, sent = library.array(np.zeros(20)), library.mask(np.ones(4))
@@ -90,10 +90,10 @@ def test_a_loop_in_any_library_pays_what_the_ledger_computes(ledger: Ledger, lib
             reports = library.array(rng.normal(size=(4, 20)))
             done, state = server.settle(state, ask, reports, sent, factors=factors)
             assert all(isinstance(part, np.ndarray) for part in done.payments)
-            assert done.payments.reward.dtype == np.float64
+            assert done.payments.released.dtype == np.float64
             recorded = ledger.record_round("heart", number, round_of(done.evidence, sent, 8), payments=done.payments)
             assert recorded.payments is not None
-            np.testing.assert_array_equal(recorded.payments.reward, to_micro(done.payments.reward) / MICRO)
+            np.testing.assert_array_equal(recorded.payments.released, to_micro(done.payments.released) / MICRO)
     assert ledger.verify().holds
 
 
@@ -103,6 +103,6 @@ def test_a_compiled_round_stays_in_its_library() -> None:
     with jax.enable_x64(True):
         model, reports = jax.numpy.zeros(6), jax.numpy.asarray(np.random.default_rng(0).normal(size=(4, 6)))
         ask, state = server.ask(server.init(model, 4), model)
-        compiled = jax.jit(lambda rows: server.settle(state, ask, rows, np.ones(4, dtype=bool))[0].payments.reward)
-        own = server.settle(state, ask, reports, np.ones(4, dtype=bool))[0].payments.reward
+        compiled = jax.jit(lambda rows: server.settle(state, ask, rows, np.ones(4, dtype=bool))[0].payments.released)
+        own = server.settle(state, ask, reports, np.ones(4, dtype=bool))[0].payments.released
         np.testing.assert_allclose(compiled(reports), own, rtol=1e-12)

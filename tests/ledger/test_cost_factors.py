@@ -13,7 +13,7 @@ from guerdon.dashboard.statistics import pay_against_cost
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
 from guerdon.ledger.verify import verify
-from guerdon.rules import Mechanism
+from guerdon.rules import Rule
 from tests.ledger.test_tampering import attacker, reseal, unprotect
 from tests.support.ledger_scenes import (
     HARSH,
@@ -34,16 +34,16 @@ FLAT = FlatPay(AffineCost(1, 1))
 
 def amounts(ledger: Ledger, run: str) -> Any:
     rows = [row for row in exported_rows(ledger, "payments") if row["run"] == run]
-    return np.array([float(row["reward"]) for row in rows]).reshape(-1, len(NAMES))
+    return np.array([float(row["released"]) for row in rows]).reshape(-1, len(NAMES))
 
 
 @pytest.mark.parametrize("rule", [RULE, HARSH, REMEMBERING, FLAT], ids=lambda rule: rule.rule_name)
-def test_pay_is_times_the_factor_and_with_1_as_before_to_the_micro_unit(ledger: Ledger, rule: Mechanism) -> None:
+def test_pay_is_times_the_factor_and_with_1_as_before_to_the_micro_unit(ledger: Ledger, rule: Rule) -> None:
     rounds = play(5, rule)
     for run, told in (("plain", None), ("one", dict.fromkeys(NAMES, 1)), ("own", FACTORS)):
         ledger.start_run(run, NAMES, rule, liability="floor", vesting=None, cost_factors=told)
         record(ledger, run, rounds, held=[0.5] * 4)
-    common = np.array([one.payments.reward for one in rounds])
+    common = np.array([one.payments.released for one in rounds])
     assert (to_micro(amounts(ledger, "plain")) == to_micro(common)).all()
     assert (amounts(ledger, "one") == amounts(ledger, "plain")).all()
     assert (to_micro(amounts(ledger, "own")) == to_micro(common * COLUMN)).all()
@@ -58,7 +58,7 @@ def test_a_round_says_what_it_paid_and_a_statement_why(ledger: Ledger) -> None:
     (first,) = play(1, FLAT)
     done = ledger.record_round("heart", *first.arguments())
     assert done.payments is not None
-    assert done.payments.reward.tolist() == [13.5, 9.0, 9.0, 7.2 * first.sent[3]]
+    assert done.payments.released.tolist() == [13.5, 9.0, 9.0, 7.2 * first.sent[3]]
     assert "13.5 for the 8 samples asked for (1.5 times the usual 9), whatever was sent" in str(
         ledger.payslips("heart")
     )
@@ -73,7 +73,7 @@ def test_pay_is_held_against_the_agents_own_cost(ledger: Ledger, where: str) -> 
     record(ledger, "heart", rounds)
     found = {row.agent: row for row in ledger.earnings("heart")}
     assert {name: row.round_cost for name, row in found.items()} == {"north": 13.5, "south": 9, "east": 9, "west": 7.2}
-    profit = np.array([1.5 * (float(one.payments.reward[0]) - 9) for one in rounds])
+    profit = np.array([1.5 * (float(one.payments.released[0]) - 9) for one in rounds])
     assert found["north"].pay - 13.5 == pytest.approx(profit.mean(), abs=1e-5)
     assert found["north"].margin == pytest.approx(2.3646 * profit.std(ddof=1) / 8**0.5, rel=1e-3)
     source = LedgerSource(where)

@@ -15,7 +15,7 @@ from tests.support.ledger_scenes import HARSH, NAMES, RULE, Played, play, record
 def by_hand(rounds: list[Played], seat: int, *, floor: bool = False) -> tuple[int, float, float, float]:
     """Return rounds, mean pay, mean cost, and the standard error of the mean profit times t."""
     mine = [one for one in rounds if one.payments.status[seat] == Status.PAID]
-    pay = np.array([max(float(one.payments.reward[seat]), 0.0 if floor else -np.inf) for one in mine])
+    pay = np.array([max(float(one.payments.released[seat]), 0.0 if floor else -np.inf) for one in mine])
     cost = np.array([1.0 + one.request for one in mine])
     reach = student_quantile(0.975, len(mine) - 1)
     return len(mine), pay.mean(), cost.mean(), reach * (pay - cost).std(ddof=1) / len(mine) ** 0.5
@@ -67,7 +67,7 @@ def test_work_that_was_not_paid_counts_as_on_the_dashboard(ledger: Ledger, where
     shown, told = pay_against_cost(source.run(1)), {row.number: row for row in ledger.earnings("heart")}
     source.close()
     assert (told[1].agent, told[1].rounds, told[1].round_cost) == ("north", 6, 9.0)
-    assert told[1].pay == pytest.approx(sum(float(one.payments.reward[0]) for one in rounds) / 6, abs=1e-6)
+    assert told[1].pay == pytest.approx(sum(float(one.payments.released[0]) for one in rounds) / 6, abs=1e-6)
     for row in shown:
         mine = told[row.agent]
         assert (mine.rounds, mine.pay, mine.round_cost) == (row.rounds, pytest.approx(row.paid), row.work)

@@ -104,7 +104,7 @@ def test_a_version_that_is_not_installed_is_not_called_forged(
     with closing(sqlite3.connect(golden)) as connection:
         for (trigger,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {trigger}")
-        connection.execute("UPDATE payments SET amount = amount + 1 WHERE record = 5")
+        connection.execute("UPDATE payments SET released = released + 1 WHERE record = 5")
         connection.commit()
     with Ledger(golden, read_only=True) as ledger:
         assert ledger.verify().problem is not None
@@ -120,9 +120,9 @@ def test_recomputed_payments_are_those_recorded(golden: Path, name: str) -> None
             block = read_payments(connection, one.record, one.record)
             paid, state = replay_round(rule, state, block.round(one.request))
             recorded = block.payments()
-            np.testing.assert_allclose(paid.reward, recorded.reward, rtol=1e-9, atol=1 / MICRO)
+            np.testing.assert_allclose(paid.released, recorded.released, rtol=1e-9, atol=1 / MICRO)
             np.testing.assert_array_equal(paid.status, recorded.status)
-            for part in ("distance", "expected_distance", "variance"):
+            for part in ("squared_distance", "expected", "variance"):
                 np.testing.assert_allclose(getattr(paid, part), getattr(recorded, part), rtol=1e-9, atol=1e-9)
 
 
@@ -137,9 +137,11 @@ def test_the_script_makes_the_same_again(golden: Path, name: str, tmp_path: Path
 
 
 def _payments(path: Path) -> list[Any]:
-    columns = "record, agent, status, deviation, pair_distance, length, alignment, distance, expected_distance, "
+    columns = "record, agent, status, squared_deviation, pair_distance, squared_length, alignment, squared_distance, "
     with closing(sqlite3.connect(path)) as connection:
-        return list(connection.execute(f"SELECT {columns} variance, amount / 1e6 FROM payments ORDER BY 1, 2"))
+        return list(
+            connection.execute(f"SELECT {columns} expected, variance, released / 1e6 FROM payments ORDER BY 1, 2")
+        )
 
 
 CHANGES = {

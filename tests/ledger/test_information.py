@@ -16,14 +16,14 @@ from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import largest_term
 from guerdon.ledger.statements import payments_of
-from guerdon.rules.mechanism import padded
+from guerdon.rules.rule import padded
 from guerdon.rules.signal import SignalState
 from guerdon.states import NoState
 from tests.support.audit_scenes import COST, REQUEST, RULE, Training, record_more, record_training, send_prediction
 from tests.support.ledger_scenes import REMEMBERING, play
 
 if TYPE_CHECKING:
-    from guerdon.rules import Mechanism
+    from guerdon.rules import Rule
 
 NAMES = ["Basel", "Lyon", "Porto", "Turin", "Vigo"]
 
@@ -91,7 +91,7 @@ def test_the_recorded_rewards_are_those_of_the_server(ledger: Ledger) -> None:
         assert (new.record, new.new, again.new) == (again.record, True, False)
         assert new.payments is not None
         assert again.payments is not None
-        np.testing.assert_allclose(new.payments.reward, payments.reward, rtol=1e-9, atol=1e-6)
+        np.testing.assert_allclose(new.payments.released, payments.released, rtol=1e-9, atol=1e-6)
         for kept, found in zip(new.payments, again.payments, strict=True):
             np.testing.assert_array_equal(kept, found)
     assert ledger.verify().holds
@@ -99,7 +99,7 @@ def test_the_recorded_rewards_are_those_of_the_server(ledger: Ledger) -> None:
 
 def test_the_size_of_the_parts_is_known_where_they_cancel() -> None:
     # D = 5 − 5 and E = −3: the reward's rounding is relative to the fives.
-    parts = ([9.0], [0.0], [-3.0], [1.0], [0])
+    parts = ([9.0], [9.0], [0.0], [-3.0], [1.0], [0])
     own = Payments(*(np.array(part) for part in parts))
     assert RULE.largest_distance(own, np.array([5.0])) >= 13
     assert largest_term(RULE, own, 8, np.array([5.0])) >= 13 * 64
@@ -109,15 +109,15 @@ def test_a_rule_goes_on_with_what_it_remembers_after_another(ledger: Ledger, whe
     """Information pay has the same memory with other settings; a rule without memory changes nothing in it."""
     ledger.start_run("mixed", NAMES[:4], REMEMBERING)
     state: Any = REMEMBERING.init(4)
-    used: list[Mechanism] = [REMEMBERING, RULE, FlatPay(COST), REMEMBERING, REMEMBERING]
+    used: list[Rule] = [REMEMBERING, RULE, FlatPay(COST), REMEMBERING, REMEMBERING]
     for one, rule in zip(play(5, REMEMBERING), used, strict=True):
         paid, after = rule.pay(state if rule.remembers else rule.init(4), round_of(one.evidence, one.sent, one.request))
         state = after if rule.remembers else state
         with Ledger(where) as another:  # remembers nothing: replays
             writer = another if one.number == 5 else ledger
-            recorded = writer.record_round("mixed", *one.arguments(), mechanism=rule).payments
+            recorded = writer.record_round("mixed", *one.arguments(), rule=rule).payments
         assert recorded is not None
-        np.testing.assert_allclose(recorded.reward, paid.reward, rtol=1e-9, atol=1e-6)
+        np.testing.assert_allclose(recorded.released, paid.released, rtol=1e-9, atol=1e-6)
     assert ledger.verify().holds
     assert padded(RULE.init(3), NoState()).signal.shape == RULE.init(3).signal.shape
 
@@ -133,9 +133,9 @@ def test_reasons_are_in_plain_words(ledger: Ledger) -> None:
 
 
 def test_reasons_for_no_pay() -> None:
-    columns = [np.zeros(6), *[np.full(6, np.nan)] * 3]
+    columns = [np.zeros(6), np.zeros(6), *[np.full(6, np.nan)] * 3]
     payments = Payments(*columns, status=np.arange(6))
-    reasons = explain(RULE, payments._replace(distance=np.full(6, -3.0), expected_distance=np.full(6, -1.0)), 8)
+    reasons = explain(RULE, payments._replace(squared_distance=np.full(6, -3.0), expected=np.full(6, -1.0)), 8)
     assert reasons[0] == "9 for the 8 samples asked for, less 9: its report told 2 more about the gradient than the others' did"  # noqa: E501  # fmt: skip
     assert "fewer than two others" in reasons[Status.TOO_FEW]
     assert all("distance" not in reason for reason in reasons)
@@ -147,7 +147,7 @@ def test_exports_hold_negative_distances(ledger: Ledger, tmp_path: Path) -> None
     record_training(ledger, "heart", NAMES, 8, {4: send_prediction})
     ledger.export("parquet", tmp_path / "p.parquet", "payments")
     table = pl.read_parquet(tmp_path / "p.parquet")
-    assert table["distance"].min() < 0  # pyright: ignore[reportOptionalOperand, reportOperatorIssue]
+    assert table["squared_distance"].min() < 0  # pyright: ignore[reportOptionalOperand, reportOperatorIssue]
     out = io.StringIO()
     ledger.export("csv", out, "payments")
     assert out.getvalue().count("\n") == 41
@@ -168,6 +168,6 @@ def test_the_dashboard_shows_scores_and_no_band_of_distances(ledger: Ledger) -> 
     assert all(one.rule.endswith("(I − J)") for one in filled)
     for one, row in zip(filled, (row for row in rows.values() if row.status == "paid"), strict=True):
         cost, nu = ExpressionCost(row.cost), row.request
-        value = cost(nu) + cost.slope(nu) * nu**2 / row.variance * (row.expected_distance - row.distance)
-        assert value == pytest.approx(row.amount / 1e6, abs=1e-6)
-        assert "− (-" in one.filled or row.expected_distance <= 0
+        value = cost(nu) + cost.slope(nu) * nu**2 / row.variance * (row.expected - row.squared_distance)
+        assert value == pytest.approx(row.released / 1e6, abs=1e-6)
+        assert "− (-" in one.filled or row.expected <= 0

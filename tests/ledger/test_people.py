@@ -197,7 +197,7 @@ def test_tables_hold_every_leg_and_every_payment(ledger: Ledger, tmp_path: Path)
     ledger.export("parquet", tmp_path / "payments.parquet", "payments")
     payments = pl.read_parquet(tmp_path / "payments.parquet")
     assert payments.height == ledger.verify().payments
-    (north,) = payments.filter(pl.col("agent") == "north").select(pl.col("reward").sum() + pl.col("cut").sum()).rows()
+    (north,) = payments.filter(pl.col("agent") == "north").select(pl.col("released").sum() + pl.col("cut").sum()).rows()
     assert int(north[0] * MICRO) == ledger.statement("north").earned  # nothing was forfeited or waived
     with pytest.raises(ValueError, match="`table` must be 'journal' for beancount"):
         exported(ledger, "beancount", "payments")
@@ -295,7 +295,7 @@ def test_runs_and_rounds_are_summed_up(ledger: Ledger) -> None:
     assert run.paid == sum(one.paid for one in rounds)
     assert [sum(one.statuses.values()) for one in rounds] == [4, 4, 4]
     assert rounds[0].metrics == {"loss": 0.5}
-    np.testing.assert_allclose(rounds[0].paid / MICRO, float(play(1)[0].payments.reward.sum()), atol=1e-5)
+    np.testing.assert_allclose(rounds[0].paid / MICRO, float(play(1)[0].payments.released.sum()), atol=1e-5)
     with pytest.raises(RefusedError, match="there is no run 'other'; there is 'run'"):
         ledger.rounds("other")
 

@@ -23,7 +23,7 @@ from sqlalchemy import text
 from guerdon import gather, round_of
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
-from guerdon.rules.mechanism import padded
+from guerdon.rules.rule import padded
 from tests.ledger.conftest import NO_SERVER, SERVER, create, new_database
 from tests.support.ledger_scenes import HARSH, NAMES, REMEMBERING, RULE, check_totals, prepare
 
@@ -52,9 +52,9 @@ class Books(RuleBasedStateMachine):
 
     @initialize(policies=st.permutations(["carry", "deposit", "floor"]), vesting=st.permutations([0, 1, 3]))
     def begin(self, policies: list[str], vesting: list[int]) -> None:
-        for (name, mechanism), liability, rounds in zip(RULES.items(), policies, vesting, strict=True):
-            self.ledger.start_run(name, NAMES, mechanism, liability=liability, vesting=rounds)
-            self.states[name] = mechanism.init(len(NAMES))
+        for (name, payer), liability, rounds in zip(RULES.items(), policies, vesting, strict=True):
+            self.ledger.start_run(name, NAMES, payer, liability=liability, vesting=rounds)
+            self.states[name] = payer.init(len(NAMES))
             self.rosters[name] = list(NAMES)
 
     @rule(
@@ -75,10 +75,10 @@ class Books(RuleBasedStateMachine):
         recorded = self.ledger.record_round(**call)
         assert recorded.new
         assert recorded.payments is not None
-        np.testing.assert_array_equal(to_micro(recorded.payments.reward), to_micro(payments.reward))
+        np.testing.assert_array_equal(to_micro(recorded.payments.released), to_micro(payments.released))
         self.last[run] += 1
         self.calls.append(call)
-        self.earned.update(dict(zip(roster, to_micro(payments.reward).tolist(), strict=True)))
+        self.earned.update(dict(zip(roster, to_micro(payments.released).tolist(), strict=True)))
 
     @precondition(lambda self: sum(map(len, self.rosters.values())) < 3 * len(NAMES) + 3)
     @rule(run=st.sampled_from(list(RULES)))

@@ -35,7 +35,7 @@ def test_what_is_recorded_is_what_the_mechanism_pays(ledger: Ledger) -> None:
     ledger.start_run("heart", NAMES, RULE)
     played = play(5)
     record(ledger, "heart", played)
-    expected = np.sum([to_micro(one.payments.reward) for one in played], axis=0)
+    expected = np.sum([to_micro(one.payments.released) for one in played], axis=0)
     assert list(totals(ledger).values()) == [expected[NAMES.index(name)] for name in sorted(NAMES)]
     assert ledger.common_balances()["treasury"] == -sum(expected)
     assert ledger.verify().holds
@@ -63,7 +63,7 @@ def different() -> dict[str, dict[str, Any]]:
     other, five = play(3, seed=9)[2], play(3, agents=5)[2]
     changes: dict[str, dict[str, Any]] = {
         "request": {"round": seen._replace(request=9)},
-        "deviation of agent 'north'": {"round": round_of(other.evidence, other.sent, 8)},
+        "squared_deviation of agent 'north'": {"round": round_of(other.evidence, other.sent, 8)},
         "counted of agent 'west'": {"round": seen._replace(evidence=one.evidence._replace(counted=one.sent))},
         "sent of agent 'west'": {"round": seen._replace(sent=one.evidence.counted)},
         "trusted of agent 'north'": {"round": seen._replace(trusted=np.arange(4) == 1)},
@@ -73,8 +73,8 @@ def different() -> dict[str, dict[str, Any]]:
         "metrics": {"metrics": {"loss": 1.0}},
         "notes of agent 'north'": {"notes": ["late", "", "", ""]},
         "held of agent 'north'": {"held": [1.0, 0, 0, 0]},
-        "rule": {"mechanism": OutputAgreement(AffineCost(1, 1), KnownVariance(2.0))},
-        "cost": {"mechanism": replace(RULE, cost=AffineCost(2, 1))},
+        "rule": {"rule": OutputAgreement(AffineCost(1, 1), KnownVariance(2.0))},
+        "cost": {"rule": replace(RULE, cost=AffineCost(2, 1))},
         "agents": {"agents": [*NAMES, "new"], "round": round_of(five.evidence, five.sent, 8),
                    "gradients": five.gradients},
     }  # fmt: skip
@@ -93,20 +93,20 @@ def test_another_round_in_the_place_of_a_recorded_one_is_refused(ledger: Ledger)
 
 def test_a_run_cannot_begin_again_otherwise(ledger: Ledger) -> None:
     ledger.start_run("heart", NAMES, RULE)
-    for change in ({"mechanism": HARSH}, {"agents": NAMES[::-1]}, {"liability": "floor"}):
-        call: dict[str, Any] = {"name": "heart", "agents": NAMES, "mechanism": RULE} | change
+    for change in ({"rule": HARSH}, {"agents": NAMES[::-1]}, {"liability": "floor"}):
+        call: dict[str, Any] = {"name": "heart", "agents": NAMES, "rule": RULE} | change
         with pytest.raises(RefusedError, match="run 'heart' was started with another"):
             ledger.start_run(**call)
 
 
-@pytest.mark.parametrize("mechanism", [RULE, HARSH, REMEMBERING, FlatPay(PowerCost(0.5, 2, 1))])
-def test_the_ledger_says_what_it_paid_also_when_asked_again(ledger: Ledger, mechanism: Any) -> None:
-    ledger.start_run("heart", NAMES, mechanism)
-    for one in play(4, mechanism):
+@pytest.mark.parametrize("rule", [RULE, HARSH, REMEMBERING, FlatPay(PowerCost(0.5, 2, 1))])
+def test_the_ledger_says_what_it_paid_also_when_asked_again(ledger: Ledger, rule: Any) -> None:
+    ledger.start_run("heart", NAMES, rule)
+    for one in play(4, rule):
         new, again = (ledger.record_round("heart", *one.arguments()).payments for _ in range(2))
         assert new is not None
         assert again is not None
-        np.testing.assert_array_equal(to_micro(new.reward), to_micro(one.payments.reward))
+        np.testing.assert_array_equal(to_micro(new.released), to_micro(one.payments.released))
         for paid, found, own in zip(new, again, one.payments, strict=True):
             assert found.dtype == (np.int64 if paid is new.status else np.float64)
             np.testing.assert_array_equal(paid, found)
@@ -161,13 +161,11 @@ def test_evidence_of_any_library_can_be_recorded(ledger: Ledger, library: Librar
     assert ledger.verify().holds
 
 
-@pytest.mark.parametrize(
-    "mechanism", [FlatPay(PowerCost(0.5, 2, 1)), HARSH, REMEMBERING], ids=["flat", "known", "memory"]
-)
+@pytest.mark.parametrize("rule", [FlatPay(PowerCost(0.5, 2, 1)), HARSH, REMEMBERING], ids=["flat", "known", "memory"])
 @pytest.mark.parametrize("liability", ["carry", "deposit", "floor"])
-def test_every_rule_and_liability_verifies(ledger: Ledger, mechanism: Any, liability: str) -> None:
-    ledger.start_run("run", NAMES, mechanism, liability=liability)
-    record(ledger, "run", play(6, mechanism))
+def test_every_rule_and_liability_verifies(ledger: Ledger, rule: Any, liability: str) -> None:
+    ledger.start_run("run", NAMES, rule, liability=liability)
+    record(ledger, "run", play(6, rule))
     assert ledger.verify().problem is None
 
 
@@ -210,9 +208,9 @@ def test_a_known_variance_may_change_from_round_to_round(ledger: Ledger) -> None
     for one in play(3, HARSH):
         rule = OutputAgreement(AffineCost(1, 1), KnownVariance(1.0 + one.number))
         expected, _ = rule.pay(rule.init(4), round_of(one.evidence, one.sent, 8))
-        recorded = ledger.record_round("run", *one.arguments(), mechanism=rule).payments
+        recorded = ledger.record_round("run", *one.arguments(), rule=rule).payments
         assert recorded is not None
-        np.testing.assert_allclose(recorded.reward, expected.reward, rtol=1e-9, atol=1e-6)
+        np.testing.assert_allclose(recorded.released, expected.released, rtol=1e-9, atol=1e-6)
     assert ledger.verify().holds
 
 
@@ -233,7 +231,10 @@ def test_a_known_variance_may_change_from_round_to_round(ledger: Ledger) -> None
         ({"signatures": [b"x", None, None, None]}, "agent 'north' has a signature"),
         ({"checkpoint": {"a/b": {}}}, "`checkpoint` must map names without '/'"),
         ({"checkpoint": {"model": {"w": np.array(["text"])}}}, "`checkpoint` holds an array that cannot be saved"),
-        ({"evidence": play(1, agents=3)[0].evidence}, "`deviation` must have one entry for each of the 4 agents"),
+        (
+            {"evidence": play(1, agents=3)[0].evidence},
+            "`squared_deviation` must have one entry for each of the 4 agents",
+        ),
         ({"sent": np.ones(4)}, "`sent` must be an array of booleans, got dtype float64"),
         ({"trusted": np.ones(4)}, "`trusted` must be an array of booleans, got dtype float64"),
         ({"trusted": np.arange(4) < 1, "sent": np.arange(4) > 1}, "got False for agent 0"),
@@ -252,18 +253,18 @@ def test_bad_input_is_named(ledger: Ledger, change: dict[str, Any], message: str
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "message"),
+    ("rule", "message"),
     [
         (OutputAgreement(FunctionCost(lambda s: s + 1)), "`cost` must be one that can be written down"),
         (
             GenieAided(AffineCost(1, 1), KnownVariance(1.0)),
-            "`mechanism` must be a rule that can be recorded",
+            "`rule` must be a rule that can be recorded",
         ),
     ],
 )
-def test_what_cannot_be_recomputed_cannot_be_recorded(ledger: Ledger, mechanism: Any, message: str) -> None:
+def test_what_cannot_be_recomputed_cannot_be_recorded(ledger: Ledger, rule: Any, message: str) -> None:
     with pytest.raises(RefusedError, match=message):
-        ledger.start_run("run", NAMES, mechanism)
+        ledger.start_run("run", NAMES, rule)
 
 
 @pytest.mark.parametrize("names", [[], "north", ["a", "a"], [""], ["x" * 201], ["nul\0"], [3]])
@@ -288,10 +289,10 @@ def test_everything_together_verifies(ledger: Ledger) -> None:
     assert ledger.rounds("heart")[2].statuses["invalid"] == 1
 
 
-@pytest.mark.parametrize("mechanism", [HARSH, RULE], ids=["known", "balanced"])
+@pytest.mark.parametrize("rule", [HARSH, RULE], ids=["known", "balanced"])
 @pytest.mark.parametrize("liability", ["carry", "deposit", "floor"])
-def test_nobody_can_keep_the_others_from_being_paid(ledger: Ledger, mechanism: Any, liability: str) -> None:
-    ledger.start_run("run", NAMES, mechanism, liability=liability)
+def test_nobody_can_keep_the_others_from_being_paid(ledger: Ledger, rule: Any, liability: str) -> None:
+    ledger.start_run("run", NAMES, rule, liability=liability)
     rng, everybody = np.random.default_rng(0), np.ones(4, dtype=bool)
     for number, size in enumerate([1.0, 1e9, 1e14, 1.0], 1):
         gradients = rng.normal(size=(4, 6))
@@ -300,13 +301,13 @@ def test_nobody_can_keep_the_others_from_being_paid(ledger: Ledger, mechanism: A
     assert ledger.verify().problem is None
 
 
-@pytest.mark.parametrize("mechanism", [OutputAgreement(AffineCost(1, 1), EstimatedVariance()), REMEMBERING, RULE])
+@pytest.mark.parametrize("rule", [OutputAgreement(AffineCost(1, 1), EstimatedVariance()), REMEMBERING, RULE])
 @pytest.mark.parametrize("size", [100.0, 1000.0])
-def test_rounds_in_single_precision_are_accepted(ledger: Ledger, mechanism: Any, size: float) -> None:
+def test_rounds_in_single_precision_are_accepted(ledger: Ledger, rule: Any, size: float) -> None:
     """As JAX computes by default, with one agent far out."""
     rng, everybody, single = np.random.default_rng(0), np.ones(6, dtype=bool), np.float32
     names = [f"agent {index}" for index in range(6)]
-    ledger.start_run("run", names, mechanism)
+    ledger.start_run("run", names, rule)
     for number in range(1, 12):
         gradients = rng.normal(size=(6, 20))
         gradients[number % 6] *= size if number < 3 else 1
@@ -345,9 +346,12 @@ def test_nonsense_is_named_before_the_database_sees_it(ledger: Ledger) -> None:
     ledger.start_run("run", NAMES, RULE)
     one = play(1)[0]
     for evidence, message in [
-        (one.evidence._replace(length=-one.evidence.length), "no deviation, pair distance or length is negative"),
+        (
+            one.evidence._replace(squared_length=-one.evidence.squared_length),
+            "no deviation, pair distance or length is negative",
+        ),
         (one.evidence._replace(pair_distance=-one.evidence.pair_distance), "no deviation, pair distance or length is"),
-        (one.evidence._replace(length=one.evidence.length * np.nan), "must hold finite numbers only"),
+        (one.evidence._replace(squared_length=one.evidence.squared_length * np.nan), "must hold finite numbers only"),
     ]:
         with pytest.raises(RefusedError, match=message):
             ledger.record_round("run", 1, round_of(evidence, one.sent, 8))

@@ -18,7 +18,7 @@ from tests.support.ledger_scenes import NAMES, RULE, busy_ledger, play, record
 
 # The only columns that may be empty, each because there may be nothing to say.
 NULLABLE = {
-    "accounts.owner", "rounds.checkpoint", "payments.distance", "payments.expected_distance",
+    "accounts.owner", "rounds.checkpoint", "payments.squared_distance", "payments.expected",
     "payments.variance", "payments.gradient", "payments.signature", "escrow.round",
 }  # fmt: skip
 
@@ -139,22 +139,24 @@ def test_the_database_refuses_what_makes_no_sense(ledger: Ledger) -> None:
 
 
 PAYMENT: dict[str, Any] = {
-    "position": 0, "agent": 1, "status": "paid", "trusted": 1, "deviation": 1.0, "pair_distance": 1.0, "length": 1.0,
-    "alignment": -1.0, "distance": 1.0, "expected_distance": 1.0, "variance": 1.0, "amount": -5, "cut": 2, "held": 0,
-    "gradient": bytes(32), "signature": b"s", "note": "", "hash": bytes(32),
+    "position": 0, "agent": 1, "status": "paid", "trusted": 1, "squared_deviation": 1.0, "pair_distance": 1.0,
+    "squared_length": 1.0, "alignment": -1.0, "squared_distance": 1.0, "expected": 1.0, "variance": 1.0, "earned": -5,
+    "released": -5, "cut": 2, "held": 0, "gradient": bytes(32), "signature": b"s", "note": "", "hash": bytes(32),
 }  # fmt: skip
 
 
 # Without a distance a payment may have any status, and what is settled of earlier rounds.
-NO_DISTANCE = dict.fromkeys(("distance", "expected_distance", "variance"))
+NO_DISTANCE = dict.fromkeys(("squared_distance", "expected", "variance"))
 IMPOSSIBLE: list[dict[str, Any]] = [
     {"status": "declined"} | NO_DISTANCE,
-    {"variance": float("inf")}, {"alignment": float("-inf")}, {"distance": 1e309},
+    {"variance": float("inf")}, {"alignment": float("-inf")}, {"squared_distance": 1e309},
     {"position": -1}, {"trusted": 2}, {"trusted": None}, {"status": "lucky"},
-    {"deviation": -1.0}, {"pair_distance": -1.0}, {"pair_distance": None},
-    {"pair_distance": float("inf")}, {"length": None}, {"distance": None},
+    {"squared_deviation": -1.0}, {"pair_distance": -1.0}, {"pair_distance": None},
+    {"pair_distance": float("inf")}, {"squared_length": None},
+    {"squared_distance": None},
     {"variance": None}, {"status": "declined"}, {"status": "waiting"}, {"cut": 6}, {"cut": -1}, {"held": -1},
-    {"gradient": b"x"}, {"gradient": None}, {"hash": b""}, {"agent": 77}, {"amount": None}, {"note": None},
+    {"gradient": b"x"}, {"gradient": None}, {"hash": b""}, {"agent": 77}, {"released": None},
+    {"earned": None}, {"note": None},
 ]  # fmt: skip
 
 

@@ -263,7 +263,7 @@ def test_every_swap_of_neighbours_is_found(busy: str, name: str, each: int) -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("UPDATE payments SET amount = amount + 1 WHERE record = 6 AND position = 2",
+        ("UPDATE payments SET released = released + 1 WHERE record = 6 AND position = 2",
          "payments: the payment of agent 'east' in round 1 of run 'heart' does not have the hash of its contents"),
         ("UPDATE payments SET hash = previous FROM records WHERE seq = 6 AND record = 6 AND position = 2",
          "payments: the payment of agent 'east' in round 1 of run 'heart' does not have"),
@@ -310,16 +310,17 @@ def fill_with_money(where: str) -> None:
     ("change", "message"),
     [
         ([], None),
-        (["UPDATE payments SET amount = amount + 5000000 WHERE record = 4 AND position = 0"],
+        (["UPDATE payments SET released = released + 5000000 WHERE record = 4 AND position = 0"],
          "payments: the payment of agent 'north' in round 1 of run 'heart' is not what its evidence gives"),
-        (["UPDATE payments SET distance = distance / 2 WHERE record = 4 AND position = 0"], "is not what its evidence"),
-        (["UPDATE payments SET status = 'invalid', trusted = 0, amount = 0, distance = NULL, expected_distance = NULL, "
-          "variance = NULL WHERE record = 4 AND position = 0"], "is not what its evidence gives"),
+        (["UPDATE payments SET squared_distance = squared_distance / 2 WHERE record = 4 AND position = 0"],
+         "is not what its evidence"),
+        (["UPDATE payments SET status = 'invalid', trusted = 0, earned = 0, released = 0, squared_distance = NULL, "
+          "expected = NULL, variance = NULL WHERE record = 4 AND position = 0"], "is not what its evidence gives"),
         (["UPDATE rounds SET request = 16 WHERE record = 4"], "is not what its evidence gives"),
         (["UPDATE entries SET amount = amount + 5000000 WHERE record = 4 AND line = 0",
           "UPDATE accounts SET balance = balance + 5000000 WHERE id = 4",
           "UPDATE accounts SET balance = balance - 5000000 WHERE id = 1"], "line 0, is "),
-        (["UPDATE payments SET cut = 1 WHERE amount < 0 AND cut = 0"], "does not follow from the run's liability"),
+        (["UPDATE payments SET cut = 1 WHERE released < 0 AND cut = 0"], "does not follow from the run's liability"),
         (["UPDATE rounds SET number = number + 10 WHERE record = 7"], "does not follow round"),
         (["UPDATE rounds SET number = number + 10 WHERE run = 1"], "round 11 of run 'heart' cannot be the first"),
     ],
@@ -543,7 +544,7 @@ def test_rules_and_policies_are_refused(where: str) -> None:
         with attacker(where, keeps=True) as connection:
             connection.execute(text("CREATE RULE lost AS ON INSERT TO entries DO INSTEAD NOTHING"))
             connection.execute(text("CREATE RULE more AS ON UPDATE TO accounts DO ALSO NOTHING"))
-            connection.execute(text("CREATE POLICY few ON payments USING (amount > 0)"))
+            connection.execute(text("CREATE POLICY few ON payments USING (released > 0)"))
             connection.execute(text("ALTER TABLE payments ENABLE ROW LEVEL SECURITY"))
         named = "a policy few on payments, a row security on payments, a rule lost on entries, a rule more on accounts"
         assert str(ledger.verify().problem).startswith(f"the database has {named}:")

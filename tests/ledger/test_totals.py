@@ -22,8 +22,8 @@ def one_loser(ledger: Ledger, liability: str) -> int:
     gradients, sent = np.array([[0.0, 0.0], [0.1, 0.0], [9.0, 0.0]]), np.ones(3, dtype=bool)
     recorded = ledger.record_round("run", 1, round_of(gather(gradients, sent), sent, 8))
     assert recorded.payments is not None
-    assert recorded.payments.reward.tolist() == pytest.approx([OTHERS[0] / 1e6, OTHERS[1] / 1e6, LOSS / 1e6])
-    return round(float(recorded.payments.reward[2]) * 1e6)
+    assert recorded.payments.released.tolist() == pytest.approx([OTHERS[0] / 1e6, OTHERS[1] / 1e6, LOSS / 1e6])
+    return round(float(recorded.payments.released[2]) * 1e6)
 
 
 def test_what_nobody_paid_of_a_loss_is_not_paid(ledger: Ledger) -> None:

@@ -55,7 +55,7 @@ def test_what_is_wrong_is_still_called_wrong(path: Path, run: str) -> None:
     with closing(sqlite3.connect(path)) as connection:
         for (trigger,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {trigger}")
-        connection.execute(f"UPDATE payments SET amount = amount + 1 WHERE record = {record}")
+        connection.execute(f"UPDATE payments SET released = released + 1 WHERE record = {record}")
         connection.commit()
     with Ledger(path, read_only=True) as ledger:
         assert ledger.verify().problem is not None

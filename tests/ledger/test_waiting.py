@@ -21,7 +21,7 @@ from guerdon.ledger.statements import payments_of
 from guerdon.ledger.vesting import begin, settle_round
 from guerdon.rules import OutputAgreement, register, registry
 from guerdon.rules.agreement import KnownVariance
-from guerdon.rules.mechanism import Status, paid_work
+from guerdon.rules.rule import Status, paid_work
 from tests.support.command_line import run as guerdon
 from tests.support.late_rule import LateExtra
 from tests.support.ledger_scenes import NAMES, check_agreement, check_totals
@@ -60,36 +60,36 @@ def extras() -> Any:
     """Return what the first two rounds were worth beyond the cost, by the rule that does not wait."""
     rule, everybody = OutputAgreement(COST, KnownVariance(10.0)), np.ones(4, dtype=bool)
     paid = [rule.pay(rule.init(4), round_of(gather(reports(number), everybody), everybody, 8))[0] for number in (1, 2)]
-    return sum(one.reward - 9 for one in paid)
+    return sum(one.released - 9 for one in paid)
 
 
 @pytest.mark.parametrize("terms", [{}, {"vesting": 2}, {"liability": "floor"}, {"cost_factors": {"west": 1.5}}])
 def test_what_is_settled_later_is_booked_and_verified(ledger: Ledger, terms: Any) -> None:
     paid = fill(ledger, **terms)
     factors = np.array([1, 1, 1, 1.5 if "cost_factors" in terms else 1])
-    assert paid[0].reward.tolist() == paid[1].reward.tolist() == (9 * factors).tolist()
+    assert paid[0].released.tolist() == paid[1].released.tolist() == (9 * factors).tolist()
     assert [Status(int(status)).label for status in paid[2].status] == ["paid", "paid", "invalid", "declined"]
-    np.testing.assert_allclose(paid[2].reward[2:], (extras() * factors)[2:], atol=1e-6)
+    np.testing.assert_allclose(paid[2].released[2:], (extras() * factors)[2:], atol=1e-6)
     assert ledger.verify().problem is None
     check_totals(ledger)
     assert ledger.rounds("run")[0].statuses == {"waiting": 4}
     earned = {row.agent: row.earned / 1e6 for row in ledger.balances()}
     if "liability" not in terms:
-        np.testing.assert_allclose([earned[name] for name in NAMES], sum(one.reward for one in paid), atol=1e-5)
+        np.testing.assert_allclose([earned[name] for name in NAMES], sum(one.released for one in paid), atol=1e-5)
     again = fill(ledger, **terms)
     for one, other in zip(paid, again, strict=True):
-        np.testing.assert_array_equal(one.reward, other.reward)
+        np.testing.assert_array_equal(one.released, other.released)
 
 
 def test_statements_say_why(ledger: Ledger) -> None:
     paid = fill(ledger)
     first, _, third, *_ = ledger.statement("west").lines
     assert first.why == "9 for the 8 samples asked for; the extra of this round follows when distances have a scale"
-    reward = f"{paid[2].reward[3]:.4g}"
+    reward = f"{paid[2].released[3]:.4g}"
     assert third.why.startswith(f"{reward}, the extra of earlier rounds: it did not take part in this one")
-    assert third.reward == round(paid[2].reward[3] * 1e6)
+    assert third.reward == round(paid[2].released[3] * 1e6)
     garbage = ledger.statement("east").lines[2].why
-    assert garbage.startswith(f"{paid[2].reward[2]:.4g}, the extra of earlier rounds: what it sent cannot be used")
+    assert garbage.startswith(f"{paid[2].released[2]:.4g}, the extra of earlier rounds: what it sent cannot be used")
     assert "nothing: it did not take part" in ledger.statement("east").lines[3].why
     with ledger.reading() as connection:
         rows = list(payments_of(connection, 4, 0, 99).values())
@@ -116,7 +116,7 @@ def test_pay_against_cost_has_all_that_was_paid(ledger: Ledger, where: str) -> N
     source.close()
     for seat, row in enumerate(pay_against_cost(data)):
         own = told[NAMES[seat]]
-        total = sum(one.reward[seat] for one in paid)
+        total = sum(one.released[seat] for one in paid)
         worked = sum(Status(int(one.status[seat])).is_paid for one in paid)
         assert (own.rounds, own.paid, own.cost) == pytest.approx((worked, total, 9.0 * worked), abs=1e-5)
         assert (row.rounds, row.paid, row.work) == pytest.approx((worked, own.pay, 9.0), abs=1e-5)
@@ -175,7 +175,7 @@ def play_by_default(ledger: Ledger) -> list[dict[str, float]]:
         ask, state = server.ask(state, model)
         done, state = server.settle(state, ask, reports, here)
         ledger.record_round("run", number, round_of(done.evidence, here, 8), agents=names)
-        told.append(dict(zip(names, map(float, done.payments.reward), strict=True)))
+        told.append(dict(zip(names, map(float, done.payments.released), strict=True)))
     return told
 
 
@@ -212,8 +212,8 @@ def test_extras_add_up_to_nothing_in_the_books_whatever_is_sent(data: st.DataObj
             done, state = server.settle(state, ask, np.array(drawn).reshape(agents, dim), sent)
             recorded = ledger.record_round("run", number, done.round, payments=done.payments).payments
             assert recorded is not None
-            assert recorded.reward.sum() == pytest.approx(9.0 * paid_work(recorded.status).sum(), abs=1e-6 * agents)
-            assert (recorded.reward >= -rule.worst_loss(8) * (1 + 1e-9)).all()
+            assert recorded.released.sum() == pytest.approx(9.0 * paid_work(recorded.status).sum(), abs=1e-6 * agents)
+            assert (recorded.released >= -rule.worst_loss(8) * (1 + 1e-9)).all()
         assert ledger.verify().problem is None
 
 

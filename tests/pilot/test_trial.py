@@ -45,8 +45,8 @@ def play(trial: Trial, rounds: int, agents: int, seed: int = 0) -> list[tuple[An
 def own_pay(rule: str, payments: Payments) -> Any:
     """Return what the work of the round is paid: under agreement nobody knows in the first, and no later extras."""
     if rule != "agreement":
-        return payments.reward
-    return COST(16) + 16**2 / payments.variance * (payments.expected_distance - payments.distance)
+        return payments.released
+    return COST(16) + 16**2 / payments.variance * (payments.expected - payments.squared_distance)
 
 
 @pytest.mark.parametrize("rule", list(RULES))
@@ -129,10 +129,10 @@ def test_what_a_rule_holds_is_worth_what_an_agent_would_leave_with() -> None:
         ask, training = trainer.ask(training, model)
         full = sent & (asked == 16)
         payments, _, state = server.pay(state, ask, reports, full)
-        paid = paid + payments.reward
+        paid = paid + payments.released
         worth = np.where(full, paid + rule.held(state.rule), worth)
         payments, _, haunted = server.pay(haunted, ask, np.vstack([np.zeros(DIM), reports]), np.append(True, full))
-        ghost += payments.reward[0]
+        ghost += payments.released[0]
         _, training = trainer.settle(training, ask, reports, sent)
     full_work = [np.where(asked == 16, scores.pay["steady"], np.nan) for asked, _, _, scores in found]
     assert np.nansum(full_work, axis=0) == pytest.approx(worth)
@@ -156,7 +156,7 @@ def test_half_work_has_a_past_of_its_own_under_a_rule_that_holds() -> None:
         if sent[seat] and asked[seat] == 8:
             known = server.adopt(state, twin, own)
             payments, _, twin = server.pay(known, ask, reports, full | own)
-            paid += payments.reward[seat]
+            paid += payments.released[seat]
             worth = paid + rule.held(twin.rule)[seat]
         state = server.pay(state, ask, reports, full)[2]
         _, training = trainer.settle(training, ask, reports, sent)

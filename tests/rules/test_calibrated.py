@@ -26,7 +26,7 @@ def calibrated(levels: Any, seed: int, share: Any = 1.0) -> Any:
     rng, state = np.random.default_rng([seed, 0]), RULE.init(len(levels))
     for _ in range(RULE.calibration):
         payments, state = RULE.pay(state, played(rng, levels, share))
-        assert (payments.reward == COST(NU)).all()
+        assert (payments.released == COST(NU)).all()
     return state
 
 
@@ -39,7 +39,7 @@ def profits(levels: Any, share: Any = 1.0, before: Any = 1.0, rule: Any = RULE, 
         rng = np.random.default_rng([seed, 1])
         for _ in range(60):
             payments, state = rule.pay(state, played(rng, levels, worked))
-            found.append(payments.reward - COST(NU * worked))
+            found.append(payments.released - COST(NU * worked))
     return np.array(found)
 
 
@@ -76,8 +76,8 @@ def test_where_all_are_alike_it_is_output_agreement() -> None:
     state = calibrated(ALIKE, seed=0)._replace(total=np.full(8, 54.0), count=np.full(8, 54.0), squares=np.full(8, 55.0))
     found = played(np.random.default_rng(2), ALIKE, 1.0)
     balanced = OutputAgreement(COST, BalancedVariance())
-    expected = balanced.pay(balanced.init(8), found)[0].reward
-    np.testing.assert_allclose(RULE.pay(state, found)[0].reward, expected, rtol=1e-12)
+    expected = balanced.pay(balanced.init(8), found)[0].released
+    np.testing.assert_allclose(RULE.pay(state, found)[0].released, expected, rtol=1e-12)
 
 
 def test_a_level_does_not_follow_what_an_agent_does_after_its_calibration() -> None:
@@ -92,8 +92,8 @@ def test_a_newcomer_is_calibrated_while_the_others_are_paid() -> None:
     state = calibrated(DIFFERENT, seed=2)._replace()
     state = type(state)(*(np.where(np.arange(8) == 7, 0.0, part) for part in state))
     payments, after = RULE.pay(state, played(np.random.default_rng(4), DIFFERENT, 1.0))
-    assert payments.reward[7] == COST(NU)
-    assert np.isnan(payments.distance).tolist() == [False] * 7 + [True]
+    assert payments.released[7] == COST(NU)
+    assert np.isnan(payments.squared_distance).tolist() == [False] * 7 + [True]
     assert after.rounds[7] == 1
     assert RULE.levels(after)[7] == 1
 
@@ -102,7 +102,7 @@ def test_too_few_are_paid_flat_in_their_calibration_and_nothing_after_it() -> No
     everybody, rng = np.array([True, True, False]), np.random.default_rng(5)
     found = round_of(gather(rng.normal(size=(3, DIM)), everybody), everybody, NU)
     payments, state = RULE.pay(RULE.init(3), found)
-    assert payments.reward.tolist() == [COST(NU)] * 2 + [0.0]
+    assert payments.released.tolist() == [COST(NU)] * 2 + [0.0]
     assert not state.rounds.any()  # such a round teaches nothing, and does not count
     done = state._replace(rounds=np.full(3, 60.0))
     assert RULE.pay(done, found)[0].status.tolist() == [Status.TOO_FEW] * 2 + [Status.DECLINED]
@@ -135,5 +135,5 @@ def test_loud_agents_in_the_calibration_do_not_move_the_levels_of_others(loud: i
     rng, paid = np.random.default_rng(6), list[Any]()
     for _ in range(200):
         payments, state = RULE.pay(state, played(rng, ALIKE, first(0.5)))
-        paid.append(payments.reward[0] - COST(NU / 2))
+        paid.append(payments.released[0] - COST(NU / 2))
     assert np.mean(paid) + 3 * np.std(paid) / 200**0.5 < 0

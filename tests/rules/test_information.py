@@ -116,7 +116,7 @@ def test_it_agrees_with_the_transcription(numbers: dict[str, Any], doubted: tupl
     paid = play(InformationPay(cost, **numbers), rounds(), doubted)
     for (gradients, mask, prediction, nu), (payments, state) in zip(rounds(), paid, strict=True):
         expected, _ = oracle.pay({k: gradients[k] for k in range(AGENTS) if mask[k]}, prediction, nu)
-        np.testing.assert_allclose(payments.reward, expected, rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(payments.released, expected, rtol=1e-8, atol=1e-8)
         np.testing.assert_allclose(np.exp(state.trust.wealth), oracle.wealth, rtol=1e-10)
 
 
@@ -142,11 +142,11 @@ def test_the_transcription_by_hand() -> None:
 def test_payments_can_be_recomputed_from_what_they_show() -> None:
     for (_, _, _, nu), (payments, _) in zip(rounds(), play(InformationPay(COST), rounds()), strict=True):
         paid = payments.status == Status.PAID
-        reward = COST(nu) + nu**2 / payments.variance * (payments.expected_distance - payments.distance)
-        np.testing.assert_allclose(payments.reward[paid], reward[paid])
-        assert (payments.reward[~paid] == 0).all()
-        assert all(np.isnan(part[~paid]).all() for part in payments[1:4])
-        assert np.isfinite(np.stack(payments[:4])[:, paid]).all()
+        reward = COST(nu) + nu**2 / payments.variance * (payments.expected - payments.squared_distance)
+        np.testing.assert_allclose(payments.released[paid], reward[paid])
+        assert (payments.released[~paid] == 0).all()
+        assert all(np.isnan(part[~paid]).all() for part in payments[2:5])
+        assert np.isfinite(np.stack(payments[:5])[:, paid]).all()
         reasons = explain(InformationPay(COST), payments, nu)
         assert all(("its report told" in why) == here for why, here in zip(reasons, paid, strict=True))
 
@@ -158,7 +158,7 @@ def statuses(present: int, doubted: tuple[int, ...] = (), nan: int | None = None
         gradients[nan, 2] = np.nan
     rule = InformationPay(COST, doubt=doubt)
     payments, state = settle(rule, doubting(known(rule), *doubted), gradients, mask, np.zeros(DIM), 8)
-    assert np.isfinite(payments.reward).all()
+    assert np.isfinite(payments.released).all()
     assert all(np.isfinite(part).all() for part in flatten_state(state).values())
     return [Status(int(status)) for status in payments.status]
 
@@ -198,7 +198,7 @@ def test_identical_reports_are_paid_nothing(library: Library, ratio: float) -> N
     pay = settle_compiled if library.name == "jax" else settle
     payments, after = pay(rule, state, gradients, mask, prediction, 8)
     assert (np.asarray(payments.status) == Status.NO_VARIANCE).all()
-    assert (np.asarray(payments.reward) == 0).all()
+    assert (np.asarray(payments.released) == 0).all()
     np.testing.assert_array_equal(after.rule.weight, state.rule.weight)  # nothing is learned from them either
 
 
@@ -271,10 +271,10 @@ def test_a_doubted_agent_does_not_move_the_others() -> None:
         changed = gradients.copy()
         changed[2] = prediction + factor * (gradients[2] - prediction)
         payments, after = settle(rule, state, changed, mask, prediction, 8)
-        np.testing.assert_allclose(payments.reward[absent], without.reward[absent], rtol=1e-9)
+        np.testing.assert_allclose(payments.released[absent], without.released[absent], rtol=1e-9)
         np.testing.assert_allclose(after.rule.signal, forgotten.rule.signal, rtol=1e-9)
         assert payments.status[2] == Status.PAID
-        seen.add(float(payments.reward[2]))
+        seen.add(float(payments.released[2]))
     assert len(seen) == 4
 
 
@@ -406,13 +406,13 @@ def test_pooled_knowledge_is_the_same_for_all_and_for_newcomers() -> None:
         evidence = gather(1 + rng.normal(size=(6, 20)), everybody, np.zeros(20))
         _, state = rule.pay(state, round_of(evidence, everybody, 8))
     one = round_of(gather(1 + rng.normal(size=(6, 20)), everybody, np.zeros(20)), everybody, 8)
-    expected = rule.pay(state, one)[0].reward
+    expected = rule.pay(state, one)[0].released
     fresh = rule.init(6)
     joined = type(state)(*(np.where(np.arange(6) == 5, new, old) for old, new in zip(state, fresh, strict=True)))
-    found = rule.pay(joined, one)[0].reward
+    found = rule.pay(joined, one)[0].released
     np.testing.assert_allclose(found, expected, rtol=0.1)
     alone = InformationPay(COST, decay=0.9)
-    assert abs(alone.pay(joined, one)[0].reward[5] / expected[5] - 1) > 0.1
+    assert abs(alone.pay(joined, one)[0].released[5] / expected[5] - 1) > 0.1
     assert InformationPay.from_settings(COST, rule.settings()) == rule
     assert (rule.settings()["pooled"], alone.settings()["pooled"]) == (True, False)
     assert InformationPay.from_settings(COST, alone.settings()) == alone

@@ -71,8 +71,8 @@ def test_it_agrees_with_plain_loops(seed: int) -> None:
         given, sent = reports(rng, agents, wild=seed % 3 > 0), rng.random(agents) < 0.85
         nu = int(rng.integers(1, 20))
         expected = slow.pay(given, sent, nu)
-        paid = fast.play(given, sent, nu).payments.reward
-        scale = 1e-9 * (np.max(np.abs(expected)) + fast.server.mechanism.worst_loss(nu))
+        paid = fast.play(given, sent, nu).payments.released
+        scale = 1e-9 * (np.max(np.abs(expected)) + fast.server.rule.worst_loss(nu))
         np.testing.assert_allclose(paid, expected, rtol=0, atol=scale)
 
 
@@ -89,7 +89,7 @@ def test_array_libraries_agree(library: Library) -> None:
             expected, other = server().settle(other, plain, given, sent)
             slack = library.tolerance * 1600 * 10
             np.testing.assert_allclose(
-                np.asarray(done.payments.reward), expected.payments.reward, rtol=library.tolerance * 100, atol=slack
+                np.asarray(done.payments.released), expected.payments.released, rtol=library.tolerance * 100, atol=slack
             )
             np.testing.assert_allclose(
                 np.asarray(done.mean), expected.mean, rtol=100 * library.tolerance, atol=library.tolerance * 1e4
@@ -101,7 +101,7 @@ def compiled_run() -> Any:
     def one_round(state: Any, played: Any) -> Any:
         ask, state = server().ask(state, jax.numpy.zeros(DIM))
         done, state = server().settle(state, ask, *played)
-        return jax.tree.map(jax.numpy.asarray, state), (done.payments.reward, done.mean)
+        return jax.tree.map(jax.numpy.asarray, state), (done.payments.released, done.mean)
 
     def run(gradients: Any, sent: Any) -> Any:
         first = jax.tree.map(jax.numpy.asarray, server().init(np.zeros(DIM), 5))
@@ -120,7 +120,7 @@ def test_scanned_mapped_and_compiled_nothing_changes() -> None:
         plain = Federation(5)
         for turn in range(20):
             done = plain.play(given[run, turn], sent[run, turn])
-            np.testing.assert_allclose(rewards[run, turn], done.payments.reward, rtol=1e-7, atol=1e-5)
+            np.testing.assert_allclose(rewards[run, turn], done.payments.released, rtol=1e-7, atol=1e-5)
             np.testing.assert_allclose(means[run, turn], done.mean, rtol=1e-7, atol=1e-7)
 
 
@@ -144,9 +144,9 @@ def test_extras_add_up_to_nothing_and_no_loss_exceeds_what_is_known_before(data:
             given[0, 0] = np.nan
         payments = one.play(given, sent, nu).payments
         worked = (payments.status == Status.PAID) | (payments.status == Status.WAITING)
-        extras = payments.reward - worked * COST(nu)
+        extras = payments.released - worked * COST(nu)
         assert abs(extras.sum()) <= 1e-9 * (np.abs(extras).sum() + COST(nu))
-        assert extras.min() >= -one.server.mechanism.worst_loss(nu) * (1 + 1e-9)
+        assert extras.min() >= -one.server.rule.worst_loss(nu) * (1 + 1e-9)
 
 
 def test_rounds_that_are_settled_together_cost_nobody_more_than_one() -> None:
@@ -158,8 +158,8 @@ def test_rounds_that_are_settled_together_cost_nobody_more_than_one() -> None:
             given = rng.normal(size=(3, 1)).repeat(DIM, axis=1)
             given[0] *= 1e6
             payments = one.play(given).payments
-            lost = max(lost, COST(8) - float(payments.reward.min()))
-            assert payments.reward.sum() == pytest.approx(3 * COST(8), abs=1e-9 * most)
+            lost = max(lost, COST(8) - float(payments.released.min()))
+            assert payments.released.sum() == pytest.approx(3 * COST(8), abs=1e-9 * most)
     assert lost == pytest.approx(most, rel=1e-9)  # five rounds of it, and no more than one
 
 
@@ -181,10 +181,10 @@ def test_one_garbage_report_harms_nobody_but_its_sender(size: float) -> None:
     given = reports(rng, 4)
     given[3] = size
     done = one.play(given)
-    worst = one.server.mechanism.worst_loss(8)
+    worst = one.server.rule.worst_loss(8)
     assert worst == 2 * 100 * 8
-    assert (done.payments.reward[:3] > COST(8)).all()
-    assert COST(8) - worst <= done.payments.reward[3] < -0.1 * worst
+    assert (done.payments.released[:3] > COST(8)).all()
+    assert COST(8) - worst <= done.payments.released[3] < -0.1 * worst
     # The model moves by a quarter of the cut at the most.
     cut = 2 * 100 * float(done.payments.variance[0]) / 8
     assert np.linalg.norm(done.mean - given[:3].mean(axis=0)) < np.sqrt(cut) / 4 + np.linalg.norm(given[:3].std(axis=0))
@@ -206,12 +206,12 @@ def test_garbage_in_the_first_round_is_cut_too() -> None:
     given = reports(rng, 4)
     given[2] = 1e13
     first = one.play(given)
-    assert first.payments.reward.tolist() == [9.0] * 4
+    assert first.payments.released.tolist() == [9.0] * 4
     assert np.linalg.norm(first.mean) < 1e4
-    rewards = [one.play(reports(rng, 4)).payments.reward for _ in range(6)]
+    rewards = [one.play(reports(rng, 4)).payments.released for _ in range(6)]
     extras = np.array(rewards).sum(axis=0) - 6 * COST(8)
     assert extras[2] == min(extras)
-    assert extras[2] > -2 * one.server.mechanism.worst_loss(8)
+    assert extras[2] > -2 * one.server.rule.worst_loss(8)
 
 
 def statuses(payments: Any) -> list[str]:
@@ -227,12 +227,12 @@ def test_the_first_rounds_wait_and_are_settled_together() -> None:
         told.append(statuses(payments))
         if told[-1][0] == "paid":
             break
-        assert payments.reward.tolist() == [9.0] * 3
-        assert np.isnan(payments.distance).all()
+        assert payments.released.tolist() == [9.0] * 3
+        assert np.isnan(payments.squared_distance).all()
     assert told[0] == ["waiting"] * 3
     assert told[-1] == ["paid"] * 3
     assert payments is not None
-    assert payments.reward.sum() == pytest.approx(27)
+    assert payments.released.sum() == pytest.approx(27)
     assert np.isfinite(payments.variance).all()
 
 
@@ -244,8 +244,8 @@ def test_who_is_absent_when_rounds_are_settled_gets_its_extra_all_the_same() -> 
         if payments.status[0] == Status.PAID:
             break
     assert statuses(payments) == ["paid"] * 3 + ["declined"]
-    assert payments.reward[3] != 0
-    assert payments.reward.sum() == pytest.approx(27)
+    assert payments.released[3] != 0
+    assert payments.released.sum() == pytest.approx(27)
 
 
 def test_the_last_round_settles_what_is_open() -> None:
@@ -253,18 +253,18 @@ def test_the_last_round_settles_what_is_open() -> None:
     one.play(reports(rng, 3))
     payments = one.play(reports(rng, 3), is_last=True).payments
     assert statuses(payments) == ["paid"] * 3
-    assert payments.reward.sum() == pytest.approx(27)
-    assert (payments.reward != 9).all()
+    assert payments.released.sum() == pytest.approx(27)
+    assert (payments.released != 9).all()
 
 
 def test_a_newcomer_changes_nothing_of_what_is_known() -> None:
     rng, one = np.random.default_rng(8), Federation(3)
     for _ in range(10):
         one.play(reports(rng, 3))
-    before = float(one.server.mechanism.scale(one.state.rule))
+    before = float(one.server.rule.scale(one.state.rule))
     grown = Federation(4)
     grown.state = one.server.enlarge(one.state, 4)
-    assert float(grown.server.mechanism.scale(grown.state.rule)) == before
+    assert float(grown.server.rule.scale(grown.state.rule)) == before
     payments = grown.play(reports(rng, 4)).payments
     assert statuses(payments) == ["paid"] * 4
     assert payments.variance.tolist() == [before] * 4
@@ -276,21 +276,21 @@ def test_identical_reports_are_paid_their_cost() -> None:
     for _ in range(8):
         payments = one.play(np.ones((4, DIM))).payments
         assert statuses(payments) == ["paid"] * 4
-        assert payments.reward.tolist() == [9.0] * 4
+        assert payments.released.tolist() == [9.0] * 4
         assert np.isnan(payments.variance).all()
     rng = np.random.default_rng(9)
     for _ in range(8):
         one.play(reports(rng, 4))
     payments = one.play(np.ones((4, DIM))).payments
     assert statuses(payments) == ["paid"] * 4
-    assert payments.reward.tolist() == [9.0] * 4
+    assert payments.released.tolist() == [9.0] * 4
 
 
 def test_two_participants_are_paid_their_cost() -> None:
     """They cannot be compared, and one that stays away, or sends nonsense, must not cost the others their pay."""
     payments = Federation(3).play(np.ones((3, DIM)), [True, False, True]).payments
     assert statuses(payments) == ["paid", "declined", "paid"]  # nothing will follow
-    assert payments.reward.tolist() == [9.0, 0.0, 9.0]
+    assert payments.released.tolist() == [9.0, 0.0, 9.0]
     rng, one = np.random.default_rng(12), Federation(3)
     for _ in range(10):
         one.play(reports(rng, 3))
@@ -298,7 +298,7 @@ def test_two_participants_are_paid_their_cost() -> None:
     given[2] = np.nan
     payments = one.play(given).payments
     assert statuses(payments) == ["paid", "paid", "invalid"]
-    assert payments.reward.tolist() == [9.0, 9.0, 0.0]
+    assert payments.released.tolist() == [9.0, 9.0, 0.0]
 
 
 def test_who_leaves_two_others_alone_is_settled_with_by_the_last_round() -> None:
@@ -311,8 +311,8 @@ def test_who_leaves_two_others_alone_is_settled_with_by_the_last_round() -> None
             given[0] *= 8**0.5  # one sample of eight
             one.play(given, [turn < 2, True, True])
         payments = one.play(rng.normal(size=(3, DIM)), [False, True, True], is_last=True).payments
-        assert payments.reward.sum() == pytest.approx(2 * COST(8), abs=1e-9)
-        lost -= payments.reward[0] / 200
+        assert payments.released.sum() == pytest.approx(2 * COST(8), abs=1e-9)
+        lost -= payments.released[0] / 200
         after = one.play(rng.normal(size=(3, DIM))).payments  # a run that goes on knows the scale
         assert statuses(after) == ["paid"] * 3
         assert np.isfinite(after.variance).all()
@@ -325,7 +325,7 @@ def test_the_common_part_of_reports_costs_no_digits() -> None:
     for turn in range(12):
         given = reports(rng, 4)
         given[3] *= 1e6 if turn == 11 else 1
-        one, other = near.play(given).payments.reward, far.play(given + 1e5).payments.reward
+        one, other = near.play(given).payments.released, far.play(given + 1e5).payments.released
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
 
 

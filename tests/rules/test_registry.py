@@ -23,9 +23,9 @@ from guerdon.arrays import namespace
 from guerdon.dashboard import playground
 from guerdon.ledger import Ledger
 from guerdon.rules import (
-    Mechanism,
     Payments,
     Round,
+    Rule,
     as_request,
     check_round,
     choices,
@@ -45,7 +45,7 @@ SETTINGS = playground.GameSettings(agents=4, request=4, cost="1 + s", rule="lott
 
 
 @dataclass(frozen=True)
-class Lottery(Mechanism):
+class Lottery(Rule):
     """Pays `prize` times the cost to everybody whose report is not longer than the mean length, and nothing else."""
 
     cost: Cost
@@ -56,13 +56,15 @@ class Lottery(Mechanism):
     def pay(self, state: Any, round: Round) -> tuple[Payments, Any]:
         state, mask = check_round(state, round)
         evidence = round.evidence
-        xp, nu = namespace(evidence.length), as_request(evidence, round.request)
-        status = statuses(evidence, mask, 1, 1 + 0 * evidence.length)
-        usual = xp.sum(evidence.length, axis=-1, keepdims=True) / xp.sum(evidence.counted, axis=-1, keepdims=True)
-        won = (status == 0) & (evidence.length <= usual)
-        reward = xp.where(won, self.prize * self.cost(nu), 0.0 * evidence.length)
-        shown = xp.where(status == 0, evidence.length, xp.nan)
-        return Payments(reward, shown, xp.where(status == 0, usual, xp.nan), 1 + 0 * shown, status), state
+        xp, nu = namespace(evidence.squared_length), as_request(evidence, round.request)
+        status = statuses(evidence, mask, 1, 1 + 0 * evidence.squared_length)
+        usual = xp.sum(evidence.squared_length, axis=-1, keepdims=True) / xp.sum(
+            evidence.counted, axis=-1, keepdims=True
+        )
+        won = (status == 0) & (evidence.squared_length <= usual)
+        reward = xp.where(won, self.prize * self.cost(nu), 0.0 * evidence.squared_length)
+        shown = xp.where(status == 0, evidence.squared_length, xp.nan)
+        return Payments(reward, reward, shown, xp.where(status == 0, usual, xp.nan), 1 + 0 * shown, status), state
 
     def why(self, distance: float, expected: float) -> str:
         return "a prize" if distance <= expected else "no luck"
@@ -80,7 +82,7 @@ def test_a_rule_from_outside_is_paid_recorded_verified_and_explained(tmp_path: P
     server, model = Server(Lottery(COST, 3.0), FixedRequest(8, 0.1)), np.zeros(5)
     state, names = server.init(model, 3), ["Basel", "Lyon", "Porto"]
     with Ledger(tmp_path / "guerdon.db") as ledger:
-        ledger.start_run("run", names, server.mechanism)
+        ledger.start_run("run", names, server.rule)
         for number in (1, 2):
             ask, state = server.ask(state, model)
             reports = np.array([[1.0] * 5, [2.0] * 5, [9.0] * 5])
@@ -98,7 +100,7 @@ def test_a_rule_from_outside_is_paid_recorded_verified_and_explained(tmp_path: P
     told = {"rule": "lottery", "version": 3, "module": __name__, "distribution": None, "settings": {"prize": 3.0}}
     assert (json.loads(text), cost) == (told, "1 + 1*s")
     assert restore(text, cost).cost(8) == 9
-    assert explain(server.mechanism, done.payments, 8)[0].endswith("plus 18: a prize")
+    assert explain(server.rule, done.payments, 8)[0].endswith("plus 18: a prize")
 
 
 @pytest.mark.usefixtures("lottery")
@@ -136,7 +138,7 @@ def test_a_rule_is_known_while_it_is_registered(lottery: type[Lottery]) -> None:
 
     with pytest.raises(ValueError, match="must be names of their own, got 'lottery'"):
         register(Other)
-    with pytest.raises(ValueError, match="`mechanism` must be a rule that can be recorded"):
+    with pytest.raises(ValueError, match="`rule` must be a rule that can be recorded"):
         describe(Other(COST))
 
 

@@ -56,7 +56,7 @@ def play(report: Report, rounds: int = PERIOD, runs: int = 12, rule: Any = RULE)
             sent = np.stack([sample(rng, surprise, NU) for _ in range(AGENTS)])
             sent[0] = report(rng, surprise, sent[0], number)
             payments, state = pay(state, sent, EVERYBODY, rule)
-            paid.append(payments.reward)
+            paid.append(payments.released)
         found.append(paid)
     return np.array(found)
 
@@ -151,7 +151,7 @@ def test_work_in_rounds_that_tell_most_does_not_stand_for_the_rest() -> None:
             sent = np.stack([sample(rng, surprise, NU) for _ in range(AGENTS)])
             sent[0] = early(rng, surprise, sent[0], number)
             payments, state = pay(state, sent, EVERYBODY)
-            paid += payments.reward[0]
+            paid += payments.released[0]
         found.append(paid / PERIOD)
     assert max(found) * PERIOD < (PERIOD / 4 + 2) * COST(NU)
 
@@ -208,7 +208,7 @@ def test_garbage_beside_it_does_not_make_less_work_look_honest() -> None:
             sent = np.stack([sample(rng, surprise, size) for size in sizes])
             sent[3] -= surprise
             payments, state = pay(state, sent, everybody)
-            paid += payments.reward / PERIOD
+            paid += payments.released / PERIOD
         found.append((paid[:3].sum() - 3 * COST(6)) / 4)
     assert np.mean(found) < 3.0  # 6.6 where garbage counts as far out as it is
 
@@ -224,7 +224,7 @@ def test_agents_that_leave_early_do_not_lower_the_others_pay() -> None:
             sent = np.stack([sample(rng, surprise, NU) for _ in range(AGENTS)])
             here = EVERYBODY if number < 5 else np.arange(AGENTS) > 1
             payments, state = pay(state, sent, here)
-            paid += payments.reward / PERIOD
+            paid += payments.released / PERIOD
         found.append(paid[2:].mean())
     assert np.mean(found) > 0.9 * COST(NU)
 
@@ -245,7 +245,7 @@ def beside_new_names(report: Any, fresh: int, rounds: int = 2 * PERIOD, runs: in
                 new[AGENTS - len(own)] &= len(own) != 2  # the partner of a helper stays
                 state = chosen(new, None, state)
             payments, state = pay(state, sent, EVERYBODY)
-            paid += payments.reward / rounds
+            paid += payments.released / rounds
         found.append(paid)
     return np.mean(found, axis=0)
 
@@ -293,7 +293,7 @@ def beside_helpers(staggered: int, works: bool, rounds: int, runs: int) -> Any:
                 sent[seat] = waits if age < 20 else 3 * sent[0]
             state = chosen(new, None, state)
             payments, state = pay(state, sent, here)
-            paid += payments.reward / rounds
+            paid += payments.released / rounds
         found.append(paid)
     return np.array(found)
 
@@ -353,7 +353,7 @@ def test_where_nothing_can_be_told_it_says_so() -> None:
     for _ in range(25):
         evidence = gather(rng.normal(size=(AGENTS, DIM)) / 4, EVERYBODY, np.zeros(DIM), EVERYBODY)
         payments, state = RULE.pay(state, round_of(evidence, EVERYBODY, NU))
-        assert not payments.reward.any()
+        assert not payments.released.any()
     assert RULE.warning(state, NU) == PREDICTABLE
     assert RULE.warning(RULE.init(AGENTS), NU) == ""
 
@@ -377,7 +377,7 @@ def test_a_payment_is_explained_by_what_was_earned_and_what_is_released() -> Non
     told = round_of(evidence, EVERYBODY, NU)
     payments, _ = RULE.pay(RULE.init(AGENTS), told)
     rule = OutputAgreement(COST, BalancedVariance())
-    price = rule.pay(rule.init(AGENTS), told)[0].reward[0]
+    price = rule.pay(rule.init(AGENTS), told)[0].released[0]
     assert explain(RULE, payments, NU)[0].startswith(f"0 released; earned in this round: {price:.4g} (17 for the 16")
 
 

@@ -21,7 +21,7 @@ from tests.support.steady_oracle import SteadyOracle
 from tests.support.steady_reports_oracle import Compared, ReportsOracle
 
 CLOSE = 1e-9  # relative
-EVIDENCE = "deviation", "pair_distance", "length", "alignment"
+EVIDENCE = "squared_deviation", "pair_distance", "squared_length", "alignment"
 WARNINGS = {"predictable": PREDICTABLE, "faint": FAINT, "": ""}
 COSTS = AffineCost(1, 1), PowerCost(0.5, 2, 1)
 
@@ -192,7 +192,7 @@ def paid(name: str) -> Iterator[Numbers]:
         ask = ask._replace(request=np.asarray(given.request), prediction=given.prediction, is_last=given.closes)
         payments, found, state = server.pay(state, ask, reports, sent)
         yield {
-            "reward": payments.reward,
+            "reward": payments.released,
             **{field: getattr(found.evidence, field) for field in EVIDENCE},
             "trusted": found.trusted, "copies": found.copies, "used": found.used, "factors": found.factors,
             "against": rule.trust.suspicion(state.lens.trust),
@@ -211,7 +211,7 @@ def differences(name: str) -> Iterator[str]:
         for field, right in other.items():
             # Pay on the scale of a round's cost; a difference of lengths to what the longest leaves of its digits.
             scale = h if field in ("reward", "held") else 1e-3
-            scale = max(scale, 1e-6 * other["length"].max()) if field in EVIDENCE else scale
+            scale = max(scale, 1e-6 * other["squared_length"].max()) if field in EVIDENCE else scale
             if isinstance(right, str):
                 same = one[field] == right
             else:
@@ -228,7 +228,7 @@ def test_it_is_what_plain_loops_say(name: str) -> None:
 # Every number of the modules that steady pay is made of, by module; and the defaults of its settings.
 MODULES = (
     "guerdon.rules.steady", "guerdon.rules.told", "guerdon.rules.information", "guerdon.rules.signal",
-    "guerdon.rules.trust", "guerdon.rules.mechanism", "guerdon.bets", "guerdon.audit.pairs", "guerdon.audit.credit",
+    "guerdon.rules.trust", "guerdon.rules.rule", "guerdon.bets", "guerdon.audit.pairs", "guerdon.audit.credit",
     "guerdon.evidence.blocks", "guerdon.lenses", "guerdon.server",
 )  # fmt: skip
 # Numbers that no round of steady pay reaches, and why.
@@ -250,7 +250,7 @@ LARGER = {
     "guerdon.audit.pairs.DOUBT": 4.0,
     "guerdon.bets.TIE": 100.0,
     "guerdon.evidence.blocks.LARGEST": 4.0,  # the scene has 2e15 and 6e14
-    "guerdon.rules.mechanism.RESOLUTION": 2.0,
+    "guerdon.rules.rule.RESOLUTION": 2.0,
     "doubt": 1e6,
     "least": 100.0,
 }
@@ -263,7 +263,7 @@ SHOWS = {
     "guerdon.bets.PEERS": "shared",
     "guerdon.bets.TIE": "far",
     "guerdon.evidence.blocks.LARGEST": "wild",
-    "guerdon.rules.mechanism.RESOLUTION": "far",
+    "guerdon.rules.rule.RESOLUTION": "far",
     "guerdon.rules.steady.LATE": "faint",
     "guerdon.rules.steady.VAGUE": "faint",
     "guerdon.rules.told.LEAST_KNOWN": "predictable",

@@ -28,7 +28,7 @@ def settle(state: Any, use: Callable[[Any], Any], effect: float, rng: np.random.
     used = use(asked)
     noise = rng.normal(size=(AGENTS, DIM)) * np.sqrt(DIFFERENT * (used / NU) ** -effect / NU)[:, None]
     payments, state = RULE.pay(state, round_of(gather(3.0 + noise, EVERYBODY), EVERYBODY, NU))
-    return payments.reward, used, state
+    return payments.released, used, state
 
 
 @functools.cache
@@ -79,7 +79,7 @@ def test_the_server_says_what_each_is_asked_for() -> None:
     assert ask.notice.own is not None
     assert ask.notice.own.tolist() == [NU] * AGENTS
     done, state = server.settle(state, ask, np.random.default_rng(0).normal(size=(AGENTS, DIM)), EVERYBODY)
-    assert (done.payments.reward == COST(NU)).all()
+    assert (done.payments.released == COST(NU)).all()
     own = server.ask(state, model)[0].notice.own
     assert own is not None
     assert set(own.tolist()) == {12, 20}
@@ -141,8 +141,8 @@ def test_where_work_is_not_seen_pay_is_flat_and_the_rule_says_so(effect: float) 
     evidence = gather(np.random.default_rng(1).normal(size=(AGENTS, DIM)), EVERYBODY)
     payments, _ = RULE.pay(state, round_of(evidence, EVERYBODY, NU))
     assert (payments.status == Status.PAID).all()
-    assert np.isnan(payments.distance).all()
-    np.testing.assert_allclose(payments.reward, COST(asked))
+    assert np.isnan(payments.squared_distance).all()
+    np.testing.assert_allclose(payments.released, COST(asked))
 
 
 def test_the_record_says_what_was_paid() -> None:
@@ -151,8 +151,8 @@ def test_the_record_says_what_was_paid() -> None:
     rng = np.random.default_rng(2)
     noise = rng.normal(size=(AGENTS, DIM)) * np.sqrt(DIFFERENT / NU)[:, None]
     paid, _ = RULE.pay(state, round_of(gather(3.0 + noise, EVERYBODY), EVERYBODY, NU))
-    told = COST(NU) + NU**2 / paid.variance * (paid.expected_distance - paid.distance)
-    np.testing.assert_allclose(told, paid.reward)
+    told = COST(NU) + NU**2 / paid.variance * (paid.expected - paid.squared_distance)
+    np.testing.assert_allclose(told, paid.released)
 
 
 @pytest.mark.parametrize("vary", [-0.1, 0.6, float("nan")])

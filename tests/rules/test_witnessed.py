@@ -58,11 +58,11 @@ def test_an_enormous_report_harms_its_sender_alone(size: float) -> None:
     witness = witness_sample(3 + rng.normal(size=(10, 12)), SAMPLES // 10)
     given, everybody = 3 + rng.normal(size=(6, 12)), np.ones(6, dtype=bool)
     ask, state = server.ask(server.init(np.zeros(12), 6), np.zeros(12))
-    state = state._replace(rule=server.mechanism.scaled(state.rule, 40.0))
+    state = state._replace(rule=server.rule.scaled(state.rule, 40.0))
     ask = ask._replace(witness=witness)
-    fair = server.settle(state, ask, given, everybody)[0].payments.reward
+    fair = server.settle(state, ask, given, everybody)[0].payments.released
     given[5] = size
-    paid = server.settle(state, ask, given, everybody)[0].payments.reward
+    paid = server.settle(state, ask, given, everybody)[0].payments.released
     np.testing.assert_allclose(paid[:5], fair[:5], rtol=1e-12)
     assert paid[5] < -size
 
@@ -88,7 +88,7 @@ def test_it_needs_a_witness_and_gradients() -> None:
     other = witness_sample(np.random.default_rng(1).normal(size=(4, 3)), 8)  # of 32 samples
     with pytest.raises(ValueError, match=r"160 samples of the server's own say in this round .*, got 32"):
         server.settle(state, ask._replace(witness=other), np.ones((2, 3)), np.ones(2, dtype=bool))
-    with pytest.raises(ValueError, match="`mechanism` must not be WitnessedPay where agents send models"):
+    with pytest.raises(ValueError, match="`rule` must not be WitnessedPay where agents send models"):
         Server.of(RULES["witnessed"], FixedRequest(NU, 0.1), sends="models")
     with pytest.raises(ValueError, match=r"minibatches of 64 samples .* 160 samples in all"):
         simulate(linear_regression(3), [Cooperative()] * 3, RULES["witnessed"], FixedRequest(2, 0.1), 2, 2)

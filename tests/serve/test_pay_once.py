@@ -7,7 +7,7 @@ import pytest
 
 from guerdon import AffineCost, KnownVariance, OutputAgreement
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.rules.mechanism import times
+from guerdon.rules.rule import times
 from tests.serve.conftest import TOKENS, gradient, make_service, save_draft
 
 RULE = OutputAgreement(AffineCost(1, 1), KnownVariance(12.0))
@@ -18,7 +18,7 @@ def test_a_server_that_computes_otherwise_is_refused_and_nobody_sends_again(
 ) -> None:
     def generous(payments: Any, factors: Any) -> Any:
         right = times(payments, factors)
-        return right._replace(reward=right.reward + 5)
+        return right._replace(released=right.released + 5)
 
     told = list[dict[str, float]]()
     options: dict[str, Any] = {"rule": RULE, "run": {"one_step": True, "on_round": told.append}}

@@ -17,7 +17,7 @@ from guerdon.broadcasts import Dither
 from guerdon.client import ServiceClient, ServiceError, ServiceTask
 from guerdon.ledger import Ledger
 from guerdon.ledger.errors import RefusedError
-from guerdon.rules import Mechanism
+from guerdon.rules import Rule
 from guerdon.serve.access import Members
 from guerdon.serve.running import check_members, read_model, read_tokens, write_lines
 from tests.serve.conftest import (
@@ -260,7 +260,7 @@ def test_a_service_that_nobody_can_work_for_does_not_start(tmp_path: Path) -> No
 @pytest.mark.parametrize("rule", [OutputAgreement(AffineCost(1, 1)), RULE, FlatPay(AffineCost(1, 1))])
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_fewer_agents_than_can_be_compared_are_warned_of(
-    rule: Mechanism, count: int, ledger: Ledger, caplog: pytest.LogCaptureFixture
+    rule: Rule, count: int, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     check_members(Members("run", ledger.keys, dict(list(TOKENS.items())[:count])), rule)
     warned = f"Only {count} of the agents that it takes, 3, can work (" in caplog.text

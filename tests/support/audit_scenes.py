@@ -9,8 +9,8 @@ from guerdon import AffineCost, FixedRequest, InformationPay, round_of
 from guerdon.audit import PlayedRound, first_pairs, watch_pairs, widened
 from guerdon.evidence import multiply
 from guerdon.ledger import Ledger
-from guerdon.rules import Mechanism
-from guerdon.rules.mechanism import padded
+from guerdon.rules import Rule
+from guerdon.rules.rule import padded
 from guerdon.server import Server
 
 COST = AffineCost(1, 1)
@@ -35,7 +35,7 @@ def send_noise(prediction: Any, true: Any, honest: Any, number: int, rng: np.ran
 class Training:
     """A server whose predictions miss the true gradient by as much as an honest report does, in a fresh direction."""
 
-    def __init__(self, agents: int, rule: Mechanism = RULE, seed: int = 0, present: float = 1.0) -> None:
+    def __init__(self, agents: int, rule: Rule = RULE, seed: int = 0, present: float = 1.0) -> None:
         self.agents, self.rule, self.present = agents, rule, present
         self.rng, self.number = np.random.default_rng(seed), 0
         self.state, self.trust = None, None  # of the rule, and whom it trusts
@@ -110,6 +110,6 @@ def record_more(
         pairs = watch_pairs(widened(pairs, len(names)), products.inner, one.evidence.counted)
         ledger.record_round(
             run, training.number, round_of(one.evidence, one.participating, REQUEST, one.trusted), agents=names,
-            held=held_back(payments.reward, COST, REQUEST) if hold else None,
+            held=held_back(payments.released, COST, REQUEST) if hold else None,
             checkpoint={"model": {"weights": np.zeros(2)}, "lens": {"pairs.wealth": pairs}},
         )  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 
 from guerdon import AffineCost, FlatPay, OutputAgreement, gather, round_of
 from guerdon.ledger import Ledger
-from guerdon.rules import Mechanism
+from guerdon.rules import Rule
 
 RULE = OutputAgreement(AffineCost(1, 1))
 NAMES = ["Basel University Hospital", "Berlin Charité", "Lyon", "Porto", "Turin", "Vigo", "Zürich", "Kraków", "Ghent", "Oslo"]  # noqa: E501  # fmt: skip
@@ -18,10 +18,10 @@ DIMENSION = 60
 class Training:
     """A server that plays rounds and records them."""
 
-    def __init__(self, ledger: Ledger, run: str, names: list[str], mechanism: Mechanism = RULE, seed: int = 3) -> None:
+    def __init__(self, ledger: Ledger, run: str, names: list[str], rule: Rule = RULE, seed: int = 3) -> None:
         self.ledger, self.run = ledger, run
         self.rng, self.crowd, self.number = np.random.default_rng(seed), len(names), 0
-        ledger.start_run(run, names, mechanism)
+        ledger.start_run(run, names, rule)
 
     def play(self, rounds: int = 1, request: int = 8, shirker: int | None = SHIRKER, **extras: Any) -> None:
         """Record rounds in which somebody is absent now and then; every ninth holds a gradient that is unusable."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from guerdon.bets import BETS, TESTS
 from guerdon.evidence.blocks import LARGEST
-from guerdon.rules.mechanism import RESOLUTION
+from guerdon.rules.rule import RESOLUTION
 
 Vectors = dict[int, Any]  # by agent
 

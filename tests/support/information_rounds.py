@@ -88,7 +88,7 @@ def _payer(rule: InformationPay) -> Any:
         begun = begun._replace(rule=state.rule, lens=begun.lens._replace(trust=state.trust))
         ask, begun = server.ask(begun, prediction)
         payments, _, after = server.pay(begun, ask._replace(prediction=prediction), prediction + v, mask)
-        return Known(after.rule, after.lens.trust), (payments.reward, rule.trust.suspicion(after.lens.trust))
+        return Known(after.rule, after.lens.trust), (payments.released, rule.trust.suspicion(after.lens.trust))
 
     def one_repetition(state: Any, v: Any, masks: Any) -> Any:
         return jax.lax.scan(one_round, state, (v, masks))[1]

@@ -7,7 +7,7 @@ import numpy as np
 
 from guerdon import Cost, KnownVariance, OutputAgreement
 from guerdon.arrays import Array, namespace
-from guerdon.rules import Mechanism, Payments, Round, Status
+from guerdon.rules import Payments, Round, Rule, Status
 from guerdon.states import NoState
 
 
@@ -19,7 +19,7 @@ class LateState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LateExtra(Mechanism):
+class LateExtra(Rule):
     """Output agreement of which the first `wait` rounds pay the cost alone; the round after them pays what was left.
 
     It pays this to everybody, also to an agent that declines in that round or sends garbage.
@@ -36,14 +36,14 @@ class LateExtra(Mechanism):
         return LateState(np.zeros(num_agents), np.zeros(num_agents))
 
     def pay(self, state: LateState, round: Round) -> tuple[Payments, Any]:
-        rule, xp = OutputAgreement(self.cost, KnownVariance(self.variance)), namespace(round.evidence.deviation)
+        rule, xp = OutputAgreement(self.cost, KnownVariance(self.variance)), namespace(round.evidence.squared_deviation)
         plain, _ = rule.pay(NoState(), round)
         played = xp.max(state.rounds)
         waiting = (plain.status == Status.PAID.value) & (played < self.wait)
         status = xp.where(waiting, Status.WAITING.value, plain.status)
         cost = float(self.cost(round.request))
         due = xp.where(played == self.wait, state.owed, 0.0)
-        reward = xp.where(waiting, cost, plain.reward) + due
-        owed = state.owed - due + xp.where(waiting, plain.reward - cost, 0.0)
-        shown = (xp.where(waiting, xp.nan, part) for part in plain[1:4])
-        return Payments(reward, *shown, status=status), LateState(state.rounds * 0 + played + 1, owed)
+        reward = xp.where(waiting, cost, plain.released) + due
+        owed = state.owed - due + xp.where(waiting, plain.released - cost, 0.0)
+        shown = (xp.where(waiting, xp.nan, part) for part in plain[2:5])
+        return Payments(reward, reward, *shown, status=status), LateState(state.rounds * 0 + played + 1, owed)

@@ -22,8 +22,8 @@ from guerdon import AffineCost, InformationPay, KnownVariance, OutputAgreement, 
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger, gradient_hash
-from guerdon.rules import Mechanism, Payments, Round
-from guerdon.rules.mechanism import PAID_LABELS
+from guerdon.rules import Payments, Round, Rule
+from guerdon.rules.rule import PAID_LABELS
 
 RULE = OutputAgreement(AffineCost(1, 1), KnownVariance(20.0))  # rewards differ from the first round on
 HARSH = OutputAgreement(AffineCost(1, 1), KnownVariance(10.0))  # some rewards are negative
@@ -45,11 +45,9 @@ class Played(NamedTuple):
         return self.number, round_of(self.evidence, self.sent, self.request)
 
 
-def play(
-    rounds: int, mechanism: Mechanism = RULE, agents: int = len(NAMES), seed: int = 0, request: int = 8
-) -> list[Played]:
+def play(rounds: int, rule: Rule = RULE, agents: int = len(NAMES), seed: int = 0, request: int = 8) -> list[Played]:
     """Return consecutive rounds of a server; somebody declines now and then, and one gradient is unusable."""
-    rng, state, played = np.random.default_rng(seed), mechanism.init(agents), list[Played]()
+    rng, state, played = np.random.default_rng(seed), rule.init(agents), list[Played]()
     for number in range(1, rounds + 1):
         gradients = 0.5 + rng.normal(size=(agents, 6)) * 0.5
         taking = rng.random(agents) < 0.85
@@ -57,7 +55,7 @@ def play(
         if number == 3:
             gradients[-1, 0], taking[-1] = np.nan, True
         evidence = gather(gradients, taking)
-        payments, state = mechanism.pay(state, round_of(evidence, taking, request))
+        payments, state = rule.pay(state, round_of(evidence, taking, request))
         hashes = [gradient_hash([row]) if took else None for row, took in zip(gradients, taking, strict=True)]
         played.append(Played(number, request, payments, evidence, taking, hashes))
     return played
@@ -108,8 +106,8 @@ def check_totals(ledger: Ledger) -> None:
     payments, journal = (exported_rows(ledger, table) for table in ("payments", "journal"))
     of_run, of_agent, taken = Counter[str](), Counter[str](), Counter[str]()
     for row in payments:
-        of_run[row["run"]] += micro(row["reward"]) + micro(row["cut"])
-        of_agent[row["agent"]] += micro(row["reward"]) + micro(row["cut"])
+        of_run[row["run"]] += micro(row["released"]) + micro(row["cut"])
+        of_agent[row["agent"]] += micro(row["released"]) + micro(row["cut"])
     for row in journal:
         if row["kind"] in ("forfeit", "waive") and row["agent"]:
             taken[row["agent"]] -= micro(row["amount"])
@@ -140,10 +138,10 @@ def check_agreement(ledger: Ledger, run: str, paid: Sequence[Mapping[str, float]
     assert len(rounds) == len(paid) >= 10
     for rows, told in zip(rounds.values(), paid, strict=True):
         work = sum(float(cost(int(row["request"]))) for row in rows if row["status"] in PAID_LABELS)
-        assert sum(micro(row["reward"]) for row in rows) == pytest.approx(work * 1e6, abs=len(rows))
-        assert {row["agent"]: float(row["reward"]) for row in rows} == pytest.approx(dict(told), abs=1e-6)
+        assert sum(micro(row["released"]) for row in rows) == pytest.approx(work * 1e6, abs=len(rows))
+        assert {row["agent"]: float(row["released"]) for row in rows} == pytest.approx(dict(told), abs=1e-6)
     *_, last = rounds.values()
-    assert len({row["reward"] for row in last if row["status"] in PAID_LABELS}) > 1, "not everybody is paid the same"
+    assert len({row["released"] for row in last if row["status"] in PAID_LABELS}) > 1, "not everybody is paid the same"
     assert ledger.verify().problem is None
 
 

@@ -7,7 +7,7 @@ that they come to are recorded (tests/data/numbers).
 import numpy as np
 
 from guerdon import AffineCost, EstimatedVariance, FixedRequest, FlatPay, InformationPay, KnownVariance, OutputAgreement
-from guerdon.rules import Mechanism
+from guerdon.rules import Rule
 
 COST, NU, STEP = AffineCost(1, 1), 8, 0.05
 ROUNDS, AGENTS, DIM = 30, 9, 12
@@ -16,7 +16,7 @@ JOINS = np.array([0] * 7 + [6, 11])  # the round in which each joins
 COPY, ALIKE, GARBAGE, SHORT, LONG, ABSENT = 1, 2, 3, 4, 5, 6  # agents who do otherwise
 
 # Rules that look at no prediction and remember nothing of how a report was made.
-PLAIN: dict[str, Mechanism] = {
+PLAIN: dict[str, Rule] = {
     "agreement": OutputAgreement(COST),
     "estimated": OutputAgreement(COST, EstimatedVariance()),
     "known": OutputAgreement(COST, KnownVariance(12.0)),

@@ -17,8 +17,8 @@ Told = dict[int, float]  # a number by agent
 class Measured(NamedTuple):
     """The evidence of a round, of the agents that are counted."""
 
-    deviation: Told  # ‖X_k − m̄‖²
-    length: Told  # ‖v_k‖², v_k = X_k − p
+    squared_deviation: Told  # ‖X_k − m̄‖²
+    squared_length: Told  # ‖v_k‖², v_k = X_k − p
     alignment: Told  # ⟨v_k, Σ v_i⟩ over the trusted i
 
 
@@ -113,7 +113,7 @@ class SteadyOracle:
 
     def pay(self, found: Measured, nu: int, *, closes: bool = False) -> list[float]:
         """Return what each agent is released."""
-        counted = sorted(found.length)
+        counted = sorted(found.squared_length)
         trusted = self.trusted(counted)
         scores = {k: score(k, found, trusted) for k in range(self.num_agents)}
         price = self.price(found, counted, trusted, nu)
@@ -127,17 +127,17 @@ class SteadyOracle:
 
     def price(self, found: Measured, counted: list[int], trusted: list[int], nu: int) -> Told:
         """h(ν) + h'(ν)·ν·n/(n − 2)·(1 − n·dev_k/Σ dev) over the trusted, of whoever can be compared."""
-        if len(counted) < 3 or sum(found.deviation.values()) <= 0:
+        if len(counted) < 3 or sum(found.squared_deviation.values()) <= 0:
             return {}
         squares = 0.0
         for k in trusted:
-            usual = lower_median([found.deviation[i] for i in counted if i != k])
+            usual = lower_median([found.squared_deviation[i] for i in counted if i != k])
             # steady.FURTHEST = 3: no report counts as further out than three times the usual
-            squares += min(found.deviation[k], 3.0 * usual) if usual > 0 else found.deviation[k]
+            squares += min(found.squared_deviation[k], 3.0 * usual) if usual > 0 else found.squared_deviation[k]
         n = len(trusted)
         prices: Told = {}
         for k in counted:
-            share = n * found.deviation[k] / (squares if squares > 0 else 1.0)
+            share = n * found.squared_deviation[k] / (squares if squares > 0 else 1.0)
             prices[k] = self.cost(nu) + self.cost.slope(nu) * nu * n / max(n - 2, 1) * (1 - share)
         return prices
 
@@ -148,8 +148,8 @@ class SteadyOracle:
         longest = max((self.members[k].tenure for k in counted), default=0)
         shrinkage = {k: self.shrinkage(k, scores[k], nu) for k in counted}
         common = sum(shrinkage.values()) / max(len(counted), 1)  # one for all: nobody's score is of another kind
-        told = {k: 2 * common * scores[k].agreement - common**2 * found.length[k] for k in counted}
-        wealth = self.bets(told, found.length, counted, self.peers(trusted))
+        told = {k: 2 * common * scores[k].agreement - common**2 * found.squared_length[k] for k in counted}
+        wealth = self.bets(told, found.squared_length, counted, self.peers(trusted))
         for k, member in enumerate(self.members):
             own = scores[k]
             noise = resolved(own.length - own.signal, own.length)
@@ -325,15 +325,15 @@ class SteadyOracle:
 
 def score(k: int, found: Measured, trusted: list[int]) -> Score:
     """How the report of k, and the others without it, agree with the trusted ones."""
-    own = found.length.get(k, 0.0)
+    own = found.squared_length.get(k, 0.0)
 
     def cross(i: int) -> float:  # with the trusted ones but itself
-        return found.alignment.get(i, 0.0) - (found.length[i] if i in trusted else 0.0)
+        return found.alignment.get(i, 0.0) - (found.squared_length[i] if i in trusted else 0.0)
 
     others = [i for i in trusted if i != k]
     # Each pair without k is in the sums of two others; a pair with k is in one, and in that of k.
     among = sum(cross(i) for i in trusted) - (2 * cross(k) if k in trusted else 0.0)
-    length = sum(found.length[i] for i in others)
+    length = sum(found.squared_length[i] for i in others)
     pairs = max(len(others) * (len(others) - 1), 1)
     return Score(len(others), cross(k) / max(len(others), 1), among / pairs, length / max(len(others), 1), own)
 

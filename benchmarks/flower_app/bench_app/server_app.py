@@ -33,7 +33,7 @@ def main(grid: Grid, context: Context) -> None:
     if config["paid"]:
         strategy = Rewarded(
             strategy,
-            mechanism=OutputAgreement(AffineCost(1, 1)),
+            rule=OutputAgreement(AffineCost(1, 1)),
             requests=FixedRequest(8, step=0.1),
             one_step=True,
             ledger=str(config["db"]),

@@ -39,8 +39,8 @@ from guerdon.bets import (
 )
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
-from guerdon.rules import InformationPay, Mechanism
-from guerdon.rules.mechanism import RESOLUTION, padded, round_of
+from guerdon.rules import InformationPay, Rule
+from guerdon.rules.rule import RESOLUTION, padded, round_of
 from guerdon.rules.signal import SignalState, information_scores
 from guerdon.rules.trust import Trust, TrustState
 
@@ -53,7 +53,7 @@ Verdict = Literal["accused", "cleared", "differs", "not enough evidence"]
 class PlayedRound(NamedTuple):
     """A round as it was paid; agents that joined later are not in it, newcomers come last."""
 
-    mechanism: Mechanism
+    rule: Rule
     evidence: Evidence
     participating: Any
     request: int
@@ -99,7 +99,7 @@ def follow(rounds: Iterable[PlayedRound], alpha: float) -> VerdictTrail:
     rows: list[tuple[Any, ...]] = []
     for played in rounds:
         evidence, crowd = played.evidence, len(played.participating)
-        trust = _trust(played.mechanism)
+        trust = _trust(played.rule)
         state, wealth = padded(trust.init(crowd), state), widened(wealth, crowd)
         proven = np.pad(proven, [(0, 0), (0, 0), (0, crowd - proven.shape[-1])])
         trusted = _trusted(played, trust, state)
@@ -167,9 +167,9 @@ def held_back(reward: Any, cost: Cost, request: int, amount: float | None = None
     return np.clip(np.asarray(reward, dtype=np.float64), 0.0, max(fixed, 0.0))
 
 
-def _trust(mechanism: Mechanism) -> Trust:
+def _trust(rule: Rule) -> Trust:
     """Return what keeps the bets: the rule's own, or one that trusts every agent, as the run did."""
-    return mechanism.trust or Trust(doubt=float("inf"), probation=0)
+    return rule.trust or Trust(doubt=float("inf"), probation=0)
 
 
 def _trusted(played: PlayedRound, trust: Trust, state: TrustState) -> Any:
@@ -182,10 +182,10 @@ def _trusted(played: PlayedRound, trust: Trust, state: TrustState) -> Any:
 def _advantage(played: PlayedRound, trust: Trust, state: TrustState, trusted: Any) -> Any:
     """Return, per agent, how much more it told than the others, in units of what honest work tells."""
     signal = trust.signal
-    rule = InformationPay(played.mechanism.cost, signal.decay, signal.least, pooled=signal.pooled)
+    rule = InformationPay(played.rule.cost, signal.decay, signal.least, pooled=signal.pooled)
     one = round_of(played.evidence, played.participating, played.request, trusted)
     payments, _ = rule.pay(SignalState(state.signal, state.weight), one)
-    return played.request * (payments.expected_distance - payments.distance) / payments.variance
+    return played.request * (payments.expected - payments.squared_distance) / payments.variance
 
 
 def proven_ranks(evidence: Evidence, trusted: Any, tenure: Any) -> Ranks:
@@ -195,7 +195,7 @@ def proven_ranks(evidence: Evidence, trusted: Any, tenure: Any) -> Ranks:
 
 def _ranked(evidence: Evidence, trusted: Any) -> tuple[Any, Any]:
     """Return what agents are ranked by: the score and the length of each one's report."""
-    xp, scores = namespace(evidence.length), information_scores(evidence, trusted)
+    xp, scores = namespace(evidence.squared_length), information_scores(evidence, trusted)
     told, length = (xp.sum(xp.where(evidence.counted, x, 0.0)) for x in (scores.agreement, scores.length))
     part = xp.clip(xp.where(length > 0, told / xp.where(length > 0, length, 1.0), 0.0), LEAST_PART, 1.0)
     return 2 * part * scores.agreement - part**2 * scores.length, scores.length
@@ -204,12 +204,12 @@ def _ranked(evidence: Evidence, trusted: Any) -> tuple[Any, Any]:
 def _agreement(played: PlayedRound, trusted: Any) -> Any:
     """Return the sign of ⟨v_k, w_k⟩ per agent: 0 where it is not resolved, or says nothing."""
     evidence = played.evidence
-    if played.mechanism.trust is None:
-        return np.zeros(len(evidence.length))
-    cross = evidence.alignment - np.where(trusted, evidence.length, 0.0)
+    if played.rule.trust is None:
+        return np.zeros(len(evidence.squared_length))
+    cross = evidence.alignment - np.where(trusted, evidence.squared_length, 0.0)
     # A report that lies on the prediction differs from it by rounding, which may well have a constant sign.
-    typical = np.sum(evidence.length) / max(np.count_nonzero(evidence.counted), 1)
-    return np.where(evidence.counted & (evidence.length > RESOLUTION * typical), np.sign(cross), 0.0)
+    typical = np.sum(evidence.squared_length) / max(np.count_nonzero(evidence.counted), 1)
+    return np.where(evidence.counted & (evidence.squared_length > RESOLUTION * typical), np.sign(cross), 0.0)
 
 
 def _stacked(rows: list[tuple[Any, ...]]) -> VerdictTrail:

@@ -177,19 +177,19 @@ def pay(
     """
     _check_limit("--request", request, LARGEST_CHECKED)
     expression = ExpressionCost(cost)
-    mechanism = chosen_rule(rule, expression)
+    chosen = chosen_rule(rule, expression)
     check_cost(expression, min(max(4 * request, 1), LARGEST_CHECKED))
     names, gradients = read_gradients(file)
     told = None if prediction is None else read_array(prediction)
-    payments, notes = pay_once(mechanism, request, gradients, told, scale)
-    if not all(math.isfinite(reward) for reward in payments.reward):
+    payments, notes = pay_once(chosen, request, gradients, told, scale)
+    if not all(math.isfinite(reward) for reward in payments.released):
         raise ValueError("the rewards are too large for a number; check `--cost` and `--rule`")
-    explained = zip(explain(mechanism, payments, request), notes, strict=True)
+    explained = zip(explain(chosen, payments, request), notes, strict=True)
     rows = payment_rows(names, payments, [f"{why}; {note}" if note else why for why, note in explained])
     if as_json:
         print_json({"request": request, "cost": cost, "rule": rule, "agents": rows})
     else:
-        print_payments(rows, f"{file.name}: request {request}, h(s) = {cost}, {mechanism.words()}")
+        print_payments(rows, f"{file.name}: request {request}, h(s) = {cost}, {chosen.words()}")
 
 
 @app.command(epilog='Example: [bold]guerdon certify --rule known --request 8 --cost "1 + s"[/]')
@@ -223,7 +223,7 @@ def certify(
     config = parse_config({"problem": settings, "server": server, "agents": [{"kind": "cooperative", "count": agents}]})
     policy = cast("FixedRequest", config.requests)
     certificate = run_certificate(
-        config.problem, config.mechanisms[rule], request, float(policy.step), num_agents=agents, rounds=rounds,
+        config.problem, config.rules[rule], request, float(policy.step), num_agents=agents, rounds=rounds,
         repetitions=repetitions, seed=seed, confidence=confidence, dither=config.dither, progress=sys.stderr.isatty(),
     )  # fmt: skip
     if as_json:
@@ -291,7 +291,7 @@ def simulate(
     read = read_config(config)
     run: Any = run_simulation
     found: Any = run(
-        read.problem, read.agents, read.mechanisms, read.requests, read.rounds, read.repetitions, read.seed,
+        read.problem, read.agents, read.rules, read.requests, read.rounds, read.repetitions, read.seed,
         costs=read.costs, prediction=read.prediction, dither=read.dither, stop=read.stop,
         witness=read.witness,
         keep="summary" if save is None else "all", progress=sys.stderr.isatty(),
@@ -340,7 +340,7 @@ def plan(
     fit = parse_goal(pilot, target, variance, signal, seed)
     with Console(stderr=True).status("forecasting") as status:
         found = forecast(
-            ExpressionCost(cost), agents, fit, max_batch=max_batch, mechanism=choose(rule, ExpressionCost(cost)),
+            ExpressionCost(cost), agents, fit, max_batch=max_batch, rule=choose(rule, ExpressionCost(cost)),
             repetitions=repetitions, seed=seed, announce=lambda name: status.update(f"forecasting {name}"),
         )  # fmt: skip
     title = f"{agents} agents, h(s) = {cost}, until {target if pilot else f'‖m‖² ≤ {target}'}"

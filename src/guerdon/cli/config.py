@@ -20,7 +20,7 @@ from guerdon.lab.problems.linear_regression import optimal_step
 from guerdon.lab.simulation import Stop
 from guerdon.predictions import Extrapolation, Prediction, RunningMean, ZeroPrediction
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
-from guerdon.rules import Mechanism, choices, choose
+from guerdon.rules import Rule, choices, choose
 
 EXAMPLE = files("guerdon.cli").joinpath("example.toml").read_text(encoding="utf-8")
 COMPLETE = "`guerdon simulate --example` shows a complete file"
@@ -33,7 +33,7 @@ class ExperimentConfig:
     problem: Problem
     names: tuple[str, ...]
     agents: tuple[Agent, ...]
-    mechanisms: dict[str, Mechanism]
+    rules: dict[str, Rule]
     requests: Requests
     costs: tuple[Cost, ...]
     prediction: Prediction | None
@@ -47,7 +47,7 @@ class ExperimentConfig:
     @property
     def witness(self) -> int:
         """How many minibatches the server draws itself, of the largest size: for rules that want a witness."""
-        wanted = [rule.samples // self.problem.max_batch for rule in self.mechanisms.values() if rule.wants_witness]
+        wanted = [rule.samples // self.problem.max_batch for rule in self.rules.values() if rule.wants_witness]
         return max(wanted, default=0)
 
 
@@ -120,12 +120,12 @@ def parse_config(content: dict[str, Any]) -> ExperimentConfig:
     problem, label = _problem(sections["problem"])
     cost = _cost(sections["server"].get("cost", str, "1 + s"), problem.max_batch)
     names, agents, costs = _agents(groups, cost, problem.max_batch)
-    mechanisms, requests, stop = _server(sections["server"], cost, problem, len(agents))
+    rules, requests, stop = _server(sections["server"], cost, problem, len(agents))
     prediction, dither = _broadcast(sections["server"])
     for section in sections.values():
         section.finish()
     terms = prediction, dither, stop, rounds, repetitions, seed, label
-    return ExperimentConfig(problem, names, agents, mechanisms, requests, costs, *terms)
+    return ExperimentConfig(problem, names, agents, rules, requests, costs, *terms)
 
 
 def _problem(table: SettingsTable) -> tuple[Problem, str]:
@@ -153,7 +153,7 @@ PREDICTIONS: dict[str, Callable[[], Prediction]] = {
 }
 
 
-def _rules(table: SettingsTable, cost: Cost) -> dict[str, Mechanism]:
+def _rules(table: SettingsTable, cost: Cost) -> dict[str, Rule]:
     names = table.get("rules", list, ["agreement"])
     crowd = table.choice("crowd", ("present", "enrolled"), "present")
     for name in names or [None]:
@@ -165,7 +165,7 @@ def _rules(table: SettingsTable, cost: Cost) -> dict[str, Mechanism]:
 
 def _server(
     table: SettingsTable, cost: Cost, problem: Problem, num_agents: int
-) -> tuple[dict[str, Mechanism], Requests, Stop | None]:
+) -> tuple[dict[str, Rule], Requests, Stop | None]:
     rules, stop, given = _rules(table, cost), None, table.optional("stop", dict)
     if given is not None:
         rule = SettingsTable("server.stop", given)

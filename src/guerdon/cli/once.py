@@ -7,12 +7,12 @@ import numpy as np
 from guerdon.arrays import check_positive_integer
 from guerdon.predictions import ZeroPrediction
 from guerdon.requests import FixedRequest
-from guerdon.rules import Mechanism, Payments
+from guerdon.rules import Payments, Rule
 from guerdon.server import Server
 
 
 def pay_once(
-    mechanism: Mechanism, request: int, gradients: Any, prediction: Any = None, scale: float | None = None
+    rule: Rule, request: int, gradients: Any, prediction: Any = None, scale: float | None = None
 ) -> tuple[Payments, list[str]]:
     """Return what a single round pays, and what was done with each report: without a past, around a prediction.
 
@@ -24,10 +24,10 @@ def pay_once(
     if prediction is not None and prediction.shape != matrix.shape[1:]:
         raise ValueError(f"`prediction` must have {matrix.shape[1]} numbers, as a gradient has, got {prediction.size}")
     model = np.zeros(matrix.shape[1])
-    server = Server.of(mechanism, FixedRequest(request, 0.0), ZeroPrediction())
+    server = Server.of(rule, FixedRequest(request, 0.0), ZeroPrediction())
     state = server.init(model, len(matrix))
     if scale is not None:
-        state = state._replace(rule=mechanism.scaled(state.rule, scale))
+        state = state._replace(rule=rule.scaled(state.rule, scale))
     ask, state = server.ask(state, model)
     ask = ask if prediction is None else ask._replace(prediction=prediction)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -8,7 +8,7 @@ import typer
 
 from guerdon.cli.programs import keep_programs
 from guerdon.costs import Cost
-from guerdon.rules import Mechanism, choices, choose_payable
+from guerdon.rules import Rule, choices, choose_payable
 
 if TYPE_CHECKING:
     from guerdon.ledger import Ledger
@@ -85,7 +85,7 @@ def read_factors(told: list[str] | None) -> dict[str, float] | None:
     return found or None
 
 
-def chosen_rule(text: str, cost: Cost) -> Mechanism:
+def chosen_rule(text: str, cost: Cost) -> Rule:
     """Return the payment rule that `--rule` names, for paying outside of a simulation."""
     _, colon, number = text.partition(":")
     try:

@@ -64,7 +64,7 @@ def simulated(file: Path) -> PilotRecord:
     if not isinstance(read.requests, FixedRequest):
         raise ValueError("`server.request` must be one number for a pilot; write request = 16")
     return run_pilot(
-        read.problem, read.agents, read.mechanisms, int(read.requests.batch_size), float(read.requests.step),
+        read.problem, read.agents, read.rules, int(read.requests.batch_size), float(read.requests.step),
         read.rounds, read.seed, prediction=read.prediction, dither=read.dither,
     )  # fmt: skip
 

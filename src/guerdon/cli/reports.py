@@ -11,7 +11,7 @@ from rich.markup import escape
 from guerdon.cli.tables import new_table
 from guerdon.rules import Payments, Status
 from guerdon.rules.explanations import FEWEST
-from guerdon.rules.mechanism import PAID_LABELS
+from guerdon.rules.rule import PAID_LABELS
 
 if TYPE_CHECKING:
     from guerdon.lab.certificate import Certificate
@@ -73,7 +73,7 @@ def payment_rows(names: list[str], payments: Payments, reasons: list[str]) -> li
         {"agent": name, "reward": float(reward), "status": Status(int(status)).label,
          "distance": _number_or_none(distance), "expected_distance": _number_or_none(expected),
          "variance": _number_or_none(variance), "why": why}
-        for name, reward, distance, expected, variance, status, why in zip(names, *payments, reasons, strict=True)
+        for name, reward, distance, expected, variance, status, why in zip(names, *payments[1:], reasons, strict=True)
     ]  # fmt: skip
 
 

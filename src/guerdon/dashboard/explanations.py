@@ -9,7 +9,7 @@ from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
 from guerdon.rules import price
 from guerdon.rules.explanations import cut_words, settled
-from guerdon.rules.mechanism import PAID_LABELS
+from guerdon.rules.rule import PAID_LABELS
 
 QUIET = 120.0  # seconds without a round after which a run may count as quiet
 GAPS = 3.0  # or this many times the usual time between rounds, if that is longer
@@ -42,26 +42,26 @@ def formula(payment: AnyRow) -> Formula | None:
     if payment.status not in PAID_LABELS:
         return None
     cost, nu = ExpressionCost(payment.cost), payment.request
-    total = format_amount(payment.amount)
+    total = format_amount(payment.released)
     factor = payment.factor / MICRO
     times, own = ("", "") if factor == 1 else ("c · ", f"{_number(factor)} · ")
     if payment.variance is None:  # of what all were asked for, unless the note says otherwise
-        same = abs(payment.amount - factor * cost(nu) * MICRO) < 1
+        same = abs(payment.released - factor * cost(nu) * MICRO) < 1
         return Formula(f"R = {times}h(ν)", f"{own}h({nu}) = {total}" if same else total)
     rule = restored(payment.rule, payment.cost)
-    bracket = rule.bracket(payment.distance, payment.expected_distance)
+    bracket = rule.bracket(payment.squared_distance, payment.expected)
     paid, slope, variance, first, second = map(_number, (cost(nu), cost.slope(nu), payment.variance, *bracket))
     second = second if bracket[1] >= 0 else f"({second})"
     if rule.holds:
-        total = _number(factor * price(rule, nu, payment.distance, payment.expected_distance, payment.variance))
+        total = _number(factor * price(rule, nu, payment.squared_distance, payment.expected, payment.variance))
     filled, name = f"{paid} + {slope} · {nu}² ÷ {variance} · ({first} − {second})", "earned" if rule.holds else "R"
     common = f"h(ν) + h′(ν) · ν² ÷ V · ({rule.formula})"
     if times:
         common, filled = f"{times}({common})", f"{own}({filled})"
     late = 0.0 if rule.holds else settled(
-        rule, nu, factor, payment.amount / MICRO, payment.distance, payment.expected_distance, payment.variance
+        rule, nu, factor, payment.released / MICRO, payment.squared_distance, payment.expected, payment.variance
     )  # fmt: skip
-    common += "" if rule.holds else cut_words(rule, nu, payment.distance, payment.expected_distance, payment.variance)
+    common += "" if rule.holds else cut_words(rule, nu, payment.squared_distance, payment.expected, payment.variance)
     if late:
         common, filled = (
             f"{common} + extra of earlier rounds",

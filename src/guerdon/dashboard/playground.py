@@ -14,7 +14,7 @@ from guerdon._quantiles import student_quantile
 from guerdon.costs import AffineCost, ExpressionCost, check_cost
 from guerdon.dashboard.monitor import TICK, event
 from guerdon.lab.game import LARGEST_RATIO, RULES, MinibatchGame, equilibrium_report
-from guerdon.rules import Mechanism, choices, choose
+from guerdon.rules import Rule, choices, choose
 
 if TYPE_CHECKING:
     from guerdon.lab.certificate import Certificate
@@ -46,7 +46,7 @@ class GameSettings(BaseModel):
     max_batch: BatchSize = Field(32, description="Largest possible batch size.")
     ratio: float = Field(1.0, gt=0, le=LARGEST_RATIO, description="σ²/V: the variance, by the scale of agreement.")
 
-    def mechanism(self) -> Mechanism:
+    def chosen(self) -> Rule:
         """Return the payment rule, or raise a ValueError that says which setting is wrong."""
         for name in ("others", "request"):
             if getattr(self, name) > self.max_batch:
@@ -60,7 +60,7 @@ class GameSettings(BaseModel):
         check_cost(rule.cost, self.max_batch)
         return rule
 
-    def _rule(self, cost: ExpressionCost) -> Mechanism:
+    def _rule(self, cost: ExpressionCost) -> Rule:
         if self.rule not in PRICES or self.rule in choices() or not can_simulate():
             return choose(self.rule, cost)
         from guerdon.lab.arena.prices import ContractMenu, LocalAccuracy, StackelbergPrice
@@ -70,18 +70,18 @@ class GameSettings(BaseModel):
 
     def check_simulation(self) -> None:
         """Raise a ValueError that says which setting cannot be simulated."""
-        self.mechanism()
+        self.chosen()
         if self.ratio != 1:
             raise ValueError(f"`ratio` must be left out here, got {self.ratio:g}: a simulation has the scale it finds")
 
     def game(self) -> MinibatchGame:
         """Return the game in closed form, or raise a ValueError that says which setting is wrong."""
-        mechanism, sizes = self.mechanism(), (self.agents, self.request, ExpressionCost(self.cost), self.max_batch)
+        rule, sizes = self.chosen(), (self.agents, self.request, ExpressionCost(self.cost), self.max_batch)
         if self.rule in RULES:
             return MinibatchGame(*sizes, rule=self.rule, ratio=self.ratio)
-        if mechanism.curve(np.ones(1), float(self.request)) is None:
+        if rule.curve(np.ones(1), float(self.request)) is None:
             raise ValueError(f"the rule {self.rule!r} has no closed form; press Simulate to see what it pays")
-        return MinibatchGame(*sizes, rule=self.rule, curve=mechanism.curve)
+        return MinibatchGame(*sizes, rule=self.rule, curve=rule.curve)
 
 
 class BatchSizePay(BaseModel):
@@ -198,7 +198,7 @@ class SimulationQueue:
 
 def simulate(settings: GameSettings, announce: Callable[[str], None]) -> dict[str, Any]:
     """Return what each batch size earned in simulation: normal gradients in 100 dimensions, paired with honest work."""
-    mechanism = settings.mechanism()
+    rule = settings.chosen()
     announce("loading the simulator")
     from guerdon.lab.agents import Fixed, Portion, Reporting
     from guerdon.lab.certificate import certify
@@ -207,7 +207,7 @@ def simulate(settings: GameSettings, announce: Callable[[str], None]) -> dict[st
     problem = noisy_quadratic(Numbers(1.0, 1.0, float(DIMENSION), 0.0, 1.0), DIMENSION, settings.max_batch)
     tried = {f"use {size}": Reporting(Portion(size / settings.request)) for size in sizes_to_try(settings)}
     found = certify(
-        problem, mechanism, settings.request, 0.1, tried, num_agents=settings.agents, rounds=ROUNDS,
+        problem, rule, settings.request, 0.1, tried, num_agents=settings.agents, rounds=ROUNDS,
         repetitions=REPETITIONS, others=Fixed(settings.others), announce=announce,
     )  # fmt: skip
     return _report(settings, found)

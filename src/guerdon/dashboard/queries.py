@@ -22,7 +22,7 @@ from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.statements import Line, payments_of, read_lines
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.unvested import terms_of
-from guerdon.rules import Mechanism
+from guerdon.rules import Rule
 from guerdon.rules.provenance import version_of
 
 agents, members, payments = tables.agents, tables.members, tables.payments
@@ -117,7 +117,7 @@ class RunData(NamedTuple):
     id: int
     name: str
     unit: str
-    rule: Mechanism
+    rule: Rule
     agents: list[RunMember]
     factors: Any  # what the cost is multiplied by for each of them
     # Per round:
@@ -181,7 +181,7 @@ def _words_of(run: AnyRow) -> tuple[str, Literal["information", "distance"]]:
     return rule.words(), "information" if rule.wants_prediction else "distance"
 
 
-def rule_of(row: AnyRow) -> Mechanism:
+def rule_of(row: AnyRow) -> Rule:
     """Return the payment rule of a run; one that cannot be read is damage, and said before anything is computed."""
     try:
         return restored(row.rule, row.cost)
@@ -320,7 +320,7 @@ def _payments_query(number: int, after: int) -> Any:
     paid = payments.c
     code = case({label: status for label, status in STATUS_CODES.items()}, value=paid.status, else_=UNKNOWN)  # noqa: C416
     first = case((paid.position == 0, STATUSES), else_=0)
-    query = select(2 * STATUSES * PAID + first + code, paid.distance / func.nullif(paid.expected_distance, 0.0))
+    query = select(2 * STATUSES * PAID + first + code, paid.squared_distance / func.nullif(paid.expected, 0.0))
     mine = query.join(rounds, rounds.c.record == paid.record).where(rounds.c.run == number, rounds.c.record > after)
     return mine.order_by(rounds.c.number, paid.position)  # as the index of rounds has them: nothing to sort
 

@@ -51,10 +51,10 @@ MOST_LOST = 4  # by how much a deviation may be smaller than what it is the diff
 class Evidence(NamedTuple):
     """Per agent: deviation, pair distance, length and alignment (0 for an agent not counted), and who was counted."""
 
-    deviation: Array  # ‖X_k − m̄‖²
+    squared_deviation: Array  # ‖X_k − m̄‖²
     pair_distance: Array  # mean of ‖X_k − X_i‖² over the other counted agents i; 0 without any
-    length: Array
-    alignment: Array
+    squared_length: Array  # ‖X_k − p‖²
+    alignment: Array  # ⟨X_k − p, Σ (X_i − p)⟩ over those that others are compared with
     counted: Array
 
     def as_recorded(self) -> "Evidence":
@@ -99,7 +99,7 @@ def gather(
 
     >>> import numpy as np
     >>> evidence = gather(np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]), np.array([True, True, True]))
-    >>> evidence.deviation
+    >>> evidence.squared_deviation
     array([2., 2., 4.])
     >>> evidence.pair_distance
     array([ 7.,  7., 10.])
@@ -285,4 +285,4 @@ def _mean_of(centred: Array, reference: Array) -> Array:
 
 def _surely_usable(evidence: Evidence) -> Array:
     """Tell whether every counted number is usable: NaN, infinite and huge ones all show in the lengths."""
-    return namespace(evidence.length).all(evidence.length < 0.99 * LARGEST**2)
+    return namespace(evidence.squared_length).all(evidence.squared_length < 0.99 * LARGEST**2)

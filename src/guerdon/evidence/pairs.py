@@ -33,13 +33,13 @@ def cut_pairs(reports: Layers, evidence: Evidence, offsets: Layers | None, cut: 
     `cut` is the largest squared distance that counts. NaN: none is known yet; then it is `reach` times the median of
     the agents' median distances, which less than half of them cannot move far.
     """
-    xp = namespace(evidence.deviation)
-    lengths = xp.sqrt(xp.where(evidence.counted, evidence.deviation, 0.0))
+    xp = namespace(evidence.squared_deviation)
+    lengths = xp.sqrt(xp.where(evidence.counted, evidence.squared_deviation, 0.0))
     longest = xp.arange(lengths.shape[0]) == xp.argmax(lengths)
     reached = (xp.max(lengths) + xp.max(xp.where(longest, 0.0, lengths))) ** 2
     free = (xp.sum(xp.astype(evidence.counted, xp.int32)) < 2) | (reached <= cut)
-    middle = xp.argmin(xp.where(evidence.counted, evidence.deviation, xp.inf))
-    whole = CutPairs(evidence.pair_distance, middle, xp.ones_like(evidence.deviation))
+    middle = xp.argmin(xp.where(evidence.counted, evidence.squared_deviation, xp.inf))
+    whole = CutPairs(evidence.pair_distance, middle, xp.ones_like(evidence.squared_deviation))
     return either(free, lambda: whole, lambda: _cut(reports, evidence, offsets, cut, reach))
 
 
@@ -49,11 +49,11 @@ def pair_distances(reports: Layers, evidence: Evidence, offsets: Layers | None =
     All follow from the products of the reports around one of them, that of median length: it is as long as honest
     reports are, so that neither their common part nor an enormous report costs digits.
     """
-    xp = namespace(evidence.length)
-    usual = median_of(evidence.length, evidence.counted)
-    middle = xp.argmax(xp.astype(evidence.counted & (evidence.length == usual), xp.int8))
+    xp = namespace(evidence.squared_length)
+    usual = median_of(evidence.squared_length, evidence.counted)
+    middle = xp.argmax(xp.astype(evidence.counted & (evidence.squared_length == usual), xp.int8))
     products = multiply(reports, evidence.counted, row_of(reports, middle), offsets)
-    inner = xp.astype(products.inner, evidence.length.dtype)
+    inner = xp.astype(products.inner, evidence.squared_length.dtype)
     squares = xp.linalg.diagonal(inner)
     apart = squares[:, None] + squares[None, :] - 2 * inner
     usable = products.counted[:, None] & products.counted[None, :]  # others are too far out to compute with

@@ -125,7 +125,7 @@ def evidence_around_zero(products: Products, counted: Array) -> Evidence:
     moved = _evidence(products.plain + lean + products.origin, counted, counted)
     # Distances between reports do not depend on the origin: around the prediction they lose fewer digits.
     around = _evidence(products.plain, counted, counted)
-    return moved._replace(deviation=around.deviation, pair_distance=around.pair_distance)
+    return moved._replace(squared_deviation=around.squared_deviation, pair_distance=around.pair_distance)
 
 
 def _evidence(inner: Array, counted: Array, reference: Array) -> Evidence:

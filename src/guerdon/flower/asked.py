@@ -190,7 +190,7 @@ class AskedRounds(Strategy):
             log.info("All %d rounds of run %r are paid: there is nothing left to do", rounds.last, self.run)
             return Result(arrays=arrays)
         self.summary()
-        fewest = self._server.server.mechanism.fewest_rounds
+        fewest = self._server.server.rule.fewest_rounds
         if rounds.last < fewest:
             log.warning("%d rounds are planned: nobody is paid before round %d of the run", rounds.last, fewest)
         return rounds.play(self, arrays, self._done)
@@ -241,7 +241,7 @@ class AskedRounds(Strategy):
         """Return what Flower logs of a round."""
         told = MetricRecord({} if own is None else dict(own))
         told.update({"guerdon-request": paid.request.request, "guerdon-participants": paid.participants})
-        told.update({"guerdon-paid": paid.total, "guerdon-pay": [float(reward) for reward in paid.payments.reward]})
+        told.update({"guerdon-paid": paid.total, "guerdon-pay": [float(reward) for reward in paid.payments.released]})
         told.update(self._server.metrics(paid))
         return told
 

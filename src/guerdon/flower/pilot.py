@@ -23,7 +23,7 @@ from guerdon.paying.paid_server import PaidServer
 from guerdon.paying.reports import Report
 from guerdon.pilot import PilotDesign, PilotRecord, Trial, assess, default_rules
 from guerdon.predictions import Prediction
-from guerdon.rules import Mechanism
+from guerdon.rules import Rule
 
 log = logging.getLogger("flwr.guerdon")
 
@@ -47,7 +47,7 @@ class Pilot(AskedRounds):
         *,
         cost: Cost,
         request: int,
-        rules: Mapping[str, Mechanism] | None = None,
+        rules: Mapping[str, Rule] | None = None,
         out: str | os.PathLike[str] = "pilot.json",
         share: float = 0.3,
         prediction: Prediction | None = None,

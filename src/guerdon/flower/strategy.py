@@ -22,7 +22,7 @@ from guerdon.paying.messages import GRADIENTS, MODELS, Request
 from guerdon.paying.paid_server import PaidServer, check_server
 from guerdon.predictions import Prediction
 from guerdon.requests import Requests
-from guerdon.rules import Mechanism
+from guerdon.rules import Rule
 from guerdon.rules.registry import as_recorded
 from guerdon.server import Server
 
@@ -34,7 +34,7 @@ STEP_UNUSED = "; its step is not used: nodes send models, and the strategy moves
 class Rewarded(AskedRounds):
     """Wraps a strategy so that every node is asked for ν samples, paid by how close its work lies to the others', once.
 
-        strategy = Rewarded(FedAvg(), mechanism=OutputAgreement(AffineCost(1, 1)), requests=FixedRequest(16, 0.1),
+        strategy = Rewarded(FedAvg(), rule=OutputAgreement(AffineCost(1, 1)), requests=FixedRequest(16, 0.1),
                             ledger="guerdon.db", run="heart-2026")
         strategy.start(grid, initial_arrays, num_rounds=10)
 
@@ -71,7 +71,7 @@ class Rewarded(AskedRounds):
         self,
         strategy: Strategy,
         *,
-        mechanism: Mechanism,
+        rule: Rule,
         requests: Requests,
         run: str,
         ledger: Ledger | str | os.PathLike[str] = "guerdon.db",
@@ -95,15 +95,15 @@ class Rewarded(AskedRounds):
         sends = MODELS if find_steps(strategy) is None else GRADIENTS
         check_name("a run's name", run)
         check_choice("liability", liability, LIABILITIES)
-        asks = Server.of(mechanism, requests, prediction, dither, sends, alike)  # which checks its parts
-        stakes = pay_terms(mechanism, liability, vesting, deposit)
-        mechanism = as_recorded(mechanism)
-        server = check_server(replace(asks, mechanism=mechanism), one_step=one_step)
-        if (witness is None) == mechanism.wants_witness:
+        asks = Server.of(rule, requests, prediction, dither, sends, alike)  # which checks its parts
+        stakes = pay_terms(rule, liability, vesting, deposit)
+        rule = as_recorded(rule)
+        server = check_server(replace(asks, rule=rule), one_step=one_step)
+        if (witness is None) == rule.wants_witness:
             raise ValueError("`witness` must be given with `WitnessedPay`, and with no other rule")
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self._owns_ledger = self.ledger is not ledger
-        self._paid = Book(self.ledger, run, mechanism, stakes, escrow, budget, cost_factors, log)
+        self._paid = Book(self.ledger, run, rule, stakes, escrow, budget, cost_factors, log)
         super().__init__(strategy, PaidServer(server, witness and on_arrays(witness), log=log), self._paid, run)
         self.allow_anonymous, self.require_signatures = allow_anonymous, require_signatures
         self.on_round = on_round or self.on_round
@@ -112,12 +112,12 @@ class Rewarded(AskedRounds):
         """Log who is paid by which rule, then what the wrapped strategy says."""
         server = self.server
         log.info("\t├──> Paid rounds of run %r, recorded in %s", self.run, self.ledger.where)
-        log.info("\t│\t├── Rule: %r", server.mechanism)
+        log.info("\t│\t├── Rule: %r", server.rule)
         if self._paid.cost_factors:
             told = ", ".join(f"{name} × {factor:g}" for name, factor in self._paid.cost_factors.items())
             log.info("\t│\t├── Cost: %s", told)
         log.info("\t│\t├── Requests: %r%s", server.requests, "" if self._steps else STEP_UNUSED)
-        if server.mechanism.wants_prediction or server.dither is not None:
+        if server.rule.wants_prediction or server.dither is not None:
             log.info("\t│\t├── Prediction: %s, dither: %s", server.lens.prediction, server.dither)
         if self._server.shifts:
             log.info("\t│\t├── Nodes are not asked to evaluate: the model itself would give the dither away")
@@ -128,7 +128,7 @@ class Rewarded(AskedRounds):
         return self._server.request_of(account, request, self._book.roster)
 
     def _start(self, rounds: Rounds, initial_arrays: ArrayRecord) -> Result:
-        warning = self._paid.stakes.warning(self.server.mechanism)
+        warning = self._paid.stakes.warning(self.server.rule)
         if warning:
             log.warning("%s", warning)
         result = super()._start(rounds, initial_arrays)

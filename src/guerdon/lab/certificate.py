@@ -21,7 +21,7 @@ from guerdon.lab.problems import Problem
 from guerdon.lab.simulation import simulate
 from guerdon.predictions import Prediction
 from guerdon.requests import FixedRequest
-from guerdon.rules import Mechanism
+from guerdon.rules import Rule
 
 Verdict = Literal["deters", "does not deter", "undecided"]
 
@@ -57,7 +57,7 @@ class Certificate:
 
 def certify(
     problem: Problem,
-    mechanism: Mechanism,
+    rule: Rule,
     request: int,
     step: float,
     deviations: Mapping[str, Agent] | None = None,
@@ -86,7 +86,7 @@ def certify(
     check_number("confidence", confidence, minimum=0, inclusive=False)
     if repetitions < 2 or confidence >= 1:
         raise ValueError(f"`repetitions` must be at least 2 and `confidence` below 1, got {repetitions}, {confidence}")
-    cost = cost or mechanism.cost
+    cost = cost or rule.cost
     slack = 0.02 * float(cost(request)) if tolerance is None else tolerance
     tried = dict(standard_deviations(request, problem.max_batch) if deviations is None else deviations)
 
@@ -96,7 +96,7 @@ def certify(
             announce(name)
         crowd = [agent, *[others or Cooperative()] * (num_agents - 1)]
         found = simulate(
-            problem, crowd, mechanism, FixedRequest(request, step), rounds, repetitions, seed,
+            problem, crowd, rule, FixedRequest(request, step), rounds, repetitions, seed,
             costs=cost, prediction=prediction, dither=dither, keep="summary", progress=progress,
             dimension_free=False,  # all deviations on the same random numbers, also those that look at vectors
         )  # fmt: skip

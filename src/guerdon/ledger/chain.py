@@ -25,9 +25,9 @@ STATUS_CODES = {status.label: status.value for status in Status}
 PAYMENT = np.dtype(
     [
         *((name, "<i8") for name in ("record", "position", "agent", "status", "trusted")),
-        *((name, "<f8") for name in ("deviation", "pair_distance", "length", "alignment")),
-        *((name, "<f8") for name in ("distance", "expected_distance", "variance")),
-        *((name, "<i8") for name in ("amount", "cut", "held", "gradient", "signature", "note")),
+        *((name, "<f8") for name in ("squared_deviation", "pair_distance", "squared_length", "alignment")),
+        *((name, "<f8") for name in ("squared_distance", "expected", "variance")),
+        *((name, "<i8") for name in ("earned", "released", "cut", "held", "gradient", "signature", "note")),
     ]
 )
 

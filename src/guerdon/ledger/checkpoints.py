@@ -1,4 +1,4 @@
-"""The arrays saved with a round: named groups (model, mechanism, …) as safetensors bytes."""
+"""The arrays saved with a round: named groups (model, rule, …) as safetensors bytes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from guerdon.ledger.errors import RefusedError
 PART = 16 * 2**20  # bytes per row: databases limit a value to about a gigabyte, models do not
 SEPARATOR = "/"
 
-Groups = Mapping[str, Any]  # each a mapping of names to arrays, or a NamedTuple of arrays such as a mechanism's state
+Groups = Mapping[str, Any]  # each a mapping of names to arrays, or a NamedTuple of arrays such as a rule's state
 
 
 def pack(groups: Groups) -> bytes:

@@ -14,8 +14,9 @@ from guerdon.ledger.errors import RefusedError
 from guerdon.rules import Payments, Status
 
 WORDS = {
-    "reward": "a reward of", "status": "the status", "distance": "the distance D =",
-    "expected_distance": "the expected distance E =", "variance": "the variance V =",
+    "released": "a reward of", "earned": "earnings of", "status": "the status",
+    "squared_distance": "the squared distance D =", "expected": "the expected distance E =",
+    "variance": "the variance V =",
 }  # fmt: skip
 REMEDY = (
     "nothing was recorded. One of the two was computed otherwise: let `Server.settle` (or the run's rule, in NumPy's "

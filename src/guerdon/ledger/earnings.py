@@ -86,7 +86,7 @@ def _paid_late(connection: Connection, run: str | None) -> dict[str, float]:
     """Return what agents were paid in rounds in which they did no work, in units: the extra of earlier ones."""
     paid, agent = tables.payments.c, tables.agents.c
     query = select(agent.name, func.sum(PAID)).select_from(tables.payments.join(tables.rounds))
-    query = query.join(tables.agents, paid.agent == agent.id).where(paid.status.in_(ABSENT), paid.amount != 0)
+    query = query.join(tables.agents, paid.agent == agent.id).where(paid.status.in_(ABSENT), paid.released != 0)
     query = query if run is None else query.where(tables.rounds.c.run == need_run(connection, run).id)
     return {name: float(amount) / MICRO for name, amount in connection.execute(query.group_by(agent.name))}
 

@@ -84,7 +84,7 @@ def payment_rows(connection: Connection) -> Iterator[tuple[Any, ...]]:
     """Yield every payment with its round and its evidence."""
     paid, played, run, agent, record = tables.payments, tables.rounds, tables.runs, tables.agents, tables.records
     own = {"run": run.c.name, "round": played.c.number, "time": record.c.created_at, "agent": agent.c.name}
-    own |= {"reward": paid.c.amount, "cost_factor": FACTOR}
+    own |= {"cost_factor": FACTOR}
     own |= {name: played.c[name] for name in ("request", "rule", "cost")}
     query = select(*(own[name] if name in own else paid.c[name] for name in COLUMNS["payments"]))
     source = paid.join(agent).join(played).join(run).join(record, record.c.seq == paid.c.record)
@@ -100,13 +100,13 @@ def _plain(name: str, value: Any) -> Any:
 
 
 BLOCK = 2_000  # rows read or written at a time
-MONEY = ("amount", "reward", "cut", "held", "cost_factor")  # kept in millionths
+MONEY = ("amount", "earned", "released", "cut", "held", "cost_factor")  # kept in millionths
 COLUMNS = {
     "journal": ("record", "time", "kind", "run", "round", "memo", "account", "agent", "amount", "hash"),
     "payments": (
-        "run", "round", "time", "request", "agent", "status", "reward", "cut", "held", "distance", "expected_distance",
-        "variance", "deviation", "pair_distance", "length", "alignment", "gradient", "signature", "note", "rule",
-        "cost", "cost_factor", "hash",
+        "run", "round", "time", "request", "agent", "status", "earned", "released", "cut", "held", "squared_distance",
+        "expected", "variance", "squared_deviation", "pair_distance", "squared_length", "alignment", "gradient",
+        "signature", "note", "rule", "cost", "cost_factor", "hash",
     ),
 }  # fmt: skip
 ROWS = {"journal": journal_rows, "payments": payment_rows}
@@ -135,7 +135,15 @@ def write_parquet(connection: Connection, table: str, path: Any) -> None:
 
     whole, real = (
         ("record", "round", "request"),
-        ("distance", "expected_distance", "variance", "deviation", "pair_distance", "length", "alignment"),
+        (
+            "squared_distance",
+            "expected",
+            "variance",
+            "squared_deviation",
+            "pair_distance",
+            "squared_length",
+            "alignment",
+        ),
     )
     types: dict[str, Any] = dict.fromkeys(whole, pl.Int64) | dict.fromkeys(real, pl.Float64)
     types |= dict.fromkeys(MONEY, pl.Decimal(38, 6)) | {"time": pl.Datetime("us", "UTC")}

@@ -34,8 +34,8 @@ from guerdon.ledger.statements import payslips, statement
 from guerdon.ledger.submissions import load_public_key
 from guerdon.ledger.unvested import Closing, Terms, check_losses, check_same_terms, check_terms, close_run, terms_of
 from guerdon.ledger.verify import verify
-from guerdon.rules import Mechanism, Payments, Round
-from guerdon.rules.mechanism import padded
+from guerdon.rules import Payments, Round, Rule
+from guerdon.rules.rule import padded
 
 log = logging.getLogger("guerdon.ledger")
 
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class Resume(NamedTuple):
-    """Where training stands: the last paid round, what was asked in it, the mechanism's state, the arrays saved."""
+    """Where training stands: the last paid round, what was asked in it, the rule's state, the arrays saved."""
 
     round: int
     request: int
@@ -137,7 +137,7 @@ class Ledger:
         self,
         name: str,
         agents: Sequence[str],
-        mechanism: Mechanism,
+        rule: Rule,
         *,
         liability: str = "carry",
         vesting: int | None = None,
@@ -145,7 +145,7 @@ class Ledger:
         cost_factors: Mapping[str, float] | None = None,
         memo: str = "",
     ) -> Recorded:
-        """Begin a run that pays `agents` by `mechanism`; the same run again (all its agents, or the first) is found.
+        """Begin a run that pays `agents` by `rule`; the same run again (all its agents, or the first) is found.
 
         `liability` says what becomes of a negative reward: "carry" nets it against later ones, "deposit" charges it to
         balance and deposit, "floor" cuts it at zero. `vesting`: pay vests after so many rounds of an agent's own, and
@@ -158,19 +158,19 @@ class Ledger:
         check_name("a run's name", name)
         check_choice("liability", liability, tables.LIABILITIES)
         check_roster(agents)
-        rule, cost = described(mechanism)
+        text, cost = described(rule)
         with self._database.writing() as connection:
             agents, found = queries.as_enrolled(connection, agents), queries.find_run(connection, name)
             if found is not None:
-                queries.check_same_run(connection, found, (rule, cost, liability, agents))
+                queries.check_same_run(connection, found, (text, cost, liability, agents))
                 check_same_terms(connection, found, vesting, deposit)
                 check_same_factors(connection, found, agents, cost_factors)
                 return Recorded(found.record, new=False)
             asked = check_terms(liability, vesting, deposit)
-            check_losses(mechanism, liability, asked)
+            check_losses(rule, liability, asked)
             enrol(connection, dict.fromkeys(agents))
             number = next_number(connection, tables.runs.c.id)
-            row = {"id": number, "name": name, "rule": rule, "cost": cost, "liability": liability}
+            row = {"id": number, "name": name, "rule": text, "cost": cost, "liability": liability}
             rows = {"runs": [row], "members": members(connection, number, agents, start=0)}
             rows["terms"] = [{"run": number, **asked._asdict()}] if any(asked) else []
             rows["cost_factors"] = factor_rows(connection, number, agents, 0, cost_factors)
@@ -183,7 +183,7 @@ class Ledger:
         round: Round,
         *,
         payments: Payments | None = None,
-        mechanism: Mechanism | None = None,
+        rule: Rule | None = None,
         agents: Sequence[str] | None = None,
         cost_factors: Mapping[str, float] | None = None,
         gradients: Sequence[bytes | None] | None = None,
@@ -202,10 +202,10 @@ class Ledger:
         ledger computes them again, and refuses the round unless all are equal to the bit. A loop that lets the ledger
         compute leaves them out, and reports those that are returned: as they are recorded, in micro-units.
 
-        `mechanism`: where it is not the run's (a known variance that changes). `agents`: its agents, then new ones who
+        `rule`: where it is not the run's (a known variance that changes). `agents`: its agents, then new ones who
         join, and `cost_factors` those of all (see `start_run`). `gradients`: hashes of what was sent; `signatures` of
         them; `notes`: a remark on each agent; `held`: up to how much of each reward goes to escrow; `metrics`: numbers
-        to remember (a loss, an accuracy); `checkpoint`: groups of arrays to resume from, {"model": {...}, "mechanism":
+        to remember (a loss, an accuracy); `checkpoint`: groups of arrays to resume from, {"model": {...}, "rule":
         state}.
         """
         data = None if checkpoint is None else checkpoints.pack(checkpoint)
@@ -213,8 +213,8 @@ class Ledger:
         extras["checkpoint"] = None if data is None else journal.fingerprint(data)
         with self._database.writing() as connection:
             found = queries.need_run(connection, run)
-            rule = (found.rule, found.cost) if mechanism is None else described(mechanism)
-            given = as_input(number, rule, round, extras)
+            texts = (found.rule, found.cost) if rule is None else described(rule)
+            given = as_input(number, texts, round, extras)
             return self._recorder.record(connection, found, given, Handed(agents, cost_factors, payments), data)
 
     def move(

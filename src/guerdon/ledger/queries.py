@@ -27,7 +27,7 @@ records, rounds_, runs_, factors = tables.records, tables.rounds, tables.runs, t
 # The row of a payment's own cost factor, and the factor in millionths.
 OF_PAYMENT = (factors.c.run == rounds_.c.run) & (factors.c.agent == payments.c.agent)
 FACTOR = func.coalesce(factors.c.factor, MICRO)
-PAID = payments.c.amount + payments.c.cut  # what a reward moved: what nobody paid of a negative one is cut
+PAID = payments.c.released + payments.c.cut  # what a reward moved: what nobody paid of a negative one is cut
 
 
 class Balance(NamedTuple):

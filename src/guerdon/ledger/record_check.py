@@ -21,7 +21,7 @@ from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.unvested import Terms, costs_of
 from guerdon.ledger.vesting import Vesting, begin, closing, ended, joined, settle_round, take
-from guerdon.rules.mechanism import paid_work
+from guerdon.rules.rule import paid_work
 
 ONLY_IN = {  # which kinds of record a table's rows belong to
     "payees": ("enrol",),
@@ -182,15 +182,15 @@ def _check_remembered(
     """Recompute the rewards of a round that follow from earlier ones; or remember why they cannot be."""
     run, numbers, request = played["run"], block.numbers[here], played["request"]
     try:
-        mechanism = restored(played["rule"], played["cost"])
+        rule = restored(played["rule"], played["cost"])
     except RuleMissingError as missing:
         state.skipped.setdefault(run, (named, str(missing)))
         return
-    if mechanism.remembers and run not in state.skipped:
+    if rule.remembers and run not in state.skipped:
         told = block.round(request, here, is_last=bool(played["is_last"]))
-        own, state.states[run] = replay_round(mechanism, state.states.get(run), told)
+        own, state.states[run] = replay_round(rule, state.states.get(run), told)
         factors = lookup.factors_of(run, numbers["agent"])
-        check_payments(lookup, block, here, first_difference(mechanism, own, numbers, request, factors))
+        check_payments(lookup, block, here, first_difference(rule, own, numbers, request, factors))
 
 
 def _settled(
@@ -203,7 +203,7 @@ def _settled(
     costs = costs_of(played["cost"], played["request"], lookup.factors_of(run.id, numbers["agent"]))
     paid = (paid_work(numbers["status"]), costs, played["number"])
     vesting = _unvested(state, run.id, len(numbers))
-    flows, vesting = settle_round(run.liability, numbers["amount"], numbers["held"], standing, vesting, paid)
+    flows, vesting = settle_round(run.liability, numbers["released"], numbers["held"], standing, vesting, paid)
     if vesting is not None:
         state.vesting[run.id] = vesting
     if (flows.cut != numbers["cut"]).any():

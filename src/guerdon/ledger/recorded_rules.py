@@ -5,20 +5,20 @@ from functools import lru_cache
 from guerdon import rules
 from guerdon.costs import Cost, ExpressionCost
 from guerdon.ledger.errors import RefusedError, RuleMissingError
-from guerdon.rules import Mechanism
+from guerdon.rules import Rule
 from guerdon.rules.provenance import NotInstalledError, same_rule, version_of
 
 
-def described(mechanism: Mechanism) -> tuple[str, str]:
+def described(rule: Rule) -> tuple[str, str]:
     """Return a rule and its cost as text, or raise."""
     try:
-        return rules.describe(mechanism)
+        return rules.describe(rule)
     except ValueError as error:
         raise RefusedError(str(error)) from error
 
 
 @lru_cache(maxsize=256)
-def restored(rule: str, cost: str) -> Mechanism:
+def restored(rule: str, cost: str) -> Rule:
     """Return the payment rule that was written down, or raise `RuleMissingError` where its version is not here."""
     try:
         return rules.restore(rule, cost)

@@ -28,13 +28,21 @@ from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.unvested import Terms, check_deposits, costs_of, last_closing, replay_vesting, terms_of
 from guerdon.ledger.vesting import Vesting, begin, joined, settle_round
-from guerdon.rules import Mechanism, Payments, Status
-from guerdon.rules.mechanism import Round, padded, paid_work, times
+from guerdon.rules import Payments, Rule, Status
+from guerdon.rules.rule import Round, padded, paid_work, times
 
 LATEST = 2**62  # no round has a greater number: databases hold 64 bits
 LONGEST_NOTE = 500
 LABELS = {status.value: status.label for status in Status}
-NUMBERS = ("deviation", "pair_distance", "length", "alignment", "distance", "expected_distance", "variance")
+NUMBERS = (
+    "squared_deviation",
+    "pair_distance",
+    "squared_length",
+    "alignment",
+    "squared_distance",
+    "expected",
+    "variance",
+)
 
 
 class Recorded(NamedTuple):
@@ -72,14 +80,14 @@ class RoundInput:
     checkpoint: bytes | None  # its hash
 
     @property
-    def mechanism(self) -> Mechanism:
+    def payer(self) -> Rule:
         """The rule, as it is read again for every verification."""
         return restored(self.rule, self.cost)
 
     def pay(self, state: Any, factors: Any) -> tuple[Payments, Any]:
         """Return what the rule pays for the evidence, times each agent's cost factor; and the rule's next state."""
         try:
-            paid, following = self.mechanism.pay(state, self.played)
+            paid, following = self.payer.pay(state, self.played)
         except (ValueError, TypeError) as error:
             raise RefusedError(f"round {self.number} cannot be paid: {error}") from error
         declined, invalid = (paid.status == status.value for status in (Status.DECLINED, Status.INVALID))
@@ -115,7 +123,8 @@ class RoundInput:
         """Return the columns of all payments, with their hashes."""
         numbers = np.zeros(len(agents), dtype=chain.PAYMENT)
         numbers["record"], numbers["position"], numbers["agent"] = record, np.arange(len(agents)), agents
-        numbers["status"], numbers["amount"] = paid.status, to_micro(paid.reward)
+        numbers["status"] = paid.status
+        numbers["earned"], numbers["released"] = to_micro(paid.earned), to_micro(paid.released)
         numbers["trusted"] = self.played.trusted
         numbers["cut"], numbers["held"] = cut, self.held
         for source in (self.played.evidence, paid):
@@ -124,7 +133,7 @@ class RoundInput:
         sealed = chain.payment_hashes(numbers, self.gradients, self.signatures, self.notes)
         columns: dict[str, Sequence[Any]] = {name: numbers[name].tolist() for name in chain.PAYMENT.names or ()}
         columns["status"] = [LABELS[value] for value in columns["status"]]
-        for name in ("distance", "expected_distance", "variance"):
+        for name in ("squared_distance", "expected", "variance"):
             columns[name] = [None if value != value else value for value in columns[name]]  # NaN
         return columns | {"gradient": self.gradients, "signature": self.signatures, "note": self.notes, "hash": sealed}
 
@@ -168,7 +177,7 @@ def _check_evidence(evidence: Evidence, sent: Any) -> None:
             raise RefusedError(f"`{name}` must have one entry for each of the {sent.size} agents, got {part.shape}")
     if not all(np.isfinite(part).all() for part in evidence[:-1]):
         raise RefusedError("`evidence` must hold finite numbers only, got NaN or infinity")
-    if any((part < 0).any() for part in (evidence.deviation, evidence.pair_distance, evidence.length)):
+    if any((part < 0).any() for part in (evidence.squared_deviation, evidence.pair_distance, evidence.squared_length)):
         raise RefusedError("`evidence` must come from `gather`: no deviation, pair distance or length is negative")
     if (evidence.counted & ~sent).any():
         raise RefusedError(
@@ -238,9 +247,9 @@ class RoundRecorder:
         if vesting is not None:
             self._vesting[run.id] = ((record, given.payload, last_closing(connection, run.id)), vesting)
         journal.save_checkpoint(connection, run.id, checkpoints.parts(data or b""))
-        if given.mechanism.remembers:
+        if given.payer.remembers:
             self._states[run.id] = ((record, given.payload), state)
-        return Recorded(record, new=True, payments=paid._replace(reward=to_micro(paid.reward) / MICRO))
+        return Recorded(record, new=True, payments=_rounded(paid))
 
     def _roster(self, connection: Connection, run: int) -> queries.Roster:
         """Return the agents of a run; read again only when an agent has joined."""
@@ -267,8 +276,8 @@ class RoundRecorder:
 
         A record that was not committed may be in the database as another, with another payload.
         """
-        empty = given.mechanism.init(len(given.played.sent))
-        if not given.mechanism.remembers or last is None:
+        empty = given.payer.init(len(given.played.sent))
+        if not given.payer.remembers or last is None:
             return empty
         after, state = self._states.get(run, (None, None))
         return padded(empty, state if after == (last.record, last.payload) else replay_state(connection, run))
@@ -301,7 +310,7 @@ def _write(
     standing = queries.standing(connection, run, len(people.agents))
     costs = costs_of(given.cost, given.played.request, people.factors)
     played = paid_work(paid.status), costs, given.number
-    flows, vesting = settle_round(run.liability, to_micro(paid.reward), given.held, standing, vesting, played)
+    flows, vesting = settle_round(run.liability, to_micro(paid.released), given.held, standing, vesting, played)
     columns = given.payment_columns(journal.next_seq(connection), people.agents, paid, flows.cut)
     entries = lines(flows, people.accounts)
     return journal.append(connection, "round", {"rounds": [given.row(run.id)]}, entries, columns), vesting
@@ -327,9 +336,15 @@ def _found(
         if told[name] != old:
             how = f"{name}{_difference(old, told[name], names)}"
             raise RefusedError(f"{named} is recorded already, with another {how}; nothing was changed")
-    rounded = None if payments is None else payments._replace(reward=to_micro(payments.reward) / MICRO)
+    rounded = None if payments is None else _rounded(payments)
     check_same_payments(named, names, rounded, block.payments())
     return Recorded(stored.record, new=False, payments=block.payments())
+
+
+def _rounded(payments: Payments) -> Payments:
+    """Return payments as they are recorded: in whole micro-units."""
+    earned, released = (to_micro(amounts) / MICRO for amounts in (payments.earned, payments.released))
+    return payments._replace(earned=earned, released=released)
 
 
 def _as_input(stored: AnyRow, block: PaymentBlock) -> RoundInput:

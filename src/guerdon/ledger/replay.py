@@ -10,8 +10,8 @@ from guerdon.evidence import Evidence
 from guerdon.ledger import chain, tables
 from guerdon.ledger.money import MICRO, to_micro
 from guerdon.ledger.recorded_rules import restored
-from guerdon.rules import Mechanism, Payments, Status
-from guerdon.rules.mechanism import Round, padded, times
+from guerdon.rules import Payments, Rule, Status
+from guerdon.rules.rule import Round, padded, times
 
 TOLERANCE = 1e-9  # relative: what another machine's last digit may change in a recomputed number
 
@@ -45,7 +45,9 @@ class PaymentBlock(NamedTuple):
     def payments(self) -> Payments:
         """Return what was paid, and what it was computed from."""
         paid = self.numbers
-        return Payments(paid["amount"] / MICRO, *(paid[name] for name in Payments._fields[1:]))
+        return Payments(
+            paid["earned"] / MICRO, paid["released"] / MICRO, *(paid[name] for name in Payments._fields[2:])
+        )
 
 
 def read_payments(connection: Connection, first: int, last: int) -> PaymentBlock:
@@ -63,40 +65,42 @@ def read_payments(connection: Connection, first: int, last: int) -> PaymentBlock
     return PaymentBlock(numbers, columns["gradient"], columns["signature"], columns["note"], columns["hash"])
 
 
-def first_difference(mechanism: Mechanism, own: Payments, recorded: Any, request: Any, factors: Any) -> int | None:
+def first_difference(rule: Rule, own: Payments, recorded: Any, request: Any, factors: Any) -> int | None:
     """Return the (flat) index of the first payment that differs from its recomputation, or None.
 
     What was recomputed is times the agents' cost `factors`.
     """
-    largest = largest_term(mechanism, own, request, recorded["length"]) + np.abs(own.reward)
+    largest = largest_term(rule, own, request, recorded["squared_length"]) + np.abs(own.earned) + np.abs(own.released)
     slack = 1 + TOLERANCE * MICRO * largest * factors
-    amounts = to_micro(times(own, factors).reward)
-    same = (recorded["status"] == own.status) & (np.abs(recorded["amount"] - amounts) <= slack)
-    parts = TOLERANCE * np.nan_to_num(mechanism.largest_distance(own, recorded["length"]))
-    for name, slack in (("distance", parts), ("expected_distance", parts), ("variance", 0.0)):
+    computed = times(own, factors)
+    same = recorded["status"] == own.status
+    for name in ("earned", "released"):
+        same &= np.abs(recorded[name] - to_micro(getattr(computed, name))) <= slack
+    parts = TOLERANCE * np.nan_to_num(rule.largest_distance(own, recorded["squared_length"]))
+    for name, slack in (("squared_distance", parts), ("expected", parts), ("variance", 0.0)):
         same &= np.isclose(recorded[name], getattr(own, name), rtol=TOLERANCE, atol=slack, equal_nan=True)
     return None if same.all() else int(np.argmin(same))
 
 
-def largest_term(mechanism: Mechanism, payments: Payments, request: Any, length: Any) -> Any:
+def largest_term(rule: Rule, payments: Payments, request: Any, length: Any) -> Any:
     """Return, per payment, the largest number that went into the reward: its rounding is relative to this."""
     nu = np.asarray(request, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        slope = mechanism.cost.slope(nu) * nu**2 / payments.variance
-        return mechanism.cost(nu) + np.nan_to_num(slope * mechanism.largest_distance(payments, length))
+        slope = rule.cost.slope(nu) * nu**2 / payments.variance
+        return rule.cost(nu) + np.nan_to_num(slope * rule.largest_distance(payments, length))
 
 
 def replay_state(connection: Connection, run: int) -> Any:
-    """Return the state of a run's mechanism after its recorded rounds; None if it remembers nothing yet."""
+    """Return the state of a run's rule after its recorded rounds; None if it remembers nothing yet."""
     table, state = tables.rounds, None
     for row in connection.execute(select(table).where(table.c.run == run).order_by(table.c.number)).all():
-        mechanism = restored(row.rule, row.cost)
-        if mechanism.remembers:
+        rule = restored(row.rule, row.cost)
+        if rule.remembers:
             block = read_payments(connection, row.record, row.record)
-            _, state = replay_round(mechanism, state, block.round(row.request, is_last=bool(row.is_last)))
+            _, state = replay_round(rule, state, block.round(row.request, is_last=bool(row.is_last)))
     return state
 
 
-def replay_round(mechanism: Mechanism, state: Any, played: Round) -> tuple[Payments, Any]:
+def replay_round(rule: Rule, state: Any, played: Round) -> tuple[Payments, Any]:
     """Return a round's payments recomputed from its evidence, and the next state; newcomers start from nothing."""
-    return mechanism.pay(padded(mechanism.init(len(played.sent)), state), played)
+    return rule.pay(padded(rule.init(len(played.sent)), state), played)

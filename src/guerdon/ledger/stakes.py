@@ -29,7 +29,7 @@ from guerdon.ledger.liability import Standing
 from guerdon.ledger.money import MICRO, to_micro
 from guerdon.ledger.unvested import Terms, costs_of, terms_of
 from guerdon.ledger.vesting import MOST_ROUNDS, ROUNDS, begin, settle_round
-from guerdon.rules.mechanism import PAID_LABELS
+from guerdon.rules.rule import PAID_LABELS
 
 WORLDS, NAMES = 20, 200  # drawn from the rounds of the run; names that play in each
 LIMIT = 1.73  # standard errors above a mean of so many worlds: 95 %, one-sided (Student's t)
@@ -189,8 +189,8 @@ def _payments(connection: Connection, run: int) -> tuple[list[Any], int]:
     cost = 0
     for row in connection.execute(select(tables.rounds).where(played.run == run).order_by(played.number)).all():
         own = tables.payments.join(tables.rounds).outerjoin(tables.cost_factors, queries.OF_PAYMENT)
-        rewards = select(paid.amount, queries.FACTOR).select_from(own)
-        counts = paid.status.in_(PAID_LABELS) | (paid.amount != 0)
+        rewards = select(paid.released, queries.FACTOR).select_from(own)
+        counts = paid.status.in_(PAID_LABELS) | (paid.released != 0)
         mine = rewards.where(paid.record == row.record, counts).order_by(paid.position)
         amounts, factors = np.array([tuple(one) for one in connection.execute(mine)], dtype=np.float64).reshape(-1, 2).T
         amounts, cost = amounts / (factors / MICRO), int(costs_of(row.cost, row.request, 1.0))

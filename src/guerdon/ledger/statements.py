@@ -115,7 +115,7 @@ def payslips(connection: Connection, run: str, number: int | None = None) -> lis
     query = _paid().where(tables.payments.c.record == last.record).order_by(tables.payments.c.position)
     for row in connection.execute(query):
         moved = {kind: changes[own[row.position]] for kind, own in people.accounts.items()}
-        paid = (row.number, row.request, row.status, row.amount, _why(row, moved))
+        paid = (row.number, row.request, row.status, row.released, _why(row, moved))
         slips.append(Payslip(people.names[row.position], *paid, amounts[row.position], row.gradient))
     return slips
 
@@ -200,7 +200,7 @@ def _line(event: _Event, standing: Counter[str]) -> Line:
     if paid is None:
         round_, why, sealed = (None,) * 6, _why_moved(record, settled, moved), None
     else:
-        round_ = (paid.run, paid.number, paid.request, paid.status, paid.amount, paid.cut)
+        round_ = (paid.run, paid.number, paid.request, paid.status, paid.released, paid.cut)
         why, sealed = _why(paid, moved), paid.hash.hex()
     after = (standing[kind] for kind in tables.PERSONAL)
     return Line._make((record.record, record.created_at, record.kind, *round_, moved["agent"], why, sealed, *after))
@@ -217,8 +217,11 @@ def _why_moved(record: AnyRow, settled: str | None, moved: Counter[str]) -> str:
 
 def _why(paid: AnyRow, moved: Mapping[str, int]) -> str:
     """Return why a round changed the agent's accounts as it did, in plain words."""
-    seen = [math.nan if x is None else x for x in (paid.distance, paid.expected_distance, paid.variance)]
-    payment = Payments(*([number] for number in (paid.amount / MICRO, *seen)), status=[STATUS_CODES[paid.status]])
+    seen = [math.nan if x is None else x for x in (paid.squared_distance, paid.expected, paid.variance)]
+    payment = Payments(
+        *([number] for number in (paid.earned / MICRO, paid.released / MICRO, *seen)),
+        status=[STATUS_CODES[paid.status]],
+    )
     words = explain(restored(paid.rule, paid.cost), payment, paid.request, [paid.factor / MICRO])
     entered = moved["escrow"] + (moved["agent"] if paid.vesting else 0)  # in such a run the balance gets what vests
     held = min(entered, paid.held)

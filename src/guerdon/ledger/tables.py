@@ -238,9 +238,10 @@ payments = _table(
     _column("agent", Whole, "agents.id"),
     _column("status", Text),
     _column("trusted"),  # whether the others were compared with it
-    *_columns(Real, "deviation", "pair_distance", "length", "alignment"),
-    *_columns(Real, "distance", "expected_distance", "variance", null=True),  # none where the rule looks at no distance
-    _column("amount"),  # the reward, rounded; with what is settled of earlier rounds, whatever the status
+    *_columns(Real, "squared_deviation", "pair_distance", "squared_length", "alignment"),
+    *_columns(Real, "squared_distance", "expected", "variance", null=True),  # none where the rule looks at no distance
+    _column("earned"),  # in the round, rounded
+    _column("released"),  # by the rule in this round, with what it settles of earlier rounds, whatever the status
     _column("cut"),  # what of a negative reward nobody paid
     _column("held"),  # how much of a positive one was to go to escrow
     _column("gradient", LargeBinary, null=True),  # hash of what the agent sent
@@ -252,11 +253,11 @@ payments = _table(
         "trusted": "trusted = 0 OR (trusted = 1 AND status <> 'declined' AND status <> 'invalid')",
         **_one_of("status", [status.label for status in Status]),
         # Below 1e308: PostgreSQL would take NaN and infinity for numbers.
-        "applied": "(distance IS NULL) = (variance IS NULL) AND (expected_distance IS NULL) = (variance IS NULL) AND "
-        "(variance IS NULL OR (variance > 0 AND variance < 1e308 AND distance < 1e308 AND expected_distance < 1e308))",
-        "cut": "cut >= 0 AND (cut = 0 OR cut <= -amount)",
-        "evidence": "deviation >= 0 AND deviation < 1e308 AND pair_distance >= 0 AND pair_distance < 1e308 AND "
-        "length >= 0 AND length < 1e308 AND abs(alignment) < 1e308",
+        "applied": "(squared_distance IS NULL) = (variance IS NULL) AND (expected IS NULL) = (variance IS NULL) AND "
+        "(variance IS NULL OR (variance > 0 AND variance < 1e308 AND squared_distance < 1e308 AND expected < 1e308))",
+        "cut": "cut >= 0 AND (cut = 0 OR cut <= -released)",
+        "evidence": "squared_deviation >= 0 AND squared_deviation < 1e308 AND pair_distance >= 0 AND "
+        "pair_distance < 1e308 AND squared_length >= 0 AND squared_length < 1e308 AND abs(alignment) < 1e308",
         "held": "held >= 0",
         **_of_length(32, "gradient", "hash"),
         "position": "position >= 0",

@@ -25,7 +25,7 @@ from guerdon.ledger.vesting import (
     stayed,
     take,
 )
-from guerdon.rules.mechanism import PAID_LABELS, Mechanism, Status
+from guerdon.rules.rule import PAID_LABELS, Rule, Status
 
 entry, played, paid, account_ = tables.entries.c, tables.rounds.c, tables.payments.c, tables.accounts.c
 closed = tables.closings.c
@@ -50,11 +50,11 @@ class Closing(NamedTuple):
     open: int = 0
 
 
-def check_losses(mechanism: Mechanism, liability: str, terms: Terms) -> None:
+def check_losses(rule: Rule, liability: str, terms: Terms) -> None:
     """Raise where losses would be cut under a rule by which others gain them: then doing less would pay again."""
-    if mechanism.transfers and (liability == "floor" or (liability == "deposit" and not terms.vesting)):
+    if rule.transfers and (liability == "floor" or (liability == "deposit" and not terms.vesting)):
         raise ValueError(
-            f"`liability` must be 'carry' under {mechanism.words()}, or 'deposit' with `vesting`, got {liability!r}: "
+            f"`liability` must be 'carry' under {rule.words()}, or 'deposit' with `vesting`, got {liability!r}: "
             "what one member loses others gain, and a loss that is cut makes less work pay"
         )
 

@@ -142,14 +142,14 @@ def _check_rewards(lookup: Lookup, block: PaymentBlock, bounds: Any, first: int)
                 groups[row["rule"], row["cost"], row["is_last"], stop - start].append(
                     (start, row["request"], row["run"])
                 )
-    for (rule, cost, is_last, count), members in groups.items():
+    for (written, cost, is_last, count), members in groups.items():
         starts, requests, runs = np.array(members, dtype=np.int64).T
-        where, mechanism = starts[:, None] + np.arange(count), restored(rule, cost)
+        where, rule = starts[:, None] + np.arange(count), restored(written, cost)
         asked = requests[:, None]
-        own, _ = mechanism.pay(mechanism.init(count), block.round(asked, where, is_last=bool(is_last)))
+        own, _ = rule.pay(rule.init(count), block.round(asked, where, is_last=bool(is_last)))
         paid = block.numbers[where]
         factors = np.stack([lookup.factors_of(*one) for one in zip(runs.tolist(), paid["agent"], strict=True)])
-        check_payments(lookup, block, where, first_difference(mechanism, own, paid, asked, factors))
+        check_payments(lookup, block, where, first_difference(rule, own, paid, asked, factors))
 
 
 def _check_end(connection: Connection, lookup: Lookup, state: VerifierState) -> None:

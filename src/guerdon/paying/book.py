@@ -18,7 +18,7 @@ from guerdon.ledger.unvested import check_losses, check_terms
 from guerdon.ledger.vesting import ROUNDS
 from guerdon.paying.messages import Pay, Request
 from guerdon.paying.reports import Report
-from guerdon.rules import Mechanism, Payments, Status
+from guerdon.rules import Payments, Rule, Status
 from guerdon.server import Settlement
 
 if TYPE_CHECKING:
@@ -83,12 +83,12 @@ class PaidRound(NamedTuple):
     @property
     def total(self) -> float:
         """What all get together."""
-        return float(np.sum(self.payments.reward))
+        return float(np.sum(self.payments.released))
 
     @property
     def is_payable(self) -> bool:
         """Whether every reward is one that the ledger can hold."""
-        return bool((self.payments.reward * MICRO <= LARGEST).all())
+        return bool((self.payments.released * MICRO <= LARGEST).all())
 
     @property
     def participants(self) -> int:
@@ -108,7 +108,7 @@ class PaidRound(NamedTuple):
     def lines(self) -> list[str]:
         """Return a line for each agent: what it gets, or why it gets nothing."""
         statuses = [Status(int(status)) for status in self.payments.status]
-        rows = zip(self.seats.accounts, self.payments.reward, statuses, self.seats.notes(), strict=True)
+        rows = zip(self.seats.accounts, self.payments.released, statuses, self.seats.notes(), strict=True)
         return [
             f"{name}: {reward:.6f} ({status.label}{f', {note}' if note else ''})" for name, reward, status, note in rows
         ]
@@ -124,25 +124,25 @@ class PayTerms(NamedTuple):
     vesting: int | None
     deposit: int | None
 
-    def of_new_run(self, mechanism: Mechanism) -> "PayTerms":
+    def of_new_run(self, rule: Rule) -> "PayTerms":
         """Return what a run is begun with: pay vests where a reward can be negative, unless it is told otherwise."""
-        usual = ROUNDS if mechanism.takes_back else 0
+        usual = ROUNDS if rule.takes_back else 0
         return self._replace(vesting=usual if self.vesting is None else self.vesting)
 
-    def warning(self, mechanism: Mechanism) -> str:
+    def warning(self, rule: Rule) -> str:
         """Return what an operator must know before money is paid on these terms; mostly nothing."""
-        terms = self.of_new_run(mechanism)
-        if not mechanism.takes_back or (self.liability != "floor" and terms.vesting):
+        terms = self.of_new_run(rule)
+        if not rule.takes_back or (self.liability != "floor" and terms.vesting):
             return ""
         cut = "cuts losses at zero: it pays more than the rule makes it, and " if self.liability == "floor" else ""
         at_once = "" if terms.vesting else f"vesting=0 pays at once: {HIT_AND_RUN}"
         return f"liability={self.liability!r} {cut}{at_once or HIT_AND_RUN}"
 
 
-def pay_terms(mechanism: Mechanism, liability: str, vesting: int | None, deposit: float | None) -> PayTerms:
+def pay_terms(rule: Rule, liability: str, vesting: int | None, deposit: float | None) -> PayTerms:
     """Return what an operator says of a run (the deposit in units), or raise where it makes no sense."""
     told = PayTerms(liability, vesting, None if deposit is None else int(to_micro(deposit)))
-    check_losses(mechanism, liability, check_terms(*told.of_new_run(mechanism)))
+    check_losses(rule, liability, check_terms(*told.of_new_run(rule)))
     return told
 
 
@@ -199,7 +199,7 @@ class Book(RunBook):
         self,
         ledger: Ledger,
         run: str,
-        mechanism: Mechanism,
+        rule: Rule,
         stakes: PayTerms,
         escrow: bool,
         budget: float | None,
@@ -210,7 +210,7 @@ class Book(RunBook):
             check_factors(cost_factors)
         if budget is not None:
             check_number("budget", budget, minimum=0)
-        self.ledger, self.run, self.mechanism, self.stakes = ledger, run, mechanism, stakes
+        self.ledger, self.run, self.rule, self.stakes = ledger, run, rule, stakes
         self.escrow = escrow  # whether the fixed part of the cost is held back
         self.budget = budget  # for all rounds of the run
         self.cost_factors = cost_factors  # as the operator gives them; None: as the run has them
@@ -226,7 +226,7 @@ class Book(RunBook):
         if self.roster:
             # Found as it was begun, or refused.
             stakes, told = self.stakes._asdict(), self._told(self.roster)
-            self.ledger.start_run(self.run, self.roster, self.mechanism, **stakes, cost_factors=told)
+            self.ledger.start_run(self.run, self.roster, self.rule, **stakes, cost_factors=told)
             self._factors = {**self._factors, **self.ledger.cost_factors(self.run)}
         self._warn_of_strangers()
         found = self.ledger.resume(self.run)
@@ -269,8 +269,8 @@ class Book(RunBook):
         """Record a round, and return its payments in whole micro-units; doing so twice changes nothing."""
         seats, request = paid.seats, paid.request
         if not self.roster:
-            stakes, told = self.stakes.of_new_run(self.mechanism), self._told(seats.accounts)
-            self.ledger.start_run(self.run, seats.accounts, self.mechanism, **stakes._asdict(), cost_factors=told)
+            stakes, told = self.stakes.of_new_run(self.rule), self._told(seats.accounts)
+            self.ledger.start_run(self.run, seats.accounts, self.rule, **stakes._asdict(), cost_factors=told)
         found = self.ledger.record_round(
             self.run,
             request.round,
@@ -290,7 +290,7 @@ class Book(RunBook):
     def _held(self, paid: PaidRound) -> Any:
         """Return what of each reward waits for the audit: the fixed part of the agent's own cost."""
         factors = paid.seats.factors
-        return held_back(paid.payments.reward / factors, self.mechanism.cost, paid.request.request) * factors
+        return held_back(paid.payments.released / factors, self.rule.cost, paid.request.request) * factors
 
     def _told(self, accounts: Sequence[str]) -> dict[str, float] | None:
         """Return the cost factors of these agents as the operator gave them; None: it gave none."""
@@ -341,8 +341,8 @@ class Book(RunBook):
             return math.inf
         spent = self._patiently(lambda: self.ledger.earnings(self.run)) if self.roster else []
         # A rule that holds pay back may release it later: as much as the work costs.
-        bound = [max(found.paid, found.cost) if self.mechanism.holds else found.paid for found in spent]
-        left, price = self.budget - sum(bound), float(np.sum(factors)) * float(self.mechanism.cost(request))
+        bound = [max(found.paid, found.cost) if self.rule.holds else found.paid for found in spent]
+        left, price = self.budget - sum(bound), float(np.sum(factors)) * float(self.rule.cost(request))
         if left < price * (1 - ROUNDING):
             self.log.warning("Of the budget of %g, %g is left, and the next round costs %g", self.budget, left, price)
         return left / price * (1 + ROUNDING)

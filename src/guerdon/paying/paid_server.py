@@ -47,7 +47,7 @@ class PaidServer:
     ) -> None:
         self.server, self._witness = server, witness
         self.log = logging.getLogger("guerdon") if log is None else log
-        self._samples = samples or server.mechanism.samples  # that the witness's gradients are of
+        self._samples = samples or server.rule.samples  # that the witness's gradients are of
         self._names: list[str] = []  # of the arrays that are compared
         self._state: Any = None  # a `ServerState`
         self._ask: Any = None  # an `Ask`, with the model as it is sent
@@ -72,7 +72,7 @@ class PaidServer:
         warning = given.lens.warning(layers)
         if warning:
             self.log.warning("%s", warning)
-        if given.mechanism.holds and given.dither is None:
+        if given.rule.holds and given.dither is None:
             self.log.warning(NOTHING_TO_TELL)
         self._state = given.init(self.layers(model), num_agents=1)
 
@@ -130,7 +130,7 @@ class PaidServer:
         asked = int(self.server.request(self._state))
         # Agents see the model in its own precision, so that is where reports are compared from.
         model = self.layers(sent) if self.server.dither is not None else self._ask.model
-        notice = self.server.mechanism.notice(self._state.rule, asked)
+        notice = self.server.rule.notice(self._state.rule, asked)
         start = None if self._ask.start is None else model
         self._ask = self._ask._replace(request=asked, model=model, start=start, notice=notice)
         self.seen = self._look(sent) if asked > 0 else None
@@ -139,7 +139,7 @@ class PaidServer:
 
     def _log_stake(self, asked: int) -> None:
         """Say what a member can lose in a round of so many samples, where that is new."""
-        most = self.server.mechanism.worst_loss(max(asked, 1))
+        most = self.server.rule.worst_loss(max(asked, 1))
         if asked > 0 and math.isfinite(most) and most != self._stake:
             self._stake = most
             self.log.info(STAKE, most, asked)
@@ -150,12 +150,14 @@ class PaidServer:
         `mean`: also the mean of the reports, where no strategy of the framework makes the model.
         """
         before, rows = self.server.enlarge(self._state, len(seats.accounts)), AgentRows(self.rows(seats))
-        notice = self.server.mechanism.notice(before.rule, self._ask.request)  # also of those who came since
+        notice = self.server.rule.notice(before.rule, self._ask.request)  # also of those who came since
         ask = self._ask._replace(notice=notice, enrolled=before.enrolled, witness=self.seen, is_last=self.is_last)
         done, after = self.server.settle(before, ask, rows, seats.sent, mean=mean, factors=seats.factors)
         paid = PaidRound(request, seats, done)
         if not paid.is_payable:
-            furthest = seats.reports[int(np.argmax(np.where(done.evidence.counted, done.evidence.deviation, -1.0)))]
+            furthest = seats.reports[
+                int(np.argmax(np.where(done.evidence.counted, done.evidence.squared_deviation, -1.0)))
+            ]
             if furthest is not None:  # an agent that counts has one
                 furthest.refuse(TOO_FAR)
             return self.settle(request, seats, mean=mean)
@@ -211,7 +213,7 @@ class PaidServer:
         `differs` counts the agents that others are not compared with, `copies` those that sent another's report.
         """
         found = paid.done.reading
-        rewards = zip(paid.seats.accounts, paid.payments.reward, strict=True)
+        rewards = zip(paid.seats.accounts, paid.payments.released, strict=True)
         told: dict[str, Any] = {
             "round": paid.request.round,
             "request": paid.request.request,
@@ -233,7 +235,7 @@ class PaidServer:
 
     def log_noise_scale(self, paid: PaidRound) -> None:
         """Log whether the noise scale is below the bound of the cost, when that changes."""
-        dither, rule = self.server.dither, self.server.mechanism
+        dither, rule = self.server.dither, self.server.rule
         if dither is None or not rule.wants_prediction or self._state.broadcast.weight == 0:
             return
         bound, found = noise_scale_bound(rule.cost, paid.request.request), float(paid.done.noise_scale)
@@ -245,7 +247,7 @@ class PaidServer:
 
     def log_warning(self, paid: "PaidRound") -> None:
         """Log what the rule has to say of this federation, when that changes."""
-        told = self.server.mechanism.warning(self._state.rule, paid.request.request)
+        told = self.server.rule.warning(self._state.rule, paid.request.request)
         if told != self._told:
             self.log.warning("%s", told or "What was warned of no longer holds")
         self._told = told
@@ -286,15 +288,15 @@ class PaidServer:
 
 def check_server(server: Server, *, one_step: bool) -> Server:
     """Return a server that pays for work and whose prediction is looked at, or raise."""
-    rule = type(server.mechanism).__name__
-    if not isinstance(server.lens.prediction, ZeroPrediction) and not server.mechanism.wants_prediction:
+    rule = type(server.rule).__name__
+    if not isinstance(server.lens.prediction, ZeroPrediction) and not server.rule.wants_prediction:
         raise ValueError(
             f"`prediction` must be None with {rule}, which would not look at it; pay by `InformationPay`, or leave the "
             "prediction out"
         )
-    if server.sends == MODELS and server.mechanism.pays_short_moves and not (one_step or server.mechanism.vary):
+    if server.sends == MODELS and server.rule.pays_short_moves and not (one_step or server.rule.vary):
         raise ValueError(
-            f"`mechanism` must not be {rule} where nodes send models that they trained in several steps: fewer samples "
+            f"`rule` must not be {rule} where nodes send models that they trained in several steps: fewer samples "
             "are fewer steps, a shorter move, and closer to the others', so a node that shirks is paid more than one "
             "that works. Wrap `FedSGD`, with nodes that send the gradient of all requested samples (the recommended "
             "way); or pay by `InformationPay` with a `dither`; or by `CalibratedAgreement` with `vary`, which finds "

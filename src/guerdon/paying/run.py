@@ -56,19 +56,19 @@ class PaidRun:
     ) -> None:
         check_name("a run's name", run)
         check_choice("liability", liability, LIABILITIES)
-        stakes = pay_terms(server.mechanism, liability, vesting, deposit)
+        stakes = pay_terms(server.rule, liability, vesting, deposit)
         if rounds is not None:
             check_positive_integer("rounds", rounds)
-        server = replace(server, mechanism=as_recorded(server.mechanism))
+        server = replace(server, rule=as_recorded(server.rule))
         check_server(server, one_step=one_step)
-        if (witness is None) == server.mechanism.wants_witness:
+        if (witness is None) == server.rule.wants_witness:
             raise ValueError("`witness` must be given with `WitnessedPay`, and with no other rule")
         self.name, self.ledger, self.rounds, self.on_round = run, ledger, rounds, on_round
         self.template, self.model = Template.of(model, "model"), model
         self.request: Request | None = None  # of the open round
         self.sent: Arrays = model  # what is broadcast in it
         self._server = PaidServer(server, witness, log=log)
-        self._book = Book(ledger, run, server.mechanism, stakes, escrow, budget, cost_factors, log)
+        self._book = Book(ledger, run, server.rule, stakes, escrow, budget, cost_factors, log)
         self.resume()
 
     @property

@@ -33,9 +33,9 @@ from guerdon.requests import FixedRequest
 from guerdon.rules import (
     FlatPay,
     InformationPay,
-    Mechanism,
     OutputAgreement,
     Payments,
+    Rule,
     Status,
     SteadyPay,
     WitnessSample,
@@ -50,7 +50,7 @@ UNKNOWN = (Status.DECLINED, Status.ALONE, Status.TOO_FEW, Status.WAITING)
 Rows = Sequence[Sequence[np.ndarray] | None]  # per agent its layers; None where nothing can be used
 
 
-def default_rules(cost: Cost) -> dict[str, Mechanism]:
+def default_rules(cost: Cost) -> dict[str, Rule]:
     """Return the rules that a pilot tries unless it is given others."""
     return {"steady": SteadyPay(cost), "agreement": OutputAgreement(cost), "information": InformationPay(cost)}
 
@@ -76,7 +76,7 @@ class Trial:
 
     def __init__(
         self,
-        rules: Mapping[str, Mechanism],
+        rules: Mapping[str, Rule],
         design: PilotDesign,
         step: float,
         *,
@@ -112,7 +112,7 @@ class Trial:
     @property
     def holding(self) -> tuple[str, ...]:
         """The rules that hold what is earned."""
-        return tuple(name for name, rule in self.tried.items() if rule.server.mechanism.holds)
+        return tuple(name for name, rule in self.tried.items() if rule.server.rule.holds)
 
     def score(
         self, ask: Ask, rows: Rows, asked: Array, sent: Array, witness: WitnessSample | None = None
@@ -164,7 +164,7 @@ class _TriedRule:
     def begin(self, model: Any) -> None:
         self._state = self._halves = self.server.init(model, num_agents=1)
         self._haunted = dict.fromkeys(GHOSTS, self._state)
-        self._worth = {name: _Worth(self.server.mechanism) for name in ("full", "half", *GHOSTS)}
+        self._worth = {name: _Worth(self.server.rule) for name in ("full", "half", *GHOSTS)}
 
     def score(self, played: _PilotRound, ghosts: Mapping[str, Any]) -> tuple[Array, dict[str, float], Array | None]:
         """Return what each agent would be paid, what ghosts would, and the evidence against each agent."""
@@ -182,13 +182,13 @@ class _TriedRule:
         return pay, earned, self.server.lens.suspicion(after.lens)
 
     def _pay(self, state: ServerState, played: _PilotRound, reports: AgentRows, who: Array) -> tuple[Payments, Any]:
-        notice = self.server.mechanism.notice(state.rule, played.ask.request)
+        notice = self.server.rule.notice(state.rule, played.ask.request)
         ask = played.ask._replace(notice=notice, enrolled=state.enrolled, witness=played.witness)
         payments, _, after = self.server.pay(state, ask, reports, who)
         return payments, after
 
     def _as_shirker(self, state: ServerState, who: Array) -> ServerState:
-        return self.server.adopt(state, self._halves, who) if self.server.mechanism.holds else state
+        return self.server.adopt(state, self._halves, who) if self.server.rule.holds else state
 
     def _haunt(self, name: str, played: _PilotRound, report: Any) -> float:
         rows, played = [report, *played.rows], played._replace(full=np.append(True, played.full))
@@ -203,7 +203,7 @@ class _TriedRule:
 class _Worth:
     """What a round is worth to each agent: its pay; under a rule that holds, how much more it would now leave with."""
 
-    def __init__(self, rule: Mechanism) -> None:
+    def __init__(self, rule: Rule) -> None:
         self._rule = rule
         self._paid = self._before = np.zeros(0)
 
@@ -215,7 +215,7 @@ class _Worth:
             return pay
         known = np.isfinite(pay) & played.full
         paid, before = (np.pad(x, (0, len(pay) - len(x))) for x in (self._paid, self._before))
-        self._paid = np.where(known, paid + payments.reward, paid)
+        self._paid = np.where(known, paid + payments.released, paid)
         worth = self._paid + held
         self._before = np.where(known, worth, before)
         return np.where(known, worth - before, np.nan)
@@ -230,18 +230,18 @@ def _apart(reports: AgentRows, full: Array, witness: WitnessSample, request: int
     count = int(np.sum(found.counted))
     if count < 2:
         return float("nan")
-    products = np.sum(np.where(found.counted, found.alignment - found.length, 0.0)) / (count * (count - 1))
+    products = np.sum(np.where(found.counted, found.alignment - found.squared_length, 0.0)) / (count * (count - 1))
     return float(request * (products / witness.variance - 1 / witness.samples))
 
 
-def _known(payments: Payments, rule: Mechanism, request: int) -> Any:
+def _known(payments: Payments, rule: Rule, request: int) -> Any:
     """Return what the work of the round is paid; NaN where it cannot say, as where a rule that learns is on flat pay.
 
     What a rule settles of earlier rounds is left out: some did half of the work in those, and all of it in this one.
     """
     paid = payments.status == Status.PAID.value
-    flat = paid & np.isnan(payments.distance) & rule.remembers
-    pay = payments.reward.copy()
+    flat = paid & np.isnan(payments.squared_distance) & rule.remembers
+    pay = payments.released.copy()
     for seat in np.flatnonzero(paid) if not rule.holds else ():
-        pay[seat] -= settled(rule, request, 1.0, *(float(part[seat]) for part in payments[:4]))
+        pay[seat] -= settled(rule, request, 1.0, *(float(part[seat]) for part in payments[1:5]))
     return np.where(np.isin(payments.status, UNKNOWN) | flat, np.nan, pay)

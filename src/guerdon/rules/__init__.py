@@ -1,4 +1,4 @@
-"""Payment rules: what they promise (`mechanism`), the rules themselves, and how they are chosen and written down."""
+"""Payment rules: what they promise (`rule`), the rules themselves, and how they are chosen and written down."""
 
 from guerdon.rules.agreement import (
     EarlierRounds,
@@ -12,12 +12,13 @@ from guerdon.rules.calibrated import CalibratedAgreement
 from guerdon.rules.controls import FlatPay, GenieAided
 from guerdon.rules.explanations import explain, price
 from guerdon.rules.information import InformationPay, noise_scale_bound
-from guerdon.rules.mechanism import (
+from guerdon.rules.registry import choices, choose, choose_payable, describe, register, restore
+from guerdon.rules.rule import (
     Facts,
-    Mechanism,
     Need,
     Payments,
     Round,
+    Rule,
     Status,
     Truth,
     as_request,
@@ -25,7 +26,6 @@ from guerdon.rules.mechanism import (
     round_of,
     statuses,
 )
-from guerdon.rules.registry import choices, choose, choose_payable, describe, register, restore
 from guerdon.rules.steady import SteadyPay
 from guerdon.rules.witnessed import WitnessedPay, WitnessSample, stack_minibatches, witness_sample
 
@@ -38,11 +38,11 @@ __all__ = [
     "GenieAided",
     "InformationPay",
     "KnownVariance",
-    "Mechanism",
     "Need",
     "OutputAgreement",
     "Payments",
     "Round",
+    "Rule",
     "Status",
     "SteadyPay",
     "TrueVariance",

@@ -40,12 +40,12 @@ from guerdon.arrays import (
 )
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
-from guerdon.rules.mechanism import (
+from guerdon.rules.rule import (
     RESOLUTION,
-    Mechanism,
     Notice,
     Payments,
     Round,
+    Rule,
     Status,
     Truth,
     as_request,
@@ -69,7 +69,7 @@ class Spread(NamedTuple):
 
 
 class VarianceRule(Protocol):
-    """Where an output-agreement mechanism takes σ² from."""
+    """Where output agreement takes σ² from."""
 
     kind: ClassVar[str]
     least_participants: ClassVar[int]  # below which the rule cannot pay
@@ -170,7 +170,7 @@ class EarlierRounds:
 
 
 @dataclass(frozen=True)
-class OutputAgreement(Mechanism):
+class OutputAgreement(Rule):
     """Pay each agent by how close its gradient lies to the others'.
 
     `variance` says where σ² comes from: `EarlierRounds()`, `KnownVariance(σ²)` or `EstimatedVariance()`. `crowd` is for
@@ -183,7 +183,7 @@ class OutputAgreement(Mechanism):
     >>> everybody = np.array([True, True, True])
     >>> evidence = gather(np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]), everybody)
     >>> payments, state = rule.pay(rule.init(3), round_of(evidence, everybody, request=8))
-    >>> payments.reward
+    >>> payments.released
     array([  3.,   3., -15.])
     """
 
@@ -251,24 +251,25 @@ class OutputAgreement(Mechanism):
         status = statuses(evidence, mask, self.variance.least_participants, slope_variance)
         paid = status == Status.PAID.value
 
-        xp = namespace(evidence.deviation)
+        xp = namespace(evidence.squared_deviation)
         nu = spread.request
-        distance = (spread.count / at_least_one(spread.count - 1)) ** 2 * evidence.deviation
+        distance = (spread.count / at_least_one(spread.count - 1)) ** 2 * evidence.squared_deviation
         crowd = spread.count if self.crowd == "present" else mask.shape[-1] + 0 * spread.count
         expected = level_variance / nu * crowd / at_least_one(crowd - 1)
         scale = xp.where(paid, slope_variance, 1.0)  # never a division by 0, not even where it is masked away
         reward = self.cost(nu) + self.cost.slope(nu) * nu**2 / scale * (expected - distance)
 
         shown = [xp.where(paid, x, xp.nan) for x in (distance, expected, slope_variance)]
-        return Payments(xp.where(paid, reward, 0.0), *shown, status=status), state
+        reward = xp.where(paid, reward, 0.0)
+        return Payments(reward, reward, *shown, status=status), state
 
     def _pay_by_pairs(
         self, variance: EarlierRounds, state: ScaledState, round: Round, mask: Array
     ) -> tuple[Payments, ScaledState]:
         """Return the payments of a round by the mean distances to the others, and the next state."""
         evidence = round.evidence
-        xp, nu = namespace(evidence.deviation), as_request(evidence, round.request)
-        distance, counted = evidence.pair_distance, xp.astype(evidence.counted, evidence.deviation.dtype)
+        xp, nu = namespace(evidence.squared_deviation), as_request(evidence, round.request)
+        distance, counted = evidence.pair_distance, xp.astype(evidence.counted, evidence.squared_deviation.dtype)
         found = estimate(distance, evidence.counted, nu, variance.rarest)
         expected = (xp.sum(counted * distance) - 2 * distance) / at_least_one(found.agents - 2)
         expected = xp.where(found.agents > 2, expected, distance)  # two are as far from each other: both get their cost
@@ -283,21 +284,21 @@ class OutputAgreement(Mechanism):
         """Whether only a simulation can pay by it."""
         return self.variance.needs_truth
 
-    def knowing(self, truth: Truth) -> Mechanism:
+    def knowing(self, truth: Truth) -> Rule:
         """Return the rule with the true σ², where its variance is that."""
         return replace(self, variance=self.variance.knowing(truth))
 
     @classmethod
-    def choices(cls) -> Mapping[str, Callable[..., Mechanism]]:
+    def choices(cls) -> Mapping[str, Callable[..., Rule]]:
         """Return the rule by its names; `known` without a number is for simulations."""
 
-        def agreement(cost: Cost, rarest: float = EarlierRounds.rarest) -> Mechanism:
+        def agreement(cost: Cost, rarest: float = EarlierRounds.rarest) -> Rule:
             return cls(cost, EarlierRounds(rarest))
 
-        def known(cost: Cost, variance: float | None = None) -> Mechanism:
+        def known(cost: Cost, variance: float | None = None) -> Rule:
             return cls(cost, TrueVariance() if variance is None else KnownVariance(variance))
 
-        def estimated(cost: Cost) -> Mechanism:
+        def estimated(cost: Cost) -> Rule:
             return cls(cost, EstimatedVariance())
 
         return {"agreement": agreement, "known": known, "estimated": estimated}
@@ -307,7 +308,7 @@ class OutputAgreement(Mechanism):
         return {"variance": self.variance.settings(), "crowd": self.crowd}
 
     @classmethod
-    def from_settings(cls, cost: Cost, settings: Mapping[str, Any]) -> Mechanism:
+    def from_settings(cls, cost: Cost, settings: Mapping[str, Any]) -> Rule:
         """Return the rule that `settings` described."""
         match settings["variance"]:
             case {"kind": "known", "variance": variance}:
@@ -335,10 +336,10 @@ class OutputAgreement(Mechanism):
 
 def spread_of(evidence: Evidence, request: Any) -> Spread:
     """Return the spread of the round, by THEORY's one-pass identity: Σ_{i≠k} ‖X_i − m_{−k}‖² = SS − n/(n−1)·dev_k."""
-    xp = namespace(evidence.deviation)
-    counted = xp.astype(evidence.counted, evidence.deviation.dtype)
-    count, squares = (xp.sum(x, axis=-1, keepdims=True) for x in (counted, evidence.deviation))
-    of_others = squares - count / at_least_one(count - 1) * evidence.deviation
+    xp = namespace(evidence.squared_deviation)
+    counted = xp.astype(evidence.counted, evidence.squared_deviation.dtype)
+    count, squares = (xp.sum(x, axis=-1, keepdims=True) for x in (counted, evidence.squared_deviation))
+    of_others = squares - count / at_least_one(count - 1) * evidence.squared_deviation
     of_others = xp.where(of_others > RESOLUTION * squares, of_others, RESOLUTION * squares)
     return Spread(as_request(evidence, request), count, squares, count - counted - 1, of_others)
 

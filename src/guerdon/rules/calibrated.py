@@ -39,11 +39,11 @@ from guerdon.arrays import Array, at_least_one, check_number, check_positive_int
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, median_of, median_of_others
 from guerdon.rules.agreement import far_or_near
-from guerdon.rules.mechanism import (
-    Mechanism,
+from guerdon.rules.rule import (
     Notice,
     Payments,
     Round,
+    Rule,
     Status,
     as_request,
     check_round,
@@ -81,7 +81,7 @@ class CalibrationState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CalibratedAgreement(Mechanism):
+class CalibratedAgreement(Rule):
     """Pay h(ν) flat for `calibration` rounds, then by the distance to the others, relative to the agent's own level.
 
     With `vary` above 0 agents are asked for up to this share more or less than the request: `Ask.own` has the numbers.
@@ -91,9 +91,9 @@ class CalibratedAgreement(Mechanism):
     >>> rule, everybody = CalibratedAgreement(AffineCost(1, 1), calibration=1), np.array([True, True, True])
     >>> evidence = gather(np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]), everybody)
     >>> first, state = rule.pay(rule.init(3), round_of(evidence, everybody, request=8))
-    >>> first.reward
+    >>> first.released
     array([9., 9., 9.])
-    >>> rule.pay(state, round_of(evidence, everybody, request=8))[0].reward
+    >>> rule.pay(state, round_of(evidence, everybody, request=8))[0].released
     array([15., 15., -3.])
     """
 
@@ -138,16 +138,16 @@ class CalibratedAgreement(Mechanism):
     def pay(self, state: CalibrationState, round: Round) -> tuple[Payments, CalibrationState]:
         state, mask = check_round(state, round, CalibrationState)
         evidence, request = round.evidence, round.request
-        xp, nu = namespace(evidence.deviation), as_request(evidence, request)
-        counted = xp.astype(evidence.counted, evidence.deviation.dtype)
-        number, squares = xp.sum(counted), xp.sum(evidence.deviation)
-        status = statuses(evidence, mask, FEWEST, squares + 0 * evidence.deviation)
+        xp, nu = namespace(evidence.squared_deviation), as_request(evidence, request)
+        counted = xp.astype(evidence.counted, evidence.squared_deviation.dtype)
+        number, squares = xp.sum(counted), xp.sum(evidence.squared_deviation)
+        status = statuses(evidence, mask, FEWEST, squares + 0 * evidence.squared_deviation)
         calibrating = state.rounds < self.calibration
         flat = calibrating & evidence.counted
         status = xp.where(flat, Status.PAID.value, status)
 
         own = self.own_requests(state, request)
-        asked = nu + 0 * evidence.deviation if own is None else xp.astype(own, nu.dtype)
+        asked = nu + 0 * evidence.squared_deviation if own is None else xp.astype(own, nu.dtype)
         effect = self.effects(state)
         flat = flat | ((status == Status.PAID.value) & ~(effect >= LEAST_EFFECT))
         paid = (status == Status.PAID.value) & ~flat
@@ -155,7 +155,7 @@ class CalibratedAgreement(Mechanism):
         level = _relative(self.levels(state) * (asked / nu) ** -effect, evidence.counted)
         share = ((number - 2) * level + 1) / at_least_one(number - 1)  # of the mean deviation, expected of this agent
         scale = (number / at_least_one(number - 1)) ** 2
-        distance, expected = scale * evidence.deviation, scale * share * squares / at_least_one(number)
+        distance, expected = scale * evidence.squared_deviation, scale * share * squares / at_least_one(number)
         variance = nu * squares * level * (number - 1 - share) / at_least_one(number - 1) ** 2
         variance = variance * effect * self.cost.slope(nu) * nu / (self.cost.slope(asked) * asked)
         per_distance = self.cost.slope(nu) * nu**2 / xp.where(paid, variance, 1.0)
@@ -165,7 +165,7 @@ class CalibratedAgreement(Mechanism):
             paid, self.cost(nu) + per_distance * (expected - distance), xp.where(flat, self.cost(asked), 0.0)
         )
         shown = [xp.where(paid, x, xp.nan) for x in (distance, expected, variance)]
-        return Payments(reward, *shown, status=status), self._remember(
+        return Payments(reward, reward, *shown, status=status), self._remember(
             state, evidence, number, squares, xp.log(asked / nu)
         )
 
@@ -223,12 +223,12 @@ class CalibratedAgreement(Mechanism):
         self, state: CalibrationState, evidence: Evidence, number: Array, squares: Array, work: Array
     ) -> CalibrationState:
         """Return the state with this round added: e^work times the usual request was asked of each agent."""
-        xp = namespace(evidence.deviation)
+        xp = namespace(evidence.squared_deviation)
         seen = evidence.counted & (number >= FEWEST) & (squares > 0)
         settled = seen & (state.rounds >= np.floor(UNSETTLED * self.calibration))
         counts = settled & (state.rounds < self.calibration)
-        usual, _ = median_of_others(evidence.deviation, evidence.counted)
-        ratio = evidence.deviation / xp.where(usual > 0, usual, 1.0)
+        usual, _ = median_of_others(evidence.squared_deviation, evidence.counted)
+        ratio = evidence.squared_deviation / xp.where(usual > 0, usual, 1.0)
         level = ((number - 1) * xp.where(ratio < LOUDEST, ratio, LOUDEST) - 1) / at_least_one(number - 2)
         level = xp.where(seen, level, 0.0)
         one = xp.astype(counts, level.dtype)

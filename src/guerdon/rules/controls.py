@@ -7,12 +7,12 @@ from typing import Any
 from guerdon.arrays import namespace
 from guerdon.costs import Cost
 from guerdon.rules.agreement import TrueVariance, check_is_variance
-from guerdon.rules.mechanism import Mechanism, Payments, Round, Status, Truth, as_request, check_round, statuses
+from guerdon.rules.rule import Payments, Round, Rule, Status, Truth, as_request, check_round, statuses
 from guerdon.states import NoState
 
 
 @dataclass(frozen=True)
-class GenieAided(Mechanism):
+class GenieAided(Rule):
     """The paper's ideal (its equation 8): pay by the distance to the true gradient, which only a simulation knows.
 
     R_k = h(ν) + h'(ν) · ν²/σ² · (σ²/ν − ‖X_k − m‖²), from evidence gathered with the population gradient m as its
@@ -33,31 +33,32 @@ class GenieAided(Mechanism):
         """Return the payments of a round, and the state as it is."""
         state, mask = check_round(state, round)
         evidence = round.evidence
-        xp = namespace(evidence.deviation)
+        xp = namespace(evidence.squared_deviation)
         nu = as_request(evidence, round.request)
-        variance = self.variance.variance + 0 * evidence.length
+        variance = self.variance.variance + 0 * evidence.squared_length
         status = statuses(evidence, mask, least_participants=1, variance=variance)
         paid = status == Status.PAID.value
-        reward = self.cost(nu) + self.cost.slope(nu) * nu**2 / variance * (variance / nu - evidence.length)
-        shown = [xp.where(paid, x, xp.nan) for x in (evidence.length, variance / nu, variance)]
-        return Payments(xp.where(paid, reward, 0.0), *shown, status=status), state
+        reward = self.cost(nu) + self.cost.slope(nu) * nu**2 / variance * (variance / nu - evidence.squared_length)
+        shown = [xp.where(paid, x, xp.nan) for x in (evidence.squared_length, variance / nu, variance)]
+        reward = xp.where(paid, reward, 0.0)
+        return Payments(reward, reward, *shown, status=status), state
 
-    def knowing(self, truth: Truth) -> Mechanism:
+    def knowing(self, truth: Truth) -> Rule:
         """Return the rule with the true σ², where its variance is that."""
         return replace(self, variance=self.variance.knowing(truth))
 
     @classmethod
-    def choices(cls) -> Mapping[str, Callable[..., Mechanism]]:
+    def choices(cls) -> Mapping[str, Callable[..., Rule]]:
         """Return it with the true variance."""
 
-        def genie(cost: Cost) -> Mechanism:
+        def genie(cost: Cost) -> Rule:
             return cls(cost, TrueVariance())
 
         return {"genie": genie}
 
 
 @dataclass(frozen=True)
-class FlatPay(Mechanism):
+class FlatPay(Rule):
     """The control: pay h(ν) to everybody who sends anything usable. No agent has a reason to work."""
 
     cost: Cost
@@ -68,12 +69,12 @@ class FlatPay(Mechanism):
         """Return h(ν) for every participant, and the state as it is."""
         state, mask = check_round(state, round)
         evidence = round.evidence
-        xp = namespace(evidence.deviation)
+        xp = namespace(evidence.squared_deviation)
         nu = as_request(evidence, round.request)
-        status = statuses(evidence, mask, least_participants=1, variance=1 + 0 * evidence.deviation)
-        nothing = xp.nan + 0 * evidence.deviation
-        reward = xp.where(status == Status.PAID.value, self.cost(nu), 0.0 * evidence.deviation)
-        return Payments(reward, nothing, nothing, nothing, status), state
+        status = statuses(evidence, mask, least_participants=1, variance=1 + 0 * evidence.squared_deviation)
+        nothing = xp.nan + 0 * evidence.squared_deviation
+        reward = xp.where(status == Status.PAID.value, self.cost(nu), 0.0 * evidence.squared_deviation)
+        return Payments(reward, reward, nothing, nothing, nothing, status), state
 
     def curve(self, size: Any, request: Any) -> Any:
         """Return h(ν), for any number of samples."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from guerdon.rules.mechanism import Mechanism, Payments, Status
+from guerdon.rules.rule import Payments, Rule, Status
 
 FEWEST = 3  # whose reports tell which of them lies further out
 LIKELY_CUT = 2  # times the distance of honest work: a mean beyond that may hold a distance that was cut
@@ -13,7 +13,7 @@ NO_SCALE = "no extra follows: this was the last round, and there is no scale for
 
 
 def explain(
-    mechanism: Mechanism,
+    rule: Rule,
     payments: Payments,
     request: int,
     factors: Sequence[float] | None = None,
@@ -24,17 +24,18 @@ def explain(
 
     `is_last`: the run ended with this round, so nothing follows it.
     """
-    own = [1.0] * len(payments.reward) if factors is None else factors
+    own = [1.0] * len(payments.released) if factors is None else factors
     rows = zip(own, zip(*payments, strict=True), strict=True)
     later = NO_SCALE if is_last else FOLLOWS
-    return [_explain(mechanism, request, later, factor, *map(float, row)) for factor, row in rows]
+    return [_explain(rule, request, later, factor, *map(float, row)) for factor, row in rows]
 
 
 def _explain(
-    mechanism: Mechanism,
+    rule: Rule,
     request: int,
     later: str,
     factor: float,
+    earned: float,
     reward: float,
     distance: float,
     expected: float,
@@ -43,34 +44,33 @@ def _explain(
 ) -> str:
     known = Status(int(status))
     if known is Status.WAITING:
-        return f"{_cost_and_earlier(mechanism, request, factor, reward)}; {later}"
-    if known.is_paid and distance != distance and _reach(mechanism, request):
-        return f"{_cost_and_earlier(mechanism, request, factor, reward)}; {NOT_COMPARED}"
+        return f"{_cost_and_earlier(rule, request, factor, reward)}; {later}"
+    if known.is_paid and distance != distance and _reach(rule, request):
+        return f"{_cost_and_earlier(rule, request, factor, reward)}; {NOT_COMPARED}"
     if not known.is_paid:
-        return _explain_unpaid(mechanism, known, reward)
-    if mechanism.holds:
-        earned = factor * price(mechanism, request, distance, expected, variance)
-        told = _explain_paid(mechanism, request, factor, earned, distance, expected)
+        return _explain_unpaid(rule, known, reward)
+    if rule.holds:
+        told = _explain_paid(rule, request, factor, earned, distance, expected)
         return f"{reward:.4g} released; earned in this round: {earned:.4g} ({told})"
-    late = settled(mechanism, request, factor, reward, distance, expected, variance)
-    told = _explain_paid(mechanism, request, factor, reward - late, distance, expected)
-    told += cut_words(mechanism, request, distance, expected, variance)
+    late = settled(rule, request, factor, reward, distance, expected, variance)
+    told = _explain_paid(rule, request, factor, reward - late, distance, expected)
+    told += cut_words(rule, request, distance, expected, variance)
     return f"{told}; {_more(late)}, the extra of earlier rounds" if late else told
 
 
-def _explain_unpaid(mechanism: Mechanism, status: Status, reward: float) -> str:
-    why = (_REASONS | dict(mechanism.reasons()))[status]
+def _explain_unpaid(rule: Rule, status: Status, reward: float) -> str:
+    why = (_REASONS | dict(rule.reasons()))[status]
     if reward == 0:
         return f"nothing: {why}"
     return f"{reward:.4g}, the extra of earlier rounds: {why}" + " in this one" * (status is Status.DECLINED)
 
 
-def _cost_and_earlier(mechanism: Mechanism, request: int, factor: float, reward: float) -> str:
-    fair, asked = _asked(mechanism, request, factor)
+def _cost_and_earlier(rule: Rule, request: int, factor: float, reward: float) -> str:
+    fair, asked = _asked(rule, request, factor)
     return asked if _same(reward, fair, factor) else f"{asked}, {_more(reward - fair)} of earlier rounds"
 
 
-def cut_words(mechanism: Mechanism, request: int, distance: float, expected: float, variance: float) -> str:
+def cut_words(rule: Rule, request: int, distance: float, expected: float, variance: float) -> str:
     """Return at what distances were cut, where a mean of them may hold one that was; mostly nothing.
 
     >>> from guerdon import AffineCost, OutputAgreement
@@ -80,23 +80,23 @@ def cut_words(mechanism: Mechanism, request: int, distance: float, expected: flo
     usual = 2 * variance / int(request)
     if not max(distance, expected) > LIKELY_CUT * usual:
         return ""
-    reach = _reach(mechanism, request)
+    reach = _reach(rule, request)
     return f" (no distance counts for more than {reach * usual:.4g})" if reach else ""
 
 
-def _reach(mechanism: Mechanism, request: int) -> float:
+def _reach(rule: Rule, request: int) -> float:
     """Return how far apart two reports may count, which a rule says before every round; 0: there is no limit."""
-    return mechanism.notice(mechanism.init(1), request).reach
+    return rule.notice(rule.init(1), request).reach
 
 
-def price(mechanism: Mechanism, request: int, distance: float, expected: float, variance: float) -> float:
+def price(rule: Rule, request: int, distance: float, expected: float, variance: float) -> float:
     """Return h(ν) + h'(ν)·ν²/V·(E − D): what a round earns where that is not what it pays."""
     nu = int(request)
-    return float(mechanism.cost(nu) + mechanism.cost.slope(nu) * nu**2 / variance * (expected - distance))
+    return float(rule.cost(nu) + rule.cost.slope(nu) * nu**2 / variance * (expected - distance))
 
 
 def settled(
-    mechanism: Mechanism, request: int, factor: float, reward: float, distance: float, expected: float, variance: float
+    rule: Rule, request: int, factor: float, reward: float, distance: float, expected: float, variance: float
 ) -> float:
     """Return what a paid reward holds of earlier rounds: what goes beyond the price of its own; 0 where it is rounding.
 
@@ -104,29 +104,25 @@ def settled(
     >>> settled(OutputAgreement(AffineCost(1, 1)), 8, 1.0, 12.5, distance=3.0, expected=4.0, variance=32.0)
     1.5
     """
-    if (
-        not mechanism.formula or mechanism.vary or variance != variance
-    ):  # with `vary` a price is not that of the request
+    if not rule.formula or rule.vary or variance != variance:  # with `vary` a price is not that of the request
         return 0.0
-    late = reward - factor * price(mechanism, request, distance, expected, variance)
-    parts = abs(price(mechanism, request, -abs(distance), abs(expected), variance))
+    late = reward - factor * price(rule, request, distance, expected, variance)
+    parts = abs(price(rule, request, -abs(distance), abs(expected), variance))
     return late if abs(late) > 2e-6 + 1e-6 * factor * parts else 0.0
 
 
-def _explain_paid(
-    mechanism: Mechanism, request: int, factor: float, reward: float, distance: float, expected: float
-) -> str:
-    fair, asked = _asked(mechanism, request, factor)
+def _explain_paid(rule: Rule, request: int, factor: float, reward: float, distance: float, expected: float) -> str:
+    fair, asked = _asked(rule, request, factor)
     if distance != distance:  # NaN: the rule does not look at distances
         same = _same(reward, fair, factor)
         return f"{asked}, whatever was sent" if same else f"{asked}, {_more(reward - fair)}"
-    why = mechanism.why(distance, expected)
+    why = rule.why(distance, expected)
     return f"{asked}, {_more(reward - fair)}" + ("" if why is None else f": {why}")
 
 
-def _asked(mechanism: Mechanism, request: int, factor: float) -> tuple[float, str]:
+def _asked(rule: Rule, request: int, factor: float) -> tuple[float, str]:
     """Return the cost of what was asked of an agent, and the words for it."""
-    usual = float(mechanism.cost(int(request)))
+    usual = float(rule.cost(int(request)))
     times = "" if factor == 1 else f" ({factor:g} times the usual {usual:.4g})"
     return factor * usual, f"{factor * usual:.4g} for the {request} samples asked for{times}"
 

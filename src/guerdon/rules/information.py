@@ -29,10 +29,10 @@ from typing import Any
 from guerdon.arrays import Array, check_number, check_positive_integer, is_array, namespace
 from guerdon.bets import LEAST
 from guerdon.costs import Cost
-from guerdon.rules.mechanism import (
-    Mechanism,
+from guerdon.rules.rule import (
     Payments,
     Round,
+    Rule,
     Status,
     as_request,
     check_round,
@@ -53,7 +53,7 @@ NOT_SOUND = (
 
 
 @dataclass(frozen=True)
-class InformationPay(Mechanism):
+class InformationPay(Rule):
     """Pay each agent for what its report adds to the public prediction that the evidence was gathered around.
 
     `decay` is the weight of a round in the estimate of a, relative to the round after it. With `pooled` there is one
@@ -73,7 +73,7 @@ class InformationPay(Mechanism):
     >>> reports = np.array([[2.0, 0.0], [3.0, 1.0], [0.0, 0.0]])
     >>> evidence = gather(reports, everybody, prediction=np.array([0.0, 0.0]))
     >>> payments, state = rule.pay(rule.init(3), round_of(evidence, everybody, request=8))
-    >>> payments.reward.round(2)
+    >>> payments.released.round(2)
     array([ 54.,  27., -54.])
     """
 
@@ -168,7 +168,7 @@ class InformationPay(Mechanism):
         """
         state, mask = check_round(state, round, SignalState)
         evidence = round.evidence
-        xp, nu = namespace(evidence.length), as_request(evidence, round.request)
+        xp, nu = namespace(evidence.squared_length), as_request(evidence, round.request)
         scores = information_scores(evidence, round.trusted)
         variance, shrinkage = self.signal.terms(state, scores, nu)
         status = statuses(evidence, mask, LEAST, variance)
@@ -180,7 +180,8 @@ class InformationPay(Mechanism):
         scale = xp.where(paid, variance, 1.0)
         reward = self.cost(nu) + self.cost.slope(nu) * nu**2 / scale * (expected - distance)
         shown = [xp.where(paid, x, xp.nan) for x in (distance, expected, variance)]
-        payments = Payments(xp.where(paid, reward, 0.0), *shown, status=status)
+        reward = xp.where(paid, reward, 0.0)
+        payments = Payments(reward, reward, *shown, status=status)
         return payments, self.signal.learn(state, scores, nu)
 
 

@@ -19,15 +19,15 @@ from guerdon.rules.agreement import OutputAgreement
 from guerdon.rules.calibrated import CalibratedAgreement
 from guerdon.rules.controls import FlatPay, GenieAided
 from guerdon.rules.information import InformationPay
-from guerdon.rules.mechanism import Mechanism
 from guerdon.rules.provenance import PARTS, NotInstalledError, distribution_of, missing
+from guerdon.rules.rule import Rule
 from guerdon.rules.steady import SteadyPay
 from guerdon.rules.witnessed import WitnessedPay
 
-_RULES: dict[str, type[Mechanism]] = {}
+_RULES: dict[str, type[Rule]] = {}
 
 
-def register(kind: type[Mechanism]) -> type[Mechanism]:
+def register(kind: type[Rule]) -> type[Rule]:
     """Make a rule known by its `rule_name`, and by the names of its `choices`."""
     taken = [name for name in kind.choices() if name in _choices() and _RULES.get(kind.rule_name) is not kind]
     if not kind.rule_name or taken or _RULES.get(kind.rule_name, kind) is not kind:
@@ -46,23 +46,23 @@ def _find_installed() -> None:
         register(found.load())
 
 
-def known_rules() -> dict[str, type[Mechanism]]:
+def known_rules() -> dict[str, type[Rule]]:
     """Return the rules that are known here, by name."""
     _find_installed()
     return _RULES
 
 
-def choices() -> dict[str, Callable[..., Mechanism]]:
+def choices() -> dict[str, Callable[..., Rule]]:
     """Return what makes a rule from a cost, by the names that people choose by."""
     _find_installed()
     return _choices()
 
 
-def _choices() -> dict[str, Callable[..., Mechanism]]:
+def _choices() -> dict[str, Callable[..., Rule]]:
     return {name: make for kind in _RULES.values() for name, make in kind.choices().items()}
 
 
-def choose(text: str, cost: Cost) -> Mechanism:
+def choose(text: str, cost: Cost) -> Rule:
     """Return the rule that `text` names: agreement, information, known:4.0, …
 
     >>> from guerdon import AffineCost
@@ -78,7 +78,7 @@ def choose(text: str, cost: Cost) -> Mechanism:
         raise ValueError(f"the rule {text!r} cannot be made: {error}") from error
 
 
-def choose_payable(text: str, cost: Cost) -> Mechanism:
+def choose_payable(text: str, cost: Cost) -> Rule:
     """Return the rule that `text` names, for paying outside of a simulation."""
     rule = choose(text, cost)
     if rule.needs_truth:
@@ -87,7 +87,7 @@ def choose_payable(text: str, cost: Cost) -> Mechanism:
     return rule
 
 
-def describe(mechanism: Mechanism) -> tuple[str, str]:
+def describe(rule: Rule) -> tuple[str, str]:
     """Return a payment rule and its cost as text: all that decides pay, and where the rule is from.
 
     >>> from guerdon import AffineCost
@@ -97,20 +97,20 @@ def describe(mechanism: Mechanism) -> tuple[str, str]:
     >>> rule.partition('"settings":')[2], cost
     ('{"crowd":"present","variance":{"kind":"estimated"}},"version":1}', '1 + 1*s')
     """
-    kind = type(mechanism)
-    if _RULES.get(mechanism.rule_name) is not kind or mechanism.needs_truth:
+    kind = type(rule)
+    if _RULES.get(rule.rule_name) is not kind or rule.needs_truth:
         raise ValueError(
-            f"`mechanism` must be a rule that can be recorded, got {mechanism!r}; rules of your own are made known by "
+            f"`rule` must be a rule that can be recorded, got {rule!r}; rules of your own are made known by "
             "`guerdon.rules.register`, and a rule that needs the truth is for simulations"
         )
     text = {
         "rule": kind.rule_name, "version": kind.version, "module": kind.__module__,
-        "distribution": distribution_of(kind.__module__), "settings": mechanism.settings(),
+        "distribution": distribution_of(kind.__module__), "settings": rule.settings(),
     }  # fmt: skip
-    return json.dumps(text, sort_keys=True, separators=(",", ":"), ensure_ascii=False), formula_of(mechanism.cost)
+    return json.dumps(text, sort_keys=True, separators=(",", ":"), ensure_ascii=False), formula_of(rule.cost)
 
 
-def restore(rule: str, cost: str) -> Mechanism:
+def restore(rule: str, cost: str) -> Rule:
     """Return the payment rule that `describe` wrote down; raise `NotInstalledError` where another version is here."""
     try:
         told: dict[str, Any] = json.loads(rule)
@@ -123,9 +123,9 @@ def restore(rule: str, cost: str) -> Mechanism:
     raise NotInstalledError(missing(told, None if kind is None else kind.version))
 
 
-def as_recorded(mechanism: Mechanism) -> Mechanism:
+def as_recorded(rule: Rule) -> Rule:
     """Return a rule as it is read again from what `describe` writes: what a run must pay by, to the last bit."""
-    return restore(*describe(mechanism))
+    return restore(*describe(rule))
 
 
 for _kind in (OutputAgreement, CalibratedAgreement, InformationPay, SteadyPay, WitnessedPay, FlatPay, GenieAided):

@@ -10,7 +10,7 @@ import numpy as np
 
 from guerdon.arrays import Array, check_positive_integer, is_traced, namespace
 from guerdon.costs import Cost
-from guerdon.rules.mechanism import Payments, Status
+from guerdon.rules.rule import Payments, Status
 from guerdon.rules.scale import MOST_OPEN, Estimate, ScaleState, first_scale, learn
 
 # Relative. Evidence of reports in single precision is rounded at 1e-7, and a missing cut shows by far more than this:
@@ -76,7 +76,7 @@ def pay_on_scale(
     priced = paid & (known | settling.now) & found.estimate.usable
     shown = [xp.where(priced, x, xp.nan) for x in (found.distance, found.expected, value + 0 * found.distance)]
     extras = xp.where(settling.now | known, 0.0, extras)
-    return Payments(reward, *shown, status=status), ScaledState(extras, following)
+    return Payments(reward, reward, *shown, status=status), ScaledState(extras, following)
 
 
 def _check_losses(extras: Array, most: Array) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from guerdon.arrays import Array, at_least_one, check_number, namespace
 from guerdon.evidence import Evidence
-from guerdon.rules.mechanism import RESOLUTION, as_request
+from guerdon.rules.rule import RESOLUTION, as_request
 
 CAREFUL = 0.8  # times the estimate of a: too large a one pays for reports that shrink
 
@@ -115,27 +115,27 @@ class PredictionError(NamedTuple):
 
 def prediction_error(evidence: Evidence, reference: Array, request: Any) -> PredictionError:
     """Return how far the gradient is from its prediction, from evidence gathered around it with `reference`."""
-    xp = namespace(evidence.length)
-    own = xp.astype(reference & evidence.counted, evidence.length.dtype)
+    xp = namespace(evidence.squared_length)
+    own = xp.astype(reference & evidence.counted, evidence.squared_length.dtype)
     count = xp.sum(own)
     enough = count > 1
-    signal = xp.sum(own * (evidence.alignment - evidence.length)) / xp.where(enough, count * (count - 1), 1.0)
-    length = xp.sum(own * evidence.length) / xp.where(enough, count, 1.0)
+    signal = xp.sum(own * (evidence.alignment - evidence.squared_length)) / xp.where(enough, count * (count - 1), 1.0)
+    length = xp.sum(own * evidence.squared_length) / xp.where(enough, count, 1.0)
     nu = as_request(evidence, request)
     return PredictionError(xp.where(enough, signal, 0.0), xp.where(enough, nu * (length - signal), 0.0), enough)
 
 
 def information_scores(evidence: Evidence, trusted: Array) -> InformationScores:
     """Return the round's scores, from lengths and alignments with the trusted participants alone."""
-    xp = namespace(evidence.length)
-    own = xp.astype(trusted, evidence.length.dtype)
+    xp = namespace(evidence.squared_length)
+    own = xp.astype(trusted, evidence.squared_length.dtype)
     count = xp.sum(own)
     others = count - own
-    cross = evidence.alignment - own * evidence.length  # ⟨v_k, sum of the other trusted v⟩
+    cross = evidence.alignment - own * evidence.squared_length  # ⟨v_k, sum of the other trusted v⟩
     pairs = at_least_one(others * (others - 1))
     signal = (xp.sum(own * cross) - 2 * own * cross) / pairs
-    length = (xp.sum(own * evidence.length) - own * evidence.length) / at_least_one(others)
-    return InformationScores(cross / at_least_one(others), evidence.length, signal, length, others)
+    length = (xp.sum(own * evidence.squared_length) - own * evidence.squared_length) / at_least_one(others)
+    return InformationScores(cross / at_least_one(others), evidence.squared_length, signal, length, others)
 
 
 def noise_of_others(scores: InformationScores) -> tuple[Array, Array]:

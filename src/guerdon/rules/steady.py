@@ -47,11 +47,11 @@ from guerdon.costs import Cost
 from guerdon.evidence import Evidence, median_of_others
 from guerdon.rules.agreement import EstimatedVariance, OutputAgreement, far_or_near
 from guerdon.rules.information import InformationPay
-from guerdon.rules.mechanism import (
-    Mechanism,
+from guerdon.rules.rule import (
     Notice,
     Payments,
     Round,
+    Rule,
     Status,
     as_request,
     check_round,
@@ -95,7 +95,7 @@ class SteadyState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SteadyPay(Mechanism):
+class SteadyPay(Rule):
     """Pay by agreement with the others, as far as reports tell something; what is not released stays held.
 
     After `period` rounds of its own an agent's period is settled, and a new one begins. Agents that `doubt` is on (to
@@ -142,10 +142,10 @@ class SteadyPay(Mechanism):
     def pay(self, state: SteadyState, round: Round) -> tuple[Payments, SteadyState]:
         state, mask = check_round(state, round, SteadyState)
         evidence, trusted = round.evidence, round.trusted
-        xp, nu = namespace(evidence.length), as_request(evidence, round.request)
+        xp, nu = namespace(evidence.squared_length), as_request(evidence, round.request)
         price = self._price(evidence, trusted, mask, round.request)
         worked = price.status == Status.PAID.value
-        state = self._remember(state, evidence, trusted, worked, xp.where(worked, price.reward, 0.0), nu)
+        state = self._remember(state, evidence, trusted, worked, xp.where(worked, price.released, 0.0), nu)
         ends = worked & (state.told.rounds >= self.period)
         whole = ends | round.is_last
         known = state.tenure > self.probation  # else a name that knows the gradient from old samples could hit and run
@@ -154,7 +154,7 @@ class SteadyPay(Mechanism):
         reward = xp.clip(xp.where(worked, amount - state.released, 0.0), 0.0, most)
         state = state._replace(released=state.released + reward)
         settled = ends | (worked & (amount > 0) & round.is_last)  # what is not yet beyond doubt stays held
-        return price._replace(reward=reward), _renewed(state, settled)
+        return price._replace(released=reward), _renewed(state, settled)
 
     def _price(self, evidence: Evidence, trusted: Array, mask: Array, request: Any) -> Payments:
         """Return what balanced agreement pays, where no report counts as further out than `FURTHEST` times the usual.
@@ -162,20 +162,24 @@ class SteadyPay(Mechanism):
         Else one name that sends garbage makes the others' smaller batches look like honest work. An agent's distance is
         measured by that of the trusted: else one that sends the prediction makes the others' look long.
         """
-        xp, nu = namespace(evidence.deviation), as_request(evidence, request)
-        usual, _ = median_of_others(evidence.deviation, evidence.counted)
-        most = xp.where(usual > 0, FURTHEST * usual, evidence.deviation)
-        squares = xp.sum(xp.where(trusted, xp.where(evidence.deviation < most, evidence.deviation, most), 0.0))
+        xp, nu = namespace(evidence.squared_deviation), as_request(evidence, request)
+        usual, _ = median_of_others(evidence.squared_deviation, evidence.counted)
+        most = xp.where(usual > 0, FURTHEST * usual, evidence.squared_deviation)
+        squares = xp.sum(
+            xp.where(trusted, xp.where(evidence.squared_deviation < most, evidence.squared_deviation, most), 0.0)
+        )
         plain, _ = OutputAgreement(self.cost, EstimatedVariance()).pay(NoState(), round_of(evidence, mask, request))
         paid, number = plain.status == Status.PAID.value, xp.sum(xp.astype(trusted, nu.dtype))
         variance = nu * squares / at_least_one(number - 1)
-        share = number * evidence.deviation / xp.where(squares > 0, squares, 1.0)
+        share = number * evidence.squared_deviation / xp.where(squares > 0, squares, 1.0)
         extra = self.cost.slope(nu) * nu * number / at_least_one(number - 2) * (1 - share)
-        expected = plain.distance + extra * variance / (self.cost.slope(nu) * nu**2)
+        expected = plain.squared_distance + extra * variance / (self.cost.slope(nu) * nu**2)
+        earned = xp.where(paid, self.cost(nu) + extra, 0.0)
         return plain._replace(
-            reward=xp.where(paid, self.cost(nu) + extra, 0.0),
-            expected_distance=xp.where(paid, expected, xp.nan),
-            variance=xp.where(paid, variance + 0 * plain.distance, xp.nan),
+            earned=earned,
+            released=earned,
+            expected=xp.where(paid, expected, xp.nan),
+            variance=xp.where(paid, variance + 0 * plain.squared_distance, xp.nan),
         )
 
     def sure(self, state: SteadyState) -> Array:

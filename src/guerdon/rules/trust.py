@@ -29,7 +29,7 @@ from guerdon.bets import (
     trusted_agents,
 )
 from guerdon.evidence import Evidence
-from guerdon.rules.mechanism import as_request
+from guerdon.rules.rule import as_request
 from guerdon.rules.signal import Signal, SignalState, information_scores, noise_of_others
 
 GRACE = 5  # rounds that an agent may have fewer than half of another's, and not be a newcomer
@@ -93,8 +93,8 @@ class Trust:
 
     def learn(self, state: TrustState, evidence: Evidence, trusted: Array, request: Any) -> TrustState:
         """Return the state after a round whose evidence was gathered with these `trusted` agents."""
-        xp, nu = namespace(evidence.length), as_request(evidence, request)
-        state = TrustState(*(xp.asarray(part, dtype=evidence.length.dtype) for part in state))
+        xp, nu = namespace(evidence.squared_length), as_request(evidence, request)
+        state = TrustState(*(xp.asarray(part, dtype=evidence.squared_length.dtype) for part in state))
         scores, before = information_scores(evidence, trusted), SignalState(state.signal, state.weight)
         _, shrinkage = self.signal.terms(before, scores, nu)
         # One shrinkage for all, so that nobody's score differs from another's but by what was sent.

@@ -25,7 +25,7 @@ from guerdon.arrays import Array, at_least_one, check_number, check_positive_int
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, gather, lengths_around
 from guerdon.rules.agreement import far_or_near
-from guerdon.rules.mechanism import Mechanism, Payments, Round, as_request, check_round, check_whole, statuses
+from guerdon.rules.rule import Payments, Round, Rule, as_request, check_round, check_whole, statuses
 from guerdon.rules.scale import TINY, Estimate, ScaleState, known_scale, scale
 from guerdon.rules.settling import Measured, ScaledState, first_state, pay_on_scale
 
@@ -66,15 +66,15 @@ def stack_minibatches(minibatches: Sequence[Any]) -> Any:
 def evidence_around_witness(reports: Any, sent: Array, witness: WitnessSample, request: Any) -> Evidence:
     """Return the evidence of a round around the witness's gradient, with E in the place of the pair distance."""
     found = gather(reports, sent, witness.gradient)
-    xp, nu = namespace(found.length), as_request(found, request)
+    xp, nu = namespace(found.squared_length), as_request(found, request)
     # One by one, not around the members' mean: an enormous report must cost the others no digits.
     length = xp.where(found.counted, lengths_around(reports, found.counted, witness.gradient), 0.0)
-    expected = xp.asarray(witness.variance, dtype=found.length.dtype) * (1 / nu + 1 / witness.samples)
-    return found._replace(length=length, pair_distance=xp.where(found.counted, expected, 0.0))
+    expected = xp.asarray(witness.variance, dtype=found.squared_length.dtype) * (1 / nu + 1 / witness.samples)
+    return found._replace(squared_length=length, pair_distance=xp.where(found.counted, expected, 0.0))
 
 
 @dataclass(frozen=True)
-class WitnessedPay(Mechanism):
+class WitnessedPay(Rule):
     """Pay each agent by its distance to the gradient of `samples` samples of the server's own.
 
     >>> import numpy as np
@@ -82,7 +82,7 @@ class WitnessedPay(Mechanism):
     >>> rule, everybody = WitnessedPay(AffineCost(1, 1), samples=64), np.array([True, True])
     >>> witness = WitnessSample(np.array([0.0, 0.0]), np.array(16.0), samples=64)
     >>> evidence = evidence_around_witness(np.array([[1.0, 1.0], [2.0, 2.0]]), everybody, witness, request=8)
-    >>> rule.pay(rule.scaled(rule.init(2), 16.0), round_of(evidence, everybody, request=8))[0].reward.round(6)
+    >>> rule.pay(rule.scaled(rule.init(2), 16.0), round_of(evidence, everybody, request=8))[0].released.round(6)
     array([ 10., -14.])
     """
 
@@ -109,13 +109,15 @@ class WitnessedPay(Mechanism):
     def pay(self, state: ScaledState, round: Round) -> tuple[Payments, ScaledState]:
         state, mask = check_round(state, round, ScaledState)
         evidence = round.evidence
-        xp, nu = namespace(evidence.length), as_request(evidence, round.request)
+        xp, nu = namespace(evidence.squared_length), as_request(evidence, round.request)
         expected = xp.max(evidence.pair_distance)
         level = expected / (1 / nu + 1 / self.samples)
         noise, batches = self._noise(state.scale, level, nu), at_least_one(self.samples / nu)
         found = Estimate(level, noise, batches, level > 0, 1 / TINY + 0 * level)  # nobody can move it
-        status = statuses(evidence, mask, least_participants=1, variance=1 + 0 * evidence.length)
-        measured = Measured(evidence.length, expected + 0 * evidence.length, status, found, 0 * level, xp.inf + level)
+        status = statuses(evidence, mask, least_participants=1, variance=1 + 0 * evidence.squared_length)
+        measured = Measured(
+            evidence.squared_length, expected + 0 * evidence.squared_length, status, found, 0 * level, xp.inf + level
+        )
         return pay_on_scale(self.cost, state, measured, nu, round.is_last)
 
     def _noise(self, past: ScaleState, level: Array, nu: Array) -> Array:

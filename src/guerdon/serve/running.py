@@ -14,7 +14,7 @@ from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariable
 from guerdon.dashboard.security import is_loopback
 from guerdon.dashboard.sockets import address_of, listen
 from guerdon.paying.run import PaidRun
-from guerdon.rules import Mechanism
+from guerdon.rules import Rule
 from guerdon.rules.explanations import FEWEST
 from guerdon.serve.access import Members
 from guerdon.serve.app import create_service_app
@@ -67,7 +67,7 @@ def write_lines(path: Path) -> Callable[[dict[str, float]], None]:
     return write
 
 
-def check_members(members: Members, mechanism: Mechanism) -> None:
+def check_members(members: Members, rule: Rule) -> None:
     """Raise where nobody could work for a run; warn of fewer than it takes to compare reports."""
     names = members.names()
     if not names:
@@ -75,7 +75,7 @@ def check_members(members: Members, mechanism: Mechanism) -> None:
             "`guerdon serve` must have agents, got no enrolled key and no token: run `guerdon ledger enrol NAME "
             "--public-key FILE` for each, or give `--tokens FILE`"
         )
-    if mechanism.compares_agents and len(names) < FEWEST:
+    if rule.compares_agents and len(names) < FEWEST:
         log.warning(
             "Only %d of the agents that it takes, %d, can work (%s): so few reports cannot be compared. Enrol more: "
             "they can join while the run goes on", len(names), FEWEST, ", ".join(names),
@@ -94,7 +94,7 @@ def run_service(
 ) -> None:
     """Serve a run until interrupted; `tell` is given the address once agents can ask."""
     members = Members(run.name, run.book.keys, tokens)
-    check_members(members, run.server.mechanism)
+    check_members(members, run.server.rule)
     opened = listen(host, port)
     with opened:
         service = Service(run, spool, deadline, members)

@@ -25,8 +25,8 @@ from guerdon import AffineCost, EstimatedVariance, FlatPay, InformationPay, Know
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger
 from guerdon.ledger.tables import EPOCH
-from guerdon.rules import CalibratedAgreement, Mechanism, SteadyPay, WitnessedPay, WitnessSample
-from guerdon.rules.mechanism import Round, padded, round_of
+from guerdon.rules import CalibratedAgreement, Rule, SteadyPay, WitnessedPay, WitnessSample
+from guerdon.rules.rule import Round, padded, round_of
 from guerdon.rules.witnessed import evidence_around_witness
 
 HERE = Path(__file__).parent
@@ -37,7 +37,7 @@ CHANGED = (
 )
 COST = AffineCost(1, 1)
 # Short periods and calibrations, so that twelve rounds reach every stage of a rule.
-RULES: dict[str, Mechanism] = {
+RULES: dict[str, Rule] = {
     "agreement": OutputAgreement(COST),
     "known": OutputAgreement(COST, KnownVariance(8.0)),
     "estimated": OutputAgreement(COST, EstimatedVariance(), "enrolled"),
@@ -74,7 +74,7 @@ def read_pinned() -> dict[str, str]:
     return json.loads(PINNED.read_text()) if PINNED.exists() else {}
 
 
-def play(rule: Mechanism) -> Iterator[GoldenRound]:
+def play(rule: Rule) -> Iterator[GoldenRound]:
     """Yield the rounds of a rule, the evidence of each gathered as the rule wants it."""
     rng, state, known = np.random.default_rng(12), None, None
     for number in range(1, ROUNDS + 1):
@@ -123,7 +123,7 @@ def file_of(name: str) -> str:
 
 def digest_of(path: Path) -> str:
     """Return a digest of what a ledger pays whom, and with which status: whole micro-units, the same on any machine."""
-    query = "SELECT record, position, status, amount FROM payments ORDER BY record, position"
+    query = "SELECT record, position, status, released FROM payments ORDER BY record, position"
     with closing(sqlite3.connect(path)) as connection:
         return hashlib.sha256(json.dumps(connection.execute(query).fetchall()).encode()).hexdigest()
 

@@ -33,13 +33,13 @@ from tests.support.one_server_scene import (
 from guerdon import CalibratedAgreement, InformationPay, Server, SteadyPay, WitnessedPay
 from guerdon.broadcasts import Dither
 from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
-from guerdon.rules import Mechanism, WitnessSample
+from guerdon.rules import Rule, WitnessSample
 
 HERE = Path(__file__).parent
 VARIANCE = 12.0  # σ² of one sample, for the rule that has a witness
 PER_AGENT = (
-    "reward", "distance", "expected_distance", "variance", "status",  # payments
-    "deviation", "pair_distance", "length", "alignment", "counted",  # evidence
+    "released", "squared_distance", "expected", "variance", "status",  # payments
+    "squared_deviation", "pair_distance", "squared_length", "alignment", "counted",  # evidence
     "trusted", "weights",  # and which part of each report is in the mean
     "against",  # what the bets against each agent have become; NaN where there are none
     "held",  # NaN where nothing is
@@ -51,7 +51,7 @@ Numbers = dict[str, Any]  # field: (rounds, agents), and `mean`: (rounds,)
 class Case(NamedTuple):
     """A rule, and how its server is made."""
 
-    rule: Mechanism
+    rule: Rule
     options: dict[str, Any]
     scene: Callable[[int], Any] = scene
     settles: bool = False  # in every round, as if it were the last one
@@ -92,7 +92,7 @@ MODELS = {"models": {"sends": "models", "alike": True},
           "models, dithered": {"sends": "models", "dither": DITHER, "alike": False}}  # fmt: skip
 
 
-def cases(rule: Mechanism, dither: dict[str, Any], **others: dict[str, Any]) -> dict[str, Case]:
+def cases(rule: Rule, dither: dict[str, Any], **others: dict[str, Any]) -> dict[str, Case]:
     """Return the four ways in which every rule is played, and others."""
     ways: dict[str, dict[str, Any]] = {
         "alike": {"alike": True}, "different": {"alike": False},

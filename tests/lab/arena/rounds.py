@@ -33,7 +33,7 @@ def pay(rule: Any, told: Facts, state: Any = None, request: int = 8, sent: Any =
 
 
 def rewards(rule: Any, told: Facts, **given: Any) -> Any:
-    return np.asarray(pay(rule, told, **given)[0].reward)
+    return np.asarray(pay(rule, told, **given)[0].released)
 
 
 def reports(seed: int = 0, agents: int = 5, dim: int = 6) -> Any:

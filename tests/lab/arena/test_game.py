@@ -171,7 +171,7 @@ def test_names_are_checked() -> None:
 
 def test_a_function_that_makes_no_rule_is_told_so() -> None:
     nothing: Any = Entrant("mine", "", lambda _: None)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="'mine' must be made by a function that returns a `Mechanism`, got None"):
+    with pytest.raises(ValueError, match="'mine' must be made by a function that returns a `Rule`, got None"):
         Game(setting_of("still"), {"mine": nothing})
 
 

@@ -57,7 +57,7 @@ def test_sign_agreement_pays_honest_agents_their_cost_and_public_knowledge_much_
         sent = draw(rng, [8] * 10)
         sent[0] = 0.0  # the prediction itself
         payments, state = pay(rule, facts(sent), state, request=REQUEST)
-        paid.append(np.asarray(payments.reward))
+        paid.append(np.asarray(payments.released))
     honest, forged = np.mean(paid, axis=0)[1:].mean(), np.mean(paid, axis=0)[0]
     # Agreement 1/3 over its slope is 29 for ν = B = 8. The forger lowers what the others are compared with, by a ninth.
     assert forged == pytest.approx(9 - 29, rel=0.2)
@@ -79,7 +79,7 @@ def test_directions_pay_less_for_the_last_sample_than_it_costs():
     rng, rule, state, lost = np.random.default_rng(5), DirectionAgreement(COST), None, []
     for _ in range(1500):
         payments, state = pay(rule, facts(draw(rng, [4] + [8] * 39)), state, request=REQUEST)
-        lost.append(float(np.mean(payments.reward[1:]) - payments.reward[0]))
+        lost.append(float(np.mean(payments.released[1:]) - payments.released[0]))
     expected = 2 * 8 * (1 - math.sqrt((4 / 12) / (8 / 16)))
     error = float(np.std(lost[50:])) / math.sqrt(len(lost[50:]))
     assert error < 0.1

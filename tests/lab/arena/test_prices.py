@@ -96,7 +96,7 @@ def test_a_market_raises_its_price_until_as_much_is_offered_as_wanted():
         paid, state = pay(rule, facts(reports(), np.full(5, 4 * price)), state)
     assert price * 4 == pytest.approx(8, rel=1e-3)
     assert paid is not None
-    assert np.asarray(paid.reward) == pytest.approx(price * 8, rel=1e-3)
+    assert np.asarray(paid.released) == pytest.approx(price * 8, rel=1e-3)
 
 
 def test_a_rule_that_was_not_told_says_what_it_needs():

@@ -19,14 +19,14 @@ def test_zero_determinant_pay_pins_what_an_agent_earns_whatever_it_does(seed: in
         sent = reports(turn, agents=7, dim=20)
         sent[0] = sent[0] if work else 10 * rng.normal(size=20)
         paid, state = pay(rule, facts(sent), state)
-        profit += float(paid.reward[0]) - 9.0 * bool(work)
+        profit += float(paid.released[0]) - 9.0 * bool(work)
     assert profit == pytest.approx(9.0 * (1 - works[-1]), abs=1e-9)  # of the first and last round, which have no other
 
 
 def test_zero_determinant_pay_counts_staying_away_as_not_cooperating():
     rule, told = ZeroDeterminant(COST), facts(reports(dim=20))
     _, state = pay(rule, told, sent=[False, True, True, True, True])
-    assert np.asarray(pay(rule, told, state)[0].reward)[0] == 0
+    assert np.asarray(pay(rule, told, state)[0].released)[0] == 0
 
 
 def test_cosines_come_from_the_evidence():
@@ -55,7 +55,7 @@ def test_reputation_follows_its_recursion():
         reputation = 0.7 * reputation + 0.3 * unit @ whole / np.linalg.norm(whole)
         reputation /= reputation.sum()
         paid, state = pay(rule, facts(sent), state)
-        assert np.asarray(paid.reward) == pytest.approx(45 * reputation)
+        assert np.asarray(paid.released) == pytest.approx(45 * reputation)
 
 
 def test_cosines_do_not_depend_on_length():

@@ -152,6 +152,6 @@ def test_the_auction_learns_quality_from_earlier_rounds():
     bad = SENT.copy()
     bad[0] = -bad[0]
     first, state = pay(rule, facts(bad))
-    assert np.asarray(first.reward) == pytest.approx(np.full(5, 13.5))  # 1.5 times the cost, while nothing is known
+    assert np.asarray(first.released) == pytest.approx(np.full(5, 13.5))  # 1.5 times the cost, while nothing is known
     second, _ = pay(rule, facts(bad), state)
-    assert float(second.reward[0]) == 0
+    assert float(second.released[0]) == 0

@@ -9,7 +9,7 @@ from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.lab.problems import linear_regression
 from guerdon.lab.simulation import History, simulate, training
 from guerdon.requests import ScheduledRequest
-from guerdon.rules import Mechanism, TrueVariance
+from guerdon.rules import Rule, TrueVariance
 
 COST = AffineCost(1, 1)
 AGENTS, ROUNDS, REPETITIONS = 6, 8, 2000
@@ -17,7 +17,7 @@ DIM, DISTANCE, LARGEST = 10, 10.0, 16
 NU, STEP = 8, 0.15
 
 TRUE: Any = TrueVariance()  # which `GenieAided` accepts only inside `simulate`
-RULES: dict[str, Mechanism] = {
+RULES: dict[str, Rule] = {
     "known": OutputAgreement(COST, TrueVariance()),
     "estimated": OutputAgreement(COST, EstimatedVariance()),
     "balanced": OutputAgreement(COST, BalancedVariance()),
@@ -37,7 +37,7 @@ def train(
     steps: tuple[float, ...] = (STEP,) * ROUNDS,
     seed: int = 0,
     *,
-    rules: dict[str, Mechanism] = RULES,
+    rules: dict[str, Rule] = RULES,
     distance: float = DISTANCE,
     **options: Any,
 ) -> History:

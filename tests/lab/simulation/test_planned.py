@@ -30,9 +30,9 @@ POLICIES: dict[str, Requests] = {
 }
 
 
-def run(policy: Requests, agents: Any = None, mechanism: Any = RULE, **options: Any) -> Any:
+def run(policy: Requests, agents: Any = None, rule: Any = RULE, **options: Any) -> Any:
     arguments: Any = {"rounds": ROUNDS, "repetitions": 20, "dimension_free": False} | options
-    return simulate(PROBLEM, agents or [Declining(0.0)] * AGENTS, mechanism, policy, **arguments)
+    return simulate(PROBLEM, agents or [Declining(0.0)] * AGENTS, rule, policy, **arguments)
 
 
 @jax.jit
@@ -85,8 +85,8 @@ def test_requests_differ_between_repetitions_and_steps_are_recorded() -> None:
 def test_the_genies_evidence_does_not_reach_the_policy() -> None:
     """Evidence around the true gradient would make ‖m‖² look like 0."""
     true: Any = TrueVariance()
-    plain = run(POLICIES["noise scale"], mechanism={"flat": FlatPay(COST)})
-    genie = run(POLICIES["noise scale"], mechanism={"flat": FlatPay(COST), "genie": GenieAided(COST, true)})
+    plain = run(POLICIES["noise scale"], rule={"flat": FlatPay(COST)})
+    genie = run(POLICIES["noise scale"], rule={"flat": FlatPay(COST), "genie": GenieAided(COST, true)})
     np.testing.assert_array_equal(plain.request, genie.request)
     np.testing.assert_allclose(plain.step, genie.step, rtol=1e-4)
 

@@ -30,9 +30,9 @@ from guerdon.rules import (
     FlatPay,
     GenieAided,
     InformationPay,
-    Mechanism,
     Need,
     OutputAgreement,
+    Rule,
     SteadyPay,
     TrueVariance,
     WitnessedPay,
@@ -40,7 +40,7 @@ from guerdon.rules import (
     choose,
 )
 
-Maker: TypeAlias = Callable[[ArenaSetting], Mechanism]
+Maker: TypeAlias = Callable[[ArenaSetting], Rule]
 MARGIN = 0.1  # that steady-plus adds to the cost
 CONTROL = "flat"  # which trains the model where all rules are paid beside each other: it trusts everybody
 
@@ -94,7 +94,7 @@ def scaled(cost: Cost, factor: float) -> Cost:
     return ExpressionCost(f"{factor!r} * ({formula_of(cost)})")
 
 
-def knowledge(rule: Mechanism) -> list[str]:
+def knowledge(rule: Rule) -> list[str]:
     """Return in words what a server must know to pay by a rule."""
     needs = set(rule.needs)
     if rule.wants_truth:

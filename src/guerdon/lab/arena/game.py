@@ -19,7 +19,7 @@ from guerdon.lab.arena.strategies import Strategy
 from guerdon.lab.simulation import History, simulate
 from guerdon.predictions import RunningMean
 from guerdon.requests import FixedRequest
-from guerdon.rules import FlatPay, Mechanism
+from guerdon.rules import FlatPay, Rule
 
 CHUNK = 4  # repetitions at once, always as many: one compilation serves all
 RANDOM = 16  # answers that a search begins with, beside the strategies
@@ -48,12 +48,10 @@ class Game:
         self, setting: ArenaSetting, entered: Mapping[str, Entrant], seed: int = 0, chunk: int | None = None
     ) -> None:
         self.setting, self.seed, self.chunk = setting, seed, chunk or CHUNK
-        self.rules: dict[str, Mechanism] = {name: entrant.make(setting) for name, entrant in entered.items()}
+        self.rules: dict[str, Rule] = {name: entrant.make(setting) for name, entrant in entered.items()}
         for name, rule in self.rules.items():
             if not callable(getattr(rule, "pay", None)):
-                raise ValueError(
-                    f"the rule {name!r} must be made by a function that returns a `Mechanism`, got {rule!r}"
-                )
+                raise ValueError(f"the rule {name!r} must be made by a function that returns a `Rule`, got {rule!r}")
 
     def simulate(self, agents: Sequence[Reporting], repetitions: int, seed: int) -> History:
         """Play so many repetitions with these agents."""

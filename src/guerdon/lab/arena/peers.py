@@ -9,7 +9,7 @@ import numpy as np
 from guerdon.arrays import Array, check_number, check_positive_integer, namespace
 from guerdon.costs import Cost
 from guerdon.lab.arena.shares import Informed, begin, facts_of, plain_payments
-from guerdon.rules import Facts, Mechanism, Need, Payments, Round, Status, Truth
+from guerdon.rules import Facts, Need, Payments, Round, Rule, Status, Truth
 from guerdon.states import NoState
 
 LEAST, MOST = 0.05, 0.95  # correlations that the slope of pay is computed for
@@ -149,7 +149,7 @@ def agreement_slope(usual: Array, request: Any) -> Array:
 
 
 @dataclass(frozen=True)
-class SquaredDeviation(Mechanism):
+class SquaredDeviation(Rule):
     """Fine each agent for its squared distance to the others' mean, and give the fines to the others in equal parts.
 
         R_k = h(ν) + C·( mean over j ≠ k of D_j − D_k ),   D_k = ‖X_k − mean of the others‖²,   C = h'(ν)·ν²/σ²
@@ -165,7 +165,7 @@ class SquaredDeviation(Mechanism):
     rule_name, compares_agents = "deviation", False
     needs = frozenset({Need.COSTS, Need.VARIANCE})
 
-    def knowing(self, truth: Truth) -> Mechanism:
+    def knowing(self, truth: Truth) -> Rule:
         return replace(self, variance=self.variance.knowing(truth))
 
     def pay(self, state: NoState, round: Round) -> tuple[Payments, NoState]:
@@ -173,10 +173,10 @@ class SquaredDeviation(Mechanism):
         evidence, xp = round.evidence, namespace(nu)
         count = xp.sum(xp.astype(evidence.counted, nu.dtype), axis=-1, keepdims=True)
         rest = xp.clip(count - 1, 1.0, None)
-        distance = (count / rest) ** 2 * evidence.deviation
+        distance = (count / rest) ** 2 * evidence.squared_deviation
         others = (xp.sum(xp.where(evidence.counted, distance, 0.0), axis=-1, keepdims=True) - distance) / rest
         factor = self.cost.slope(nu) * nu**2 / self.variance.variance
         payments = plain_payments(self.cost(nu) + factor * (others - distance), status)
         paid = status == Status.PAID.value
         shown = [xp.where(paid, x, xp.nan) for x in (distance, others, self.variance.variance + 0 * distance)]
-        return payments._replace(distance=shown[0], expected_distance=shown[1], variance=shown[2]), state
+        return payments._replace(squared_distance=shown[0], expected=shown[1], variance=shown[2]), state

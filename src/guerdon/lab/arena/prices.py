@@ -128,7 +128,7 @@ class PublicGoods(Informed):
 
     The transfers add up to nothing, and the price of a sample is what it costs where ν are used: all contribute ν.
 
-    Source: Tang and Wong, An Incentive Mechanism for Cross-Silo Federated Learning: A Public Goods Perspective, 2021.
+    Source: Tang and Wong, An Incentive Rule for Cross-Silo Federated Learning: A Public Goods Perspective, 2021.
     Between the lines: their organisations value the model and send prices as well as contributions; of their mechanism
     this keeps the transfers, which balance, and gives everybody h(ν) in the place of what the model is worth to it.
     """

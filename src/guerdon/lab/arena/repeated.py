@@ -9,7 +9,7 @@ from guerdon.arrays import Array, check_number, check_positive_integer, namespac
 from guerdon.contributions import cosines_to_others
 from guerdon.costs import Cost
 from guerdon.lab.arena.shares import begin, budget_of, plain_payments, shares_of
-from guerdon.rules import Mechanism, Need, Payments, Round
+from guerdon.rules import Need, Payments, Round, Rule
 from guerdon.states import NoState
 
 
@@ -20,7 +20,7 @@ class CooperationState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ZeroDeterminant(Mechanism):
+class ZeroDeterminant(Rule):
     """Pay each agent for what it did in the last round: h(ν) if it was seen to cooperate, nothing if not.
 
     This is the equaliser among zero-determinant strategies (Press and Dyson 2012) in the game "work costs h, pay is
@@ -49,14 +49,14 @@ class ZeroDeterminant(Mechanism):
     def pay(self, state: CooperationState, round: Round) -> tuple[Payments, CooperationState]:
         state, status, nu = begin(state, round)
         evidence, xp = round.evidence, namespace(nu)
-        usual = _median(xp, evidence.deviation, evidence.counted)
-        seen = evidence.counted & (evidence.deviation <= self.tolerance * usual)
+        usual = _median(xp, evidence.squared_deviation, evidence.counted)
+        seen = evidence.counted & (evidence.squared_deviation <= self.tolerance * usual)
         payments = plain_payments(self.cost(nu) * state.cooperated, status)
-        return payments, CooperationState(xp.astype(seen, evidence.deviation.dtype))
+        return payments, CooperationState(xp.astype(seen, evidence.squared_deviation.dtype))
 
 
 @dataclass(frozen=True)
-class RobustWeights(Mechanism):
+class RobustWeights(Rule):
     """Share the budget by how much each report would weigh in a robust mean: p_k = (1 + cos(X_k, others' sum))/2.
 
     Server and client play a game with mixed strategies: the client sends good or bad updates, the server accepts or

@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from guerdon.arrays import Array, namespace
-from guerdon.rules import Facts, Mechanism, Payments, Round, Status, as_request, check_round, statuses
+from guerdon.rules import Facts, Payments, Round, Rule, Status, as_request, check_round, statuses
 
 
-class Informed(Mechanism, Protocol):
+class Informed(Rule, Protocol):
     """A rule that is told what the server knows of a round beside the evidence."""
 
     facts: Facts | None
 
-    def informed(self, facts: Facts) -> Mechanism:
+    def informed(self, facts: Facts) -> Rule:
         """Return the rule with the facts of a round."""
         return replace(self, facts=facts)  # pyright: ignore[reportArgumentType, reportUnknownVariableType]
 
@@ -32,7 +32,7 @@ def facts_of(rule: Any) -> Facts:
 def begin(state: Any, round: Round, least: int = 1) -> tuple[Any, Array, Array]:
     """Return the state as arrays, each agent's status, and the request as an array."""
     state, mask = check_round(state, round)
-    status = statuses(round.evidence, mask, least, 1 + 0 * round.evidence.deviation)
+    status = statuses(round.evidence, mask, least, 1 + 0 * round.evidence.squared_deviation)
     return state, status, as_request(round.evidence, round.request)
 
 
@@ -40,7 +40,8 @@ def plain_payments(reward: Array, status: Array) -> Payments:
     """Return payments of a rule that does not look at distances: 0 where the status is not PAID."""
     xp = namespace(reward)
     nothing = xp.nan + 0.0 * reward
-    return Payments(xp.where(status == Status.PAID.value, reward, 0.0), nothing, nothing, nothing, status)
+    paid = xp.where(status == Status.PAID.value, reward, 0.0)
+    return Payments(paid, paid, nothing, nothing, nothing, status)
 
 
 def announced_by(rule: Any, status: Array) -> Array:
@@ -60,7 +61,7 @@ def shares_of(scores: Array, status: Array) -> Array:
     return xp.where(total > 0, positive / xp.where(total > 0, total, 1.0), equal)
 
 
-def budget_of(rule: Mechanism, status: Array, request: Array) -> Array:
+def budget_of(rule: Rule, status: Array, request: Array) -> Array:
     """Return h(ν) times the number of agents that are paid."""
     xp = namespace(status)
     return rule.cost(request) * xp.sum(xp.astype(status == Status.PAID.value, request.dtype), axis=-1, keepdims=True)

@@ -45,7 +45,7 @@ def pay(rule: str, cell: Cell, played: Played) -> Paid:
         "known": KnownVariance(1.0), "estimated": EstimatedVariance(), "balanced": BalancedVariance(),
     }[rule]  # fmt: skip
     unit, most = (played.variance[..., None, None], len(played.variance)) if rule == "known" else (1.0, None)
-    mechanism, nu = OutputAgreement(UNIT, variance), cell.request
+    payer, nu = OutputAgreement(UNIT, variance), cell.request
     found: dict[int, Any] = {}
     for size, own in played.own.items():
         apart = _with(played.others[:most], own[:most, :, 0]) / unit
@@ -53,8 +53,8 @@ def pay(rule: str, cell: Cell, played: Played) -> Paid:
         deviation = apart.mean(axis=-1) - apart.mean(axis=(-2, -1))[..., None] / 2
         nothing = 0 * deviation
         evidence = Evidence(deviation, mean_pair_distance(deviation, everybody), nothing, nothing, everybody)
-        payments, _ = mechanism.pay(mechanism.init(cell.members), round_of(evidence, everybody, nu))
-        found[size] = payments.reward[..., 0] - nu
+        payments, _ = payer.pay(payer.init(cell.members), round_of(evidence, everybody, nu))
+        found[size] = payments.released[..., 0] - nu
     return Paid(found[nu], {size: found[size] - found[nu] for size in found if size != nu})
 
 
@@ -82,7 +82,7 @@ def _pairs_compiled(members: int) -> Any:
                 mean = jax.numpy.sum(jax.numpy.minimum(near, cut), axis=1) / (members - 1)
             evidence = Evidence(mean, mean, mean, mean, jax.numpy.asarray(everybody))
             payments, state = rule.pay(state, round_of(evidence, everybody, nu))
-            return state, (payments.reward[0], payments.variance[0], before)
+            return state, (payments.released[0], payments.variance[0], before)
 
         state = jax.tree.map(jax.numpy.asarray, rule.init(members))
         state, first = jax.lax.scan(partial(one_round, opens=True), state, apart[:MOST_OPEN])
@@ -144,7 +144,7 @@ def _witness_compiled(samples: int) -> Any:
             far, level = (jax.numpy.reshape(part, (1,)) for part in told)
             evidence = Evidence(far, level, far, far, jax.numpy.asarray(alone))
             payments, state = rule.pay(state, round_of(evidence, alone, nu))
-            return state, (payments.reward[0], payments.variance[0])
+            return state, (payments.released[0], payments.variance[0])
 
         first = jax.tree.map(jax.numpy.asarray, rule.init(1))
         return jax.lax.scan(one_round, first, (distance, expected))[1]

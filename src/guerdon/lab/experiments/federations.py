@@ -39,7 +39,7 @@ from guerdon.pilot import PilotReport, assess
 from guerdon.pilot.assessment import SHIRKING
 from guerdon.predictions import Extrapolation
 from guerdon.requests import FixedRequest
-from guerdon.rules import CalibratedAgreement, FlatPay, InformationPay, Mechanism, OutputAgreement, SteadyPay
+from guerdon.rules import CalibratedAgreement, FlatPay, InformationPay, OutputAgreement, Rule, SteadyPay
 
 REQUEST, CALIBRATION, ROUNDS = 16, 100, 300
 STEP = 0.2  # twice that per pair of dithered rounds
@@ -47,11 +47,11 @@ PILOT = 200  # rounds
 FEDAVG, MINIBATCH = "FedAvg, local steps", 2
 VALIDATION = 2000  # rows that accuracy is measured on
 TENTH = 0.1 * COST(REQUEST)
-AGREEMENT: dict[str, Mechanism] = {
+AGREEMENT: dict[str, Rule] = {
     "calibrated": CalibratedAgreement(COST, CALIBRATION),
     "balanced": OutputAgreement(COST, BalancedVariance()),
 }
-INFORMATION: dict[str, Mechanism] = {"information": InformationPay(COST)}
+INFORMATION: dict[str, Rule] = {"information": InformationPay(COST)}
 DRAWN = ("half the work", "half, from the first day", "zeros")  # other forged reports earn what zeros earn
 TICKS = (-30, -10, -5, 0, 5, 10, 30)
 MARKS = {"calibrated": (GREEN, "o"), "balanced": (BLUE, "s"), "information": (RED, "D")}
@@ -200,7 +200,7 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
 
 def try_rules(problem: Problem, seed: int) -> PilotReport:
     """Return what a pilot says of steady pay and of balanced agreement."""
-    rules: dict[str, Mechanism] = {"steady": SteadyPay(COST), "balanced": OutputAgreement(COST, BalancedVariance())}
+    rules: dict[str, Rule] = {"steady": SteadyPay(COST), "balanced": OutputAgreement(COST, BalancedVariance())}
     honest = [Cooperative()] * AGENTS
     return assess(run_pilot(problem, honest, rules, REQUEST, 2 * STEP, PILOT, seed, dither=Dither(3.0)))
 

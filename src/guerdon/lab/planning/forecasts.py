@@ -16,7 +16,7 @@ from guerdon.lab.planning.pilots import Fit
 from guerdon.lab.problems.quadratic import Numbers, noisy_quadratic
 from guerdon.lab.simulation import Stop, simulate
 from guerdon.requests import NoiseScaleRequest, Requests
-from guerdon.rules import FlatPay, Mechanism
+from guerdon.rules import FlatPay, Rule
 
 SIZES = (1, 2, 4, 8, 16, 32)
 ARRIVES = 0.95  # share of trainings that must reach the goal; a pilot may leave the goal uncertain
@@ -51,14 +51,14 @@ def forecast(
     *,
     sizes: tuple[int, ...] = SIZES,
     max_batch: int = 64,
-    mechanism: Mechanism | None = None,
+    rule: Rule | None = None,
     repetitions: int = 200,
     seed: int = 0,
     announce: Callable[[str], None] = lambda _: None,
 ) -> Plan:
     """Return rounds and total reward of each fixed request and of the adaptive rule, all with the rule's step.
 
-    `mechanism` is the payment rule (default: flat pay, which is what honest work is paid on average by every rule).
+    `rule` is the payment rule (default: flat pay, which is what honest work is paid on average by every rule).
     """
     check_positive_integer("num_agents", num_agents)
     if num_agents < 2 or repetitions < 20:
@@ -67,11 +67,11 @@ def forecast(
     problem = noisy_quadratic(fit.numbers, fit.dim, max_batch)
     policies: dict[str, Requests] = {"adaptive": NoiseScaleRequest(cost, max_batch)}
     policies |= {f"ν = {nu}": NoiseScaleRequest(cost, nu, min_batch=nu) for nu in sizes if nu <= max_batch}
-    agents, rule, stop = [Cooperative()] * num_agents, mechanism or FlatPay(cost), Stop("left", at_most=0.0)
+    agents, payer, stop = [Cooperative()] * num_agents, rule or FlatPay(cost), Stop("left", at_most=0.0)
     forecasts, totals = list[PolicyForecast](), dict[str, Any]()
     for name, policy in policies.items():
         announce(name)
-        found = simulate(problem, agents, rule, policy, MOST_ROUNDS, repetitions, seed, stop=stop, keep="summary")
+        found = simulate(problem, agents, payer, policy, MOST_ROUNDS, repetitions, seed, stop=stop, keep="summary")
         totals[name] = found.total_reward()
         reached = float((found.last_metrics["left"] <= 0).mean())
         fixed = None if name == "adaptive" else policy.largest(1)

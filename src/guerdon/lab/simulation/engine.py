@@ -28,7 +28,7 @@ from guerdon.lab.simulation.terms import Stop, check_joins, check_rounds, check_
 from guerdon.lab.simulation.training import Carry, Data, Setting, begin, play, repetition_keys
 from guerdon.predictions import Prediction, RunningMean
 from guerdon.requests import Requests
-from guerdon.rules import Mechanism
+from guerdon.rules import Rule
 from guerdon.server import Sends, Server
 
 SEGMENT = 16  # rounds compiled as one scan where a stopping rule may end a run early
@@ -48,7 +48,7 @@ class Collect(Protocol[T]):
 def simulate(
     problem: Problem,
     agents: Sequence[Agent],
-    mechanism: Mechanism | Mapping[str, Mechanism],
+    rule: Rule | Mapping[str, Rule],
     requests: Requests,
     rounds: int,
     repetitions: int,
@@ -72,7 +72,7 @@ def simulate(
 def simulate(
     problem: Problem,
     agents: Sequence[Agent],
-    mechanism: Mechanism | Mapping[str, Mechanism],
+    rule: Rule | Mapping[str, Rule],
     requests: Requests,
     rounds: int,
     repetitions: int,
@@ -95,7 +95,7 @@ def simulate(
 def simulate(
     problem: Problem,
     agents: Sequence[Agent],
-    mechanism: Mechanism | Mapping[str, Mechanism],
+    rule: Rule | Mapping[str, Rule],
     requests: Requests,
     rounds: int,
     repetitions: int,
@@ -121,9 +121,9 @@ def simulate(
     repetition's totals (see `Summary`). They are taken where the training runs, so that a million repetitions need
     little memory.
 
-    `mechanism` is one payment rule, or several by name: then all are computed on the same gradients, and the first is
+    `rule` is one payment rule, or several by name: then all are computed on the same gradients, and the first is
     the one that the agents are paid by and learn from. `costs` are what work really costs each agent (default: what
-    the first mechanism believes). `prediction` is the server's public one of each gradient, which information pay
+    the first rule believes). `prediction` is the server's public one of each gradient, which information pay
     measures improvements on (default: `RunningMean()` where a rule wants one), and `dither` makes the server broadcast
     next to the model, stepping once every two rounds. After `stop` is reached a run does and pays nothing more. `joins`
     gives the round (0 for the first) in which each agent joins, as one that nothing is known of; several rounds are an
@@ -142,7 +142,7 @@ def simulate(
     `chunk` repetitions run at once; by default as many as fit in half a gigabyte, or in an eighth of an
     accelerator's memory. An interrupt (Ctrl-C) keeps the chunks that are finished.
     """
-    rules: dict[str, Any] = dict(mechanism) if isinstance(mechanism, Mapping) else {"reward": mechanism}
+    rules: dict[str, Any] = dict(rule) if isinstance(rule, Mapping) else {"reward": rule}
     check_choice("keep", keep, ("all", "summary"))
     if on_round is not None and keep == "summary":
         raise ValueError('`keep` must be "all" where `on_round` is given, got "summary", which has no single runs')
@@ -151,7 +151,7 @@ def simulate(
     check_rounds(dither, rounds, requests, sends)
     true_costs = _costs_per_agent(costs, rules, len(agents))
     positions, kinds = sort_by_kind(agents)
-    informed = any(rule.wants_prediction and not rule.wants_truth for rule in rules.values())
+    informed = any(one.wants_prediction and not one.wants_truth for one in rules.values())
     prediction = prediction or (RunningMean() if informed else None)
     alike = draws_alike(problem) if alike is None else alike
     check_witness(rules, witness, problem.max_batch)
@@ -234,7 +234,7 @@ def _check(
     for name, count in counts.items():
         check_positive_integer(name, count)
     if not agents or not rules:
-        raise ValueError("`agents` and `mechanism` must not be empty")
+        raise ValueError("`agents` and `rule` must not be empty")
     metrics = jax.eval_shape(lambda: problem.metrics(problem.init(jax.random.key(0))))
     if stop is not None and stop.metric not in metrics:
         raise ValueError(f"`stop.metric` must be one of {', '.join(metrics)}, got {stop.metric!r}")
@@ -244,7 +244,7 @@ def _check(
             f"`sizes` of a learning agent must be at most `max_batch` ({problem.max_batch}), got {max(tried)}"
         )
     if len(rules) > 1 and any(rule.vary for rule in rules.values()):
-        raise ValueError("`mechanism` must be one rule where it varies requests, got others beside it: run each alone")
+        raise ValueError("`rule` must be one rule where it varies requests, got others beside it: run each alone")
     largest = round(requests.largest(counts["rounds"]) * (1 + max(rule.vary for rule in rules.values())))
     if largest > problem.max_batch:
         raise ValueError(

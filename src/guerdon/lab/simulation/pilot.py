@@ -24,7 +24,7 @@ from guerdon.lab.simulation.terms import check_witness
 from guerdon.lab.simulation.training import draw_witness, repetition_key, round_keys
 from guerdon.pilot import PilotDesign, PilotRecord, Trial
 from guerdon.predictions import Prediction
-from guerdon.rules import Mechanism, WitnessSample
+from guerdon.rules import Rule, WitnessSample
 from guerdon.server import Ask, Settlement
 
 
@@ -73,7 +73,7 @@ class Asked(Agent):
 def run_pilot(
     problem: Problem,
     agents: Sequence[Agent],
-    rules: Mapping[str, Mechanism],
+    rules: Mapping[str, Rule],
     request: int,
     step: float,
     rounds: int,

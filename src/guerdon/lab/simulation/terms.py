@@ -12,7 +12,7 @@ from guerdon.broadcasts import Dither
 from guerdon.lab.agents import Agent
 from guerdon.lab.problems import Problem
 from guerdon.requests import FixedRequest, Requests
-from guerdon.rules import Mechanism
+from guerdon.rules import Rule
 from guerdon.server import Sends, Server, ServerState
 
 
@@ -70,7 +70,7 @@ def without_dimension(
     agent's class inherits does not count: a class that overrides `choose` must say `size_only` itself.
     """
     blind = all(vars(type(agent)).get("size_only", False) for agent in agents) and not witness
-    plain = all(type(server.mechanism).informed is Mechanism.informed for server in servers)
+    plain = all(type(server.rule).informed is Rule.informed for server in servers)
     able = wanted is not False and blind and plain and hasattr(problem, "in_frame")
     seeing = able and any(_follows_vectors(problem, len(agents), server) for server in servers)
     framed = problem.in_frame(len(agents)) if able and not seeing else None
@@ -89,7 +89,7 @@ def _follows_vectors(problem: Any, num_agents: int, server: Server) -> bool:
         return server.init(problem.init(jax.random.key(0)), num_agents)
 
     state: Any = jax.eval_shape(first)  # pyright: ignore[reportUnknownMemberType]
-    return server.sends == "models" or server.mechanism.wants_prediction or server.needs_mean(state)
+    return server.sends == "models" or server.rule.wants_prediction or server.needs_mean(state)
 
 
 def check_rounds(dither: Dither | None, rounds: int, requests: Requests, sends: Sends) -> None:

@@ -27,7 +27,7 @@ from guerdon.lab.simulation.terms import AtModel, Stop, validation_loss
 from guerdon.noise_scale import estimate_noise
 from guerdon.predictions import Prediction
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
-from guerdon.rules import Facts, Mechanism, WitnessSample, witness_sample
+from guerdon.rules import Facts, Rule, WitnessSample, witness_sample
 from guerdon.server import Ask, Sends, Server, ServerState, Settlement
 
 # The numbers of a policy and of a goal are data to the compiled function. `requests` itself does without JAX.
@@ -44,7 +44,7 @@ for _policy, _data in (
 class Setting(NamedTuple):
     """What the compiled function is specialised to, beside the shapes of its data."""
 
-    mechanisms: tuple[Mechanism, ...]
+    rules: tuple[Rule, ...]
     positions: tuple[tuple[int, ...], ...]  # which agents belong to each kind
     prediction: Prediction | None
     dither: Dither | None
@@ -55,7 +55,7 @@ class Setting(NamedTuple):
     def servers(self, requests: Requests) -> tuple[Server, ...]:
         """Return a server for each rule; the first is the one that trains."""
         given = requests, self.prediction, self.dither, self.sends, self.alike
-        return tuple(Server.of(rule, *given) for rule in self.mechanisms)
+        return tuple(Server.of(rule, *given) for rule in self.rules)
 
     def scale(self, requests: Any) -> Any:
         """Return what a report is multiplied by when it is sent: a model is the broadcast one, and a step beside it."""
@@ -84,7 +84,7 @@ class Carry(NamedTuple):
     aggregate: Array  # the mean gradient of the last step
     origin: Array  # the model that it was taken at
     variance: Array  # σ² as the last round had it
-    servers: tuple[ServerState, ...]  # one per mechanism
+    servers: tuple[ServerState, ...]  # one per rule
     memories: tuple[Any, ...]  # one per kind of agent
     proven: Array  # wealth of the bets that an accusation rests on
     stopped: Array
@@ -170,7 +170,7 @@ def _play_round(
     ask = ask._replace(request=jnp.maximum(asked, 1), is_last=round == data.last)
     scale = setting.scale(data.requests)
     public = carry.aggregate / scale, carry.origin, ask.prediction / scale, carry.variance / scale**2
-    shrinkage = servers[0].mechanism.shrinkage(states[0].rule, ask.request)
+    shrinkage = servers[0].rule.shrinkage(states[0].rule, ask.request)
     view = View(round, ask.request if ask.notice.own is None else ask.notice.own, ask.model, *public, (), shrinkage)
     sizes, fabricates, leaders = choose(players, view, carry.memories, choose_keys)
     sizes = jnp.clip(sizes, 0, problem.max_batch)
@@ -231,21 +231,21 @@ def _settle(
     truth: AtModel,
 ) -> tuple[Settlement, tuple[Array, ...], tuple[ServerState, ...]]:
     """Return what the round came to under the first rule, and the rewards and states of all."""
-    knowing = [replace(server, mechanism=server.mechanism.knowing(truth).informed(facts)) for server in servers]
+    knowing = [replace(server, rule=server.rule.knowing(truth).informed(facts)) for server in servers]
     asks = [_ask_of(server, state, ask, truth) for server, state in zip(servers, states, strict=True)]
     done, first = knowing[0].settle(states[0], asks[0], facts.reports, participating)
-    rewards, following = [done.payments.reward], [first]
+    rewards, following = [done.payments.released], [first]
     for server, state, asked in zip(knowing[1:], states[1:], asks[1:], strict=True):
         payments, _, after = server.pay(state, asked, facts.reports, participating)
-        rewards.append(payments.reward)
+        rewards.append(payments.released)
         following.append(after)
     return done, tuple(rewards), tuple(following)
 
 
 def _ask_of(server: Server, state: ServerState, ask: Ask, truth: AtModel) -> Ask:
     """Return what was asked for as a rule has it: with its own notice, and the truth where it wants that."""
-    ask = ask._replace(notice=server.mechanism.notice(state.rule, ask.request))
-    return ask._replace(prediction=truth.gradient) if server.mechanism.wants_truth else ask
+    ask = ask._replace(notice=server.rule.notice(state.rule, ask.request))
+    return ask._replace(prediction=truth.gradient) if server.rule.wants_truth else ask
 
 
 def _admit(

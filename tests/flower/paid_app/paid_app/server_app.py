@@ -21,7 +21,7 @@ def main(grid: Grid, context: Context) -> None:
     cost, length = AffineCost(1, 1), float(config["dither"])
     strategy = Rewarded(
         inner(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes),
-        mechanism=InformationPay(cost) if config["information"] else OutputAgreement(cost, EstimatedVariance()),
+        rule=InformationPay(cost) if config["information"] else OutputAgreement(cost, EstimatedVariance()),
         dither=Dither(length) if length else None,
         one_step=True,
         alike=True,

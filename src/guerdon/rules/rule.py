@@ -1,6 +1,6 @@
 """What a payment rule is: the evidence of a round in, `Payments` out.
 
-A mechanism is a frozen dataclass with two pure methods: `init(num_agents)` gives the state before the first round, and
+A rule is a frozen dataclass with two pure methods: `init(num_agents)` gives the state before the first round, and
 `pay(state, round)` gives the payments of a round and the next state. The server may change the request from round to
 round. The last axis of all arrays is the agents'; a rule that remembers nothing takes many
 rounds at once, with the rounds along axes before it.
@@ -84,16 +84,18 @@ class Notice(NamedTuple):
 
 
 class Payments(NamedTuple):
-    """Per agent: the reward, and what it was computed from.
+    """Per agent: what the round earned, what the rule releases now, and what both were computed from.
 
-    `distance` is D_k, `expected_distance` E_k and `variance` V_k of R_k = h(ν) + h'(ν)·ν²/V_k·(E_k − D_k), all three
-    NaN where the rule was not applied; `status` holds values of `Status`. A reward may include what a rule settles of
-    earlier rounds, also for an agent that did not take part in this one.
+    For most rules `released` is `earned`. A rule that holds pay back releases it later; what is released may include
+    what earlier rounds earned, also for an agent that did not take part in this one. `squared_distance` is D_k,
+    `expected` E_k and `variance` V_k of R_k = h(ν) + h'(ν)·ν²/V_k·(E_k − D_k), all three NaN where the rule was not
+    applied; `status` holds values of `Status`. Amounts are in units of the cost.
     """
 
-    reward: Array
-    distance: Array
-    expected_distance: Array
+    earned: Array
+    released: Array
+    squared_distance: Array
+    expected: Array
     variance: Array
     status: Array
 
@@ -135,7 +137,7 @@ class Facts(NamedTuple):
     loss: Callable[[Array], Array]  # of a model, on the server's validation set
 
 
-class Mechanism(Protocol):
+class Rule(Protocol):
     """A payment rule. A rule has a cost and defines `pay`; all else here has a default.
 
     The defaults are those of a rule that looks at reports as they come and trusts every agent. What a caller needs to
@@ -228,12 +230,12 @@ class Mechanism(Protocol):
         """Whether only a simulation can pay by it."""
         return self.wants_truth
 
-    def knowing(self, truth: Truth) -> "Mechanism":
+    def knowing(self, truth: Truth) -> "Rule":
         """Return the rule with what it needs of the truth filled in, in a simulation."""
         del truth
         return self
 
-    def informed(self, facts: Facts) -> "Mechanism":
+    def informed(self, facts: Facts) -> "Rule":
         """Return the rule with what the server knows of this round beside the evidence."""
         del facts
         return self
@@ -246,7 +248,7 @@ class Mechanism(Protocol):
         del size, request
 
     @classmethod
-    def choices(cls) -> Mapping[str, Callable[..., "Mechanism"]]:
+    def choices(cls) -> Mapping[str, Callable[..., "Rule"]]:
         """Return the names by which people choose the rule, and what makes it from a cost (and a number)."""
         return {cls.rule_name: cls}
 
@@ -256,7 +258,7 @@ class Mechanism(Protocol):
         return {name: INFINITY if value == math.inf else value for name, value in found.items()}
 
     @classmethod
-    def from_settings(cls, cost: Cost, settings: Mapping[str, Any]) -> "Mechanism":
+    def from_settings(cls, cost: Cost, settings: Mapping[str, Any]) -> "Rule":
         """Return the rule that `settings` described."""
         names = [field.name for field in fields(cls) if field.name != "cost"]  # pyright: ignore[reportArgumentType]
         if set(settings) != set(names):
@@ -283,8 +285,8 @@ class Mechanism(Protocol):
     def largest_distance(self, payments: Payments, length: Array) -> Array:
         """Return, per payment, how large the parts of D and E are together: rounding is relative to this."""
         del length
-        xp = namespace(payments.distance)
-        return xp.abs(payments.expected_distance) + xp.abs(payments.distance)
+        xp = namespace(payments.squared_distance)
+        return xp.abs(payments.expected) + xp.abs(payments.squared_distance)
 
 
 def round_of(
@@ -307,8 +309,9 @@ def as_recorded(round: Round) -> Round:
 
 def times(payments: Payments, factors: Any) -> Payments:
     """Return payments to agents whose costs are these multiples of the rule's: their rewards are, too."""
-    xp = namespace(payments.reward)
-    return payments._replace(reward=payments.reward * xp.asarray(factors, dtype=payments.reward.dtype))
+    xp = namespace(payments.released)
+    own = xp.asarray(factors, dtype=payments.released.dtype)
+    return payments._replace(earned=payments.earned * own, released=payments.released * own)
 
 
 def paid_work(status: Array) -> Array:
@@ -320,7 +323,7 @@ def paid_work(status: Array) -> Array:
     return (status == Status.PAID.value) | (status == Status.WAITING.value)
 
 
-def check_whole(rule: Mechanism, name: str) -> None:
+def check_whole(rule: Rule, name: str) -> None:
     """Raise unless a rule's field is a whole number of at least 1; one that a command line gave as 50.0 becomes 50."""
     value = getattr(rule, name)
     if isinstance(value, float) and value.is_integer():
@@ -329,7 +332,7 @@ def check_whole(rule: Mechanism, name: str) -> None:
 
 
 def padded(empty: Any, state: Any) -> Any:
-    """Return a mechanism's state for the agents of `empty`; the first of them have the given state.
+    """Return a rule's state for the agents of `empty`; the first of them have the given state.
 
     Newcomers come last and start from nothing; so do all where there is no state, or that of another rule.
     """
@@ -360,15 +363,17 @@ def check_round(state: State, round: Round, kind: type = tuple) -> tuple[State, 
             f"`state` must be {what}, got {type(state).__name__}: begin with the rule's `init(num_agents)`, and hand "
             "on what `pay` returned in the round before"
         )
-    if not is_array(evidence.deviation):
-        raise TypeError(f"`evidence` must come from `gather`, got {type(evidence.deviation).__name__} for a deviation")
-    xp = namespace(evidence.deviation)
-    num_agents = evidence.deviation.shape[-1]
-    if evidence.deviation.ndim == 1:
+    if not is_array(evidence.squared_deviation):
+        raise TypeError(
+            f"`evidence` must come from `gather`, got {type(evidence.squared_deviation).__name__} for a deviation"
+        )
+    xp = namespace(evidence.squared_deviation)
+    num_agents = evidence.squared_deviation.shape[-1]
+    if evidence.squared_deviation.ndim == 1:
         if is_array(request) and request.ndim:
             raise TypeError(f"`request` must be a positive integer, one for all members of a round, got {request!r}")
         check_positive_integer("request", request)
-    mask = as_mask(xp, round.sent, evidence.deviation.shape, "sent")
+    mask = as_mask(xp, round.sent, evidence.squared_deviation.shape, "sent")
     if state and _agents_of(state) != num_agents:
         raise ValueError(
             f"`state` must be of the {num_agents} agents of this round, got one of {_agents_of(state)}; "
@@ -376,12 +381,12 @@ def check_round(state: State, round: Round, kind: type = tuple) -> tuple[State, 
         )
     if not is_traced(mask, evidence.counted) and bool(xp.any(evidence.counted & ~mask)):
         raise ValueError("`sent` must be the mask that `evidence` was gathered with, got another")
-    trusted = as_mask(xp, round.trusted, evidence.deviation.shape, "trusted")
+    trusted = as_mask(xp, round.trusted, evidence.squared_deviation.shape, "trusted")
     if not is_traced(trusted, evidence.counted) and bool(xp.any(trusted & ~evidence.counted)):
         raise ValueError("`trusted` must be agents that `evidence` counts, got others")
 
     def as_own(part: Array) -> Array:
-        return xp.asarray(part, dtype=evidence.deviation.dtype)
+        return xp.asarray(part, dtype=evidence.squared_deviation.dtype)
 
     return map_state(as_own, state), mask
 
@@ -394,12 +399,12 @@ def _agents_of(state: Any) -> int:
 
 def as_request(evidence: Evidence, request: Any) -> Array:
     """Return a request as an array of the evidence's library and type."""
-    return namespace(evidence.deviation).asarray(request, dtype=evidence.deviation.dtype)
+    return namespace(evidence.squared_deviation).asarray(request, dtype=evidence.squared_deviation.dtype)
 
 
 def statuses(evidence: Evidence, participating: Array, least_participants: int, variance: Array) -> Array:
     """Return the status of every agent; the first reason not to pay is the one given."""
-    xp = namespace(evidence.deviation)
+    xp = namespace(evidence.squared_deviation)
     count = xp.sum(xp.astype(evidence.counted, xp.int32), axis=-1, keepdims=True)
     status = xp.where(variance > 0, Status.PAID.value, Status.NO_VARIANCE.value)
     status = xp.where(count < least_participants, Status.TOO_FEW.value, status)
