@@ -27,7 +27,7 @@ from guerdon import AffineCost, FixedRequest, OutputAgreement
 from guerdon.flower import Rewarded, paid_work
 from guerdon.ledger import Ledger
 from guerdon.ledger.submissions import read_public_key
-from guerdon.records import LARGEST_MODEL
+from guerdon.statistical.offsets import LARGEST_MODEL
 
 APP = Path(__file__).parent / "flower_app"
 NODES = 10

@@ -22,13 +22,13 @@ import numpy as np
 
 from guerdon import AffineCost, FixedRequest, InformationPay, OutputAgreement, SteadyPay
 from guerdon.arrays import Array
-from guerdon.broadcasts import Dither
 from guerdon.lab._trees import register
 from guerdon.lab.agents import Portion, Reporting, echo, scale, zero
 from guerdon.lab.problems import from_loss, logistic_regression
 from guerdon.lab.problems.federation import LocalTraining, local_training
 from guerdon.lab.problems.heart import load_survey, prepare
 from guerdon.lab.simulation import simulate
+from guerdon.statistical.dithers import Dither
 
 AGENTS, REQUEST, MINIBATCH, RATE, ROUNDS = 10, 32, 4, 0.1, 120
 COST = AffineCost(1, 1)

@@ -22,17 +22,19 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 PUBLIC = (
-    "guerdon", "guerdon.server", "guerdon.rules", "guerdon.broadcasts", "guerdon.predictions", "guerdon.lab.agents",
-    "guerdon.lab.problems", "guerdon.lab.simulation", "guerdon.lab.certificate", "guerdon.pilot", "guerdon.audit",
-    "guerdon.contributions", "guerdon.ledger", "guerdon.flower", "guerdon.paying", "guerdon.client",
-    "guerdon.lab.arena", "guerdon.lab.strategic_nodes",
+    "guerdon", "guerdon.server", "guerdon.rule", "guerdon.registry", "guerdon.words", "guerdon.agreement",
+    "guerdon.witness", "guerdon.statistical", "guerdon.statistical.dithers", "guerdon.statistical.predictions",
+    "guerdon.statistical.audit", "guerdon.statistical.contributions", "guerdon.lab.agents", "guerdon.lab.problems",
+    "guerdon.lab.simulation", "guerdon.lab.certificate", "guerdon.pilot", "guerdon.ledger", "guerdon.flower",
+    "guerdon.paying", "guerdon.client", "guerdon.lab.arena", "guerdon.lab.strategic_nodes",
     "guerdon.flare",  # last: importing it may need FLARE, and others need not
 )  # fmt: skip
 # Not for programmers who use Guerdon, or used by other names.
 INSIDE = {
-    "costs": "guerdon", "evidence": "guerdon", "noise_scale": "guerdon", "requests": "guerdon",
-    "bets": "guerdon.audit", "records": "guerdon.server", "lenses": "guerdon.server",
-    "states": "guerdon.rules", "arrays": "guerdon.rules",
+    "costs": "guerdon", "evidence": "guerdon", "noise_scale": "guerdon", "requests": "guerdon", "controls": "guerdon",
+    "reports": "guerdon.evidence", "cuts": "guerdon.evidence", "gram": "guerdon.evidence", "scale": "guerdon.agreement",
+    "settling": "guerdon.agreement", "provenance": "guerdon.registry", "asking": "guerdon.server",
+    "states": "guerdon.rule", "arrays": "guerdon.rule",
     "cli": "guerdon COMMAND", "dashboard": "guerdon dashboard",
     "expressions": "guerdon.ExpressionCost",
     "lab.game": "guerdon", "lab.experiments": "guerdon reproduce", "lab.figures": "guerdon reproduce",

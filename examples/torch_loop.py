@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from guerdon import AffineCost, FixedRequest, Server, SteadyPay
-from guerdon.broadcasts import Dither
+from guerdon.statistical.dithers import Dither
 
 AGENTS, CLASSES, FEATURES, ROUNDS = 8, 5, 20, 100
 

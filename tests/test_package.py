@@ -20,7 +20,7 @@ CONSUMER = """
 from typing import assert_type
 import numpy as np
 from guerdon import AffineCost, FixedRequest, OutputAgreement, Server
-from guerdon.rules import Payments
+from guerdon.rule import Payments
 
 cost = AffineCost(fixed=1, per_sample=1)
 server = Server(OutputAgreement(cost), FixedRequest(8, step=0.1))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon.rules import choices
+from guerdon.registry import choices
 from tests.data.numbers import make
 from tests.support.one_server_scene import ABSENT, COST, JOINS, NU
 

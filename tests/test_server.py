@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, FixedRequest, InformationPay, NoiseScaleRequest, OutputAgreement, Server, SteadyPay
-from guerdon._round import COPY
-from guerdon.audit import pair_scores
-from guerdon.bets import bet
-from guerdon.broadcasts import Dither
+from guerdon.asking import COPY
 from guerdon.cli.once import pay_once
-from guerdon.evidence import AgentRows
-from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
+from guerdon.reports import AgentRows
 from guerdon.states import flatten_state, map_state, restore_state
+from guerdon.statistical.bets import bet
+from guerdon.statistical.dithers import Dither
+from guerdon.statistical.pairs import pair_scores
+from guerdon.statistical.predictions import Extrapolation, RunningMean, ZeroPrediction
 from tests.support.libraries import Library, needs_torch, without_jax
 
 COST = AffineCost(1, 1)
@@ -461,7 +461,7 @@ def test_no_report_moves_the_model_by_more_than_three_of_the_others(rule: Any) -
 def test_two_that_share_made_up_noise_earn_nothing_by_it(credited: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the pair is seen. If their agreement were credited, they would earn much more than honest work."""
     if credited:
-        monkeypatch.setattr("guerdon.lenses.without_credit", lambda products, *_: products)
+        monkeypatch.setattr("guerdon.statistical.lenses.without_credit", lambda products, *_: products)
     rng, model, paid = np.random.default_rng(9), np.zeros(40), list[Any]()
     server = Server(RULE, FixedRequest(8, 0.0))
     state = server.init(model, 8)

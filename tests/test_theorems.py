@@ -27,10 +27,10 @@ from guerdon import (
     gather,
     round_of,
 )
+from guerdon.agreement import VarianceRule
 from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.lab.game import Rule
-from guerdon.rules import VarianceRule
-from guerdon.rules.scale import MOST_OPEN
+from guerdon.scale import MOST_OPEN
 from tests.support.means import Mean, mean
 
 SURE = 4.0

@@ -31,8 +31,9 @@ import pytest
 
 SOURCE = Path("src/guerdon")
 AREAS = {
-    "core": ("*.py", "evidence/*.py", "rules/*.py", "audit/*.py", "planning/*.py", "cli/*.py"),
-    "simulation": ("simulation/*.py", "problems/*.py", "experiments/*.py"),
+    "core": ("*.py", "cli/*.py"),
+    "statistical": ("statistical/*.py",),
+    "simulation": ("lab/*.py", *(f"lab/{name}/*.py" for name in ("simulation", "problems", "experiments", "planning"))),
     "ledger": ("ledger/*.py",),
     "flower": ("flower/*.py",),
     "dashboard": ("dashboard/*.py",),

@@ -4,29 +4,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from guerdon.agreement import EarlierRounds, EstimatedVariance, KnownVariance, OutputAgreement
+    from guerdon.controls import FlatPay, GenieAided
     from guerdon.costs import AffineCost, Cost, ExpressionCost, FunctionCost, PowerCost, check_cost
     from guerdon.evidence import Evidence, gather
     from guerdon.lab.game import MinibatchGame
     from guerdon.noise_scale import estimate_noise
     from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Outcome, Requests, ScheduledRequest
-    from guerdon.rules import (
-        CalibratedAgreement,
-        EarlierRounds,
-        EstimatedVariance,
-        FlatPay,
-        GenieAided,
-        InformationPay,
-        KnownVariance,
-        OutputAgreement,
-        Payments,
-        Rule,
-        Status,
-        SteadyPay,
-        WitnessedPay,
-        explain,
-        round_of,
-    )
+    from guerdon.rule import Payments, Rule, Status, round_of
     from guerdon.server import Server
+    from guerdon.statistical.calibrated import CalibratedAgreement
+    from guerdon.statistical.information import InformationPay
+    from guerdon.statistical.steady import SteadyPay
+    from guerdon.witness import WitnessedPay
+    from guerdon.words import explain
 
 __version__ = "0.1.0"
 
@@ -66,7 +57,10 @@ __all__ = [
 ]
 
 # Their names load when they are asked for: a node of a federation that signs its work needs no rule and no server.
-_MODULES = "costs", "evidence", "lab.game", "noise_scale", "requests", "rules", "server"
+_MODULES = (
+    "costs", "evidence", "rule", "words", "agreement", "witness", "controls", "requests", "noise_scale", "statistical",
+    "lab.game", "server",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 
 from guerdon.arrays import Array, as_mask, is_array, is_torch, is_traced, namespace
 from guerdon.costs import check_is_cost
-from guerdon.evidence import AgentRows
+from guerdon.reports import AgentRows
 
 
 def check_parts(rule: Any, requests: Any, lens: Any, broadcast: Any, sends: str) -> None:

@@ -19,14 +19,14 @@ from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 from nvflare.app_common.workflows.fedavg import FedAvg
 from safetensors.numpy import load_file, save_file
 
-from guerdon.broadcasts import Dither
 from guerdon.costs import ExpressionCost
 from guerdon.ledger import Ledger
 from guerdon.paying.reports import Arrays, Report, hash_of
 from guerdon.paying.run import PaidRun
+from guerdon.registry import choose_payable
 from guerdon.requests import FixedRequest
-from guerdon.rules import choose_payable
 from guerdon.server import Sends, Server
+from guerdon.statistical.dithers import Dither
 
 log = logging.getLogger("guerdon.flare")
 

@@ -10,14 +10,14 @@
 
 Everything is pure: what the server knows is in the state, a NamedTuple of arrays (`guerdon.states` saves and restores
 it). It runs on NumPy, on PyTorch, and on JAX under jit, vmap and scan. A model is an array or a list of layers; reports
-are (agents, dim), a list of layers (agents, …), or `guerdon.evidence.AgentRows`, which are never copied as a whole.
+are (agents, dim), a list of layers (agents, …), or `guerdon.reports.AgentRows`, which are never copied as a whole.
 
 What `settle` does, in this order:
 
-1. The lens turns the reports into evidence (`guerdon.lenses`).
-2. The rule pays by the evidence (`guerdon.rules`).
+1. The lens turns the reports into evidence (`guerdon.statistical.lenses`).
+2. The rule pays by the evidence (`guerdon.rule`).
 3. The mean of the reports is taken, and the policy chooses the step (`guerdon.requests`).
-4. What the round has shown is learned: by the broadcast (`guerdon.broadcasts`) and by the lens.
+4. What the round has shown is learned: by the broadcast (`guerdon.statistical.dithers`) and by the lens.
 
 A round in which nobody sends anything usable teaches nothing; under a dither its part is asked for again.
 """
@@ -31,7 +31,6 @@ from typing import Any, Literal
 import numpy as np
 
 from guerdon._checks import check_model, check_parts, check_reports, check_same_model
-from guerdon._round import Ask, Reading, ServerState, Settlement, as_step
 from guerdon.arrays import (
     Array,
     check_choice,
@@ -42,15 +41,15 @@ from guerdon.arrays import (
     over_layers,
     zeros_like,
 )
-from guerdon.broadcasts import AtModel, Broadcast, Dither, secret_normals
-from guerdon.evidence import Layers, combine
-from guerdon.lenses import Lens, lens_of
-from guerdon.predictions import Prediction
-from guerdon.records import OwnRecords
+from guerdon.asking import Ask, Reading, ServerState, Settlement, as_step
+from guerdon.reports import Layers, combine
 from guerdon.requests import Outcome, Requests
-from guerdon.rules import Payments, Rule
-from guerdon.rules.rule import Round, as_recorded, padded, times
+from guerdon.rule import Payments, Round, Rule, as_recorded, padded, times
 from guerdon.states import choose_state, chosen, grown
+from guerdon.statistical.dithers import AtModel, Broadcast, Dither, secret_normals
+from guerdon.statistical.lenses import Lens, lens_of
+from guerdon.statistical.offsets import OwnRecords
+from guerdon.statistical.predictions import Prediction
 
 Sends = Literal["gradients", "models"]
 RECORDS = OwnRecords()

@@ -13,7 +13,7 @@ from guerdon import ExpressionCost, OutputAgreement, gather, round_of
 from guerdon.cli.options import read_factors
 from guerdon.cli.reports import print_claims
 from guerdon.lab.experiments.claims import Claim, Experiment
-from guerdon.rules import choices
+from guerdon.registry import choices
 from tests.support.command_line import run, run_json, start
 
 EQUILIBRIUM = ["equilibrium", "--agents", "10", "--request", "8", "--cost", "1 + s", "--max-batch", "32"]
@@ -386,7 +386,7 @@ def test_cost_factors_that_are_none_are_refused(wrong: str) -> None:
 
 
 PLUGIN = """
-from guerdon.rules import FlatPay
+from guerdon.controls import FlatPay
 
 class Plugged(FlatPay):
     rule_name = "plugged"

@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from guerdon import registry
+from guerdon.controls import FlatPay
 from guerdon.costs import ExpressionCost
 from guerdon.dashboard import playground
 from guerdon.evidence import gather
 from guerdon.lab.arena.prices import ContractMenu, LocalAccuracy, StackelbergPrice
 from guerdon.lab.game import MinibatchGame
-from guerdon.rules import Facts, FlatPay, register, registry, round_of
+from guerdon.registry import register
+from guerdon.rule import Facts, round_of
 from tests.dashboard.conftest import Served, Visitor, ask, serving
 
 UTILITY = "document.querySelector('#curve .plot').data.find(t => t.name.startsWith('utility')).y"

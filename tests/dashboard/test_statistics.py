@@ -26,7 +26,7 @@ from guerdon.dashboard import audits, explanations, series, statistics
 from guerdon.dashboard.queries import RunData, RunMember, read_run
 from guerdon.dashboard.source import KeptAudit, LedgerSource
 from guerdon.ledger import Ledger
-from guerdon.rules import Rule, Status
+from guerdon.rule import Rule, Status
 from tests.dashboard.conftest import ask, serving
 from tests.ledger.test_waiting import play_by_default
 from tests.support.dashboard_scenes import NAMES, SHIRKER, Training

@@ -14,10 +14,10 @@ from examples.deployment import program
 from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
 
 from guerdon import AffineCost, FixedRequest, OutputAgreement
-from guerdon.broadcasts import Dither
 from guerdon.ledger import Ledger
 from guerdon.paying.run import PaidRun
 from guerdon.server import Server
+from guerdon.statistical.dithers import Dither
 from tests.flower.test_one_server import same_dither, settled_by_default, simulated
 from tests.support.ledger_scenes import check_agreement
 from tests.support.namespaces import run_alone

@@ -7,11 +7,11 @@ import numpy as np
 from flwr.app import Context, Message
 
 from guerdon import InformationPay, gather, round_of
-from guerdon.broadcasts import Dither
-from guerdon.evidence import shortening
 from guerdon.flower import Request, decline
+from guerdon.gram import shortening
 from guerdon.ledger import Ledger
-from guerdon.predictions import Prediction, StepObservation
+from guerdon.statistical.dithers import Dither
+from guerdon.statistical.predictions import Prediction, StepObservation
 from tests.flower.grids import Node, record, reply
 
 DIM, NOISE, LOCAL = 20, 3.0, 0.1

@@ -13,12 +13,12 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp.strategy import FedAdam, FedAvg
 
 from guerdon import AffineCost, FixedRequest, InformationPay, NoiseScaleRequest, OutputAgreement
-from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD
 from guerdon.ledger import Ledger
 from guerdon.ledger.errors import RefusedError
-from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
 from guerdon.states import flatten_state, restore_state
+from guerdon.statistical.dithers import Dither
+from guerdon.statistical.predictions import Extrapolation, RunningMean, ZeroPrediction
 from tests.flower.conftest import MODEL, Make
 from tests.flower.grids import MemoryGrid, Node, record
 from tests.flower.learners import DIM, Learner, arrays, enrolled, garbage, vector

@@ -311,7 +311,7 @@ def test_arrays_of_other_types_stay() -> None:
 
 def test_honest_nodes_need_no_jax_no_database_and_no_rules() -> None:
     """A process is started for every message, and loads what the mod needs."""
-    heavy = {"jax", "torch", "sqlalchemy", "guerdon.rules", "guerdon.server", "guerdon.lab.game", "guerdon.audit"}
+    heavy = {"jax", "torch", "sqlalchemy", "guerdon.rule", "guerdon.server", "guerdon.lab.game", "guerdon.statistical"}
     code = f"import sys; from guerdon.flower import paid_work; sys.exit(str({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.stderr.strip() == "set()"

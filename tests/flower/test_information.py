@@ -19,13 +19,14 @@ from guerdon import (
     OutputAgreement,
     PowerCost,
 )
-from guerdon.audit import against_agents, evidence_against, pair_limit
-from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD
 from guerdon.lab import agents
 from guerdon.lab.agents import zero
 from guerdon.ledger import Ledger
-from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
+from guerdon.statistical.bets import against_agents, evidence_against
+from guerdon.statistical.dithers import Dither
+from guerdon.statistical.pairs import pair_limit
+from guerdon.statistical.predictions import Extrapolation, RunningMean, ZeroPrediction
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, worker
 from tests.flower.learners import DIM, TARGET, Learner, arrays, by_hand, echo, enrolled, garbage, vector, zeros

@@ -23,8 +23,6 @@ from hypothesis import strategies as st
 
 from guerdon import CalibratedAgreement, Server, SteadyPay
 from guerdon.arrays import Array
-from guerdon.audit import against_agents, evidence_against, pair_limit
-from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD, Request, Rewarded, decline
 from guerdon.lab._trees import register
 from guerdon.lab.agents import Agent, View
@@ -32,8 +30,11 @@ from guerdon.lab.simulation import simulate
 from guerdon.lab.simulation.training import repetition_key
 from guerdon.ledger import Ledger
 from guerdon.ledger.money import LARGEST, MICRO
-from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
-from guerdon.rules.rule import PAID_LABELS
+from guerdon.rule import PAID_LABELS
+from guerdon.statistical.bets import against_agents, evidence_against
+from guerdon.statistical.dithers import Dither
+from guerdon.statistical.pairs import pair_limit
+from guerdon.statistical.predictions import Extrapolation, RunningMean, ZeroPrediction
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, record, reply
 from tests.support.ledger_scenes import check_agreement, exported_rows

@@ -19,9 +19,9 @@ from guerdon import (
     SteadyPay,
     WitnessedPay,
 )
-from guerdon.broadcasts import Dither
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.rules.rule import times
+from guerdon.rule import times
+from guerdon.statistical.dithers import Dither
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, record
 from tests.flower.test_one_server import paid_on_flower, scene

@@ -13,10 +13,10 @@ from flwr.app import ArrayRecord, Context, Message
 from flwr.serverapp.strategy import FedAvg
 
 from guerdon import AffineCost, FlatPay, OutputAgreement, WitnessedPay
-from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD, Pilot, Request
 from guerdon.pilot import PilotRecord, assess
 from guerdon.pilot.wording import closing
+from guerdon.statistical.dithers import Dither
 from tests.flower.grids import MemoryGrid, Node, reply
 from tests.flower.learners import DIM, NOISE, TARGET, Learner, arrays, vector
 from tests.flower.test_recovery import CrashError

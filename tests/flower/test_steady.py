@@ -7,9 +7,9 @@ import pytest
 from flwr.app import Context, Message
 
 from guerdon import AffineCost, FixedRequest, SteadyPay
-from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD, Request
 from guerdon.ledger import Ledger
+from guerdon.statistical.dithers import Dither
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, record, reply
 

@@ -9,7 +9,7 @@ import pytest
 from guerdon import AffineCost, FixedRequest, OutputAgreement, PowerCost, Server, round_of
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import MICRO, to_micro
-from guerdon.rules import Status
+from guerdon.rule import Status
 from tests.support.ledger_scenes import NAMES, RULE, play
 from tests.support.libraries import Library, every_library
 

@@ -13,7 +13,7 @@ from guerdon.dashboard.statistics import pay_against_cost
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
 from guerdon.ledger.verify import verify
-from guerdon.rules import Rule
+from guerdon.rule import Rule
 from tests.ledger.test_tampering import attacker, reseal, unprotect
 from tests.support.ledger_scenes import (
     HARSH,

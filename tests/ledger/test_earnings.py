@@ -8,7 +8,7 @@ from guerdon._quantiles import student_quantile
 from guerdon.dashboard.source import LedgerSource
 from guerdon.dashboard.statistics import pay_against_cost
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.rules import Status
+from guerdon.rule import Status
 from tests.support.ledger_scenes import HARSH, NAMES, RULE, Played, play, record
 
 

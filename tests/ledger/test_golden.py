@@ -16,8 +16,8 @@ from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import MICRO
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import read_payments, replay_round
-from guerdon.rules import choices, choose, describe
-from guerdon.rules.provenance import same_rule
+from guerdon.provenance import same_rule
+from guerdon.registry import choices, choose, describe
 from tests.data.golden import make
 
 SIMULATED = {"genie"}  # needs what only a simulation knows
@@ -148,19 +148,19 @@ CHANGES = {
     "agreement": ["agreement.at_least_one", "scale.at_least_one", "scale.FADE"],
     "known": ["agreement.at_least_one"],
     "estimated": ["agreement.variance_of_others"],
-    "calibrated": ["calibrated.USUAL"],
-    "information": ["signal.at_least_one"],
+    "calibrated": ["statistical.calibrated.USUAL"],
+    "information": ["statistical.signal.at_least_one"],
     "witnessed": ["scale.at_least_one", "scale.FADE"],
-    "steady": ["steady.FURTHEST", "steady.STEEP", "steady.CUT", "steady.MOST"],
+    "steady": [f"statistical.steady.{constant}" for constant in ("FURTHEST", "STEEP", "CUT", "MOST")],
 }
 
 
 @pytest.mark.parametrize(("name", "place"), [(name, place) for name, places in CHANGES.items() for place in places])
 def test_a_number_that_changes_is_found(golden: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One in a thousand, in a constant of the rule or in what a helper returns."""
-    module, _, constant = place.partition(".")
-    old: Any = vars(import_module(f"guerdon.rules.{module}"))[constant]
+    module, _, constant = place.rpartition(".")
+    old: Any = vars(import_module(f"guerdon.{module}"))[constant]
     changed: Any = (lambda *told: 1.001 * old(*told)) if isfunction(old) else 1.001 * old  # pyright: ignore[reportUnknownLambdaType]
-    monkeypatch.setattr(f"guerdon.rules.{place}", changed)
+    monkeypatch.setattr(f"guerdon.{place}", changed)
     with Ledger(golden, read_only=True) as ledger:
         assert "is not what its evidence gives" in str(ledger.verify().problem)

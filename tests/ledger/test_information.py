@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, ExpressionCost, FlatPay, InformationPay, Payments, Status, explain, round_of, rules
+from guerdon import AffineCost, ExpressionCost, FlatPay, InformationPay, Payments, Status, explain, registry, round_of
 from guerdon.dashboard import statistics
 from guerdon.dashboard.explanations import formula
 from guerdon.dashboard.queries import read_run
@@ -16,14 +16,14 @@ from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import largest_term
 from guerdon.ledger.statements import payments_of
-from guerdon.rules.rule import padded
-from guerdon.rules.signal import SignalState
+from guerdon.rule import padded
 from guerdon.states import NoState
+from guerdon.statistical.signal import SignalState
 from tests.support.audit_scenes import COST, REQUEST, RULE, Training, record_more, record_training, send_prediction
 from tests.support.ledger_scenes import REMEMBERING, play
 
 if TYPE_CHECKING:
-    from guerdon.rules import Rule
+    from guerdon.rule import Rule
 
 NAMES = ["Basel", "Lyon", "Porto", "Turin", "Vigo"]
 
@@ -32,17 +32,17 @@ NAMES = ["Basel", "Lyon", "Porto", "Turin", "Vigo"]
     "rule", [RULE, InformationPay(AffineCost(2, 0.5), decay=0.9, least=0.1, doubt=math.inf, limit=math.inf)]
 )
 def test_a_rule_can_be_written_down_and_read_again(rule: InformationPay) -> None:
-    text, cost = rules.describe(rule)
-    again = rules.restore(text, cost)
+    text, cost = registry.describe(rule)
+    again = registry.restore(text, cost)
     assert isinstance(again, InformationPay)
     assert (again.decay, again.least, again.doubt, again.limit) == (rule.decay, rule.least, rule.doubt, rule.limit)
     assert again.cost(7) == rule.cost(7)
-    assert rules.describe(again)[0] == text
+    assert registry.describe(again)[0] == text
     assert again.remembers
 
 
 def test_infinity_is_text() -> None:
-    text, _ = rules.describe(InformationPay(COST, doubt=math.inf))
+    text, _ = registry.describe(InformationPay(COST, doubt=math.inf))
     assert '{"decay":0.7,"doubt":"infinity","least":0.005,"limit":3.0,"pooled":false,"probation":20}' in text
 
 

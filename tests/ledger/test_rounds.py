@@ -17,12 +17,13 @@ from guerdon import (
     OutputAgreement,
     PowerCost,
     gather,
+    registry,
     round_of,
 )
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
-from guerdon.rules import Payments, Round, registry
+from guerdon.rule import Payments, Round
 from tests.support.ledger_scenes import HARSH, NAMES, REMEMBERING, RULE, busy_ledger, play, record
 from tests.support.libraries import Library, every_library
 

@@ -22,7 +22,7 @@ from guerdon.ledger.definitions import schema_digest
 from guerdon.ledger.journal import DETAILS, detail
 from guerdon.ledger.tables import KINDS, LIABILITIES, LINE_OUTCOMES, REVISION, metadata
 from guerdon.ledger.verify import Verification, verify
-from guerdon.rules import Status
+from guerdon.rule import Status
 from tests.support.ledger_scenes import NAMES, RULE, dump, fill_busily, play, prepare, record
 
 TABLES = [table for table in metadata.sorted_tables if table.name != "alembic_version"]

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guerdon import AffineCost, ExpressionCost, FixedRequest, Server, gather, round_of
+from guerdon import AffineCost, ExpressionCost, FixedRequest, Server, gather, registry, round_of
+from guerdon.agreement import KnownVariance, OutputAgreement
 from guerdon.dashboard.explanations import formula
 from guerdon.dashboard.series import agent_series, participation
 from guerdon.dashboard.source import LedgerSource
@@ -19,9 +20,8 @@ from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.liability import Standing
 from guerdon.ledger.statements import payments_of
 from guerdon.ledger.vesting import begin, settle_round
-from guerdon.rules import OutputAgreement, register, registry
-from guerdon.rules.agreement import KnownVariance
-from guerdon.rules.rule import Status, paid_work
+from guerdon.registry import register
+from guerdon.rule import Status, paid_work
 from tests.support.command_line import run as guerdon
 from tests.support.late_rule import LateExtra
 from tests.support.ledger_scenes import NAMES, check_agreement, check_totals

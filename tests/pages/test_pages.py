@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from guerdon import registry
 from guerdon.lab.arena.entrants import ENTRANTS
-from guerdon.rules import registry
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from guerdon.rules import registry
+from guerdon import registry
 from tests.pages.test_pages import ROOT
 
 

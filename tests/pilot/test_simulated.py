@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, FixedRequest, MinibatchGame, OutputAgreement
-from guerdon.broadcasts import Dither
 from guerdon.lab.agents import Cooperative, Portion, echo
 from guerdon.lab.problems import linear_regression
 from guerdon.lab.problems.federation import local_training
 from guerdon.lab.simulation import run_pilot, simulate
 from guerdon.pilot import PilotRecord, assess, default_rules
+from guerdon.statistical.dithers import Dither
 
 COST = AffineCost(1, 1)
 AGREEMENT = {"agreement": OutputAgreement(COST)}

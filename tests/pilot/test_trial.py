@@ -16,10 +16,12 @@ from guerdon import (
     Server,
     SteadyPay,
 )
+from guerdon.agreement import TrueVariance
 from guerdon.pilot import PilotDesign, RoundScores, Trial, default_rules
-from guerdon.predictions import RunningMean, ZeroPrediction
-from guerdon.rules import Payments, TrueVariance, WitnessedPay, witness_sample
+from guerdon.rule import Payments
 from guerdon.states import NoState
+from guerdon.statistical.predictions import RunningMean, ZeroPrediction
+from guerdon.witness import WitnessedPay, witness_sample
 
 COST, DIM = AffineCost(1, 1), 12
 RULES = {"agreement": OutputAgreement(COST), "information": InformationPay(COST)}
@@ -101,7 +103,7 @@ def test_rounds_of_a_calibration_say_nothing() -> None:
 
 
 def test_of_very_large_models_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("guerdon.lenses.LARGEST_MODEL", DIM - 1)
+    monkeypatch.setattr("guerdon.statistical.lenses.LARGEST_MODEL", DIM - 1)
     trial = Trial(RULES, PilotDesign(16, seed=1), 0.1)
     play(trial, 3, agents=6)
     assert all(isinstance(rule._state.lens.records, NoState) for rule in trial.tried.values())

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon.audit import against_agents, evidence_against
-from guerdon.broadcasts import Dither
 from guerdon.ledger import Ledger
 from guerdon.paying.run import PaidRun
 from guerdon.serve.access import Members
 from guerdon.serve.service import Service
 from guerdon.serve.spool import SpooledAnswer
 from guerdon.server import Server
+from guerdon.statistical.bets import against_agents, evidence_against
+from guerdon.statistical.dithers import Dither
 from tests.flower.test_one_server import by_name, same_dither, settled_by_default, simulated, simulated_plainly
 from tests.serve.conftest import save_draft
 from tests.support.ledger_scenes import check_agreement

@@ -7,7 +7,7 @@ import pytest
 
 from guerdon import AffineCost, KnownVariance, OutputAgreement
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.rules.rule import times
+from guerdon.rule import times
 from tests.serve.conftest import TOKENS, gradient, make_service, save_draft
 
 RULE = OutputAgreement(AffineCost(1, 1), KnownVariance(12.0))

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
-from guerdon.broadcasts import Dither
 from guerdon.client import ServiceClient, ServiceTask
 from guerdon.ledger import Ledger
+from guerdon.statistical.dithers import Dither
 from tests.serve.conftest import MODEL, TOKENS, gradient, make_service, save_draft, together, write_key
 
 NAMES = ("north", "south", "east", "west")

@@ -13,13 +13,13 @@ import pytest
 from safetensors.numpy import save, save_file
 
 from guerdon import AffineCost, FlatPay, OutputAgreement, SteadyPay
-from guerdon.broadcasts import Dither
 from guerdon.client import ServiceClient, ServiceError, ServiceTask
 from guerdon.ledger import Ledger
 from guerdon.ledger.errors import RefusedError
-from guerdon.rules import Rule
+from guerdon.rule import Rule
 from guerdon.serve.access import Members
 from guerdon.serve.running import check_members, read_model, read_tokens, write_lines
+from guerdon.statistical.dithers import Dither
 from tests.serve.conftest import (
     MODEL,
     RULE,

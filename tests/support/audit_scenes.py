@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 
 from guerdon import AffineCost, FixedRequest, InformationPay, round_of
-from guerdon.audit import PlayedRound, first_pairs, watch_pairs, widened
-from guerdon.evidence import multiply
+from guerdon.gram import multiply
 from guerdon.ledger import Ledger
-from guerdon.rules import Rule
-from guerdon.rules.rule import padded
+from guerdon.rule import Rule, padded
 from guerdon.server import Server
+from guerdon.statistical.audit import PlayedRound
+from guerdon.statistical.bets import widened
+from guerdon.statistical.pairs import first_pairs, watch_pairs
 
 COST = AffineCost(1, 1)
 RULE = InformationPay(COST)
@@ -97,7 +98,7 @@ def record_more(
     hold: bool = True,
 ) -> None:
     """Record further rounds of a training; names added at the end join."""
-    from guerdon.audit import held_back
+    from guerdon.statistical.audit import held_back
 
     training.agents = len(names)
     resumed = ledger.resume(run)

@@ -7,7 +7,7 @@ import numpy as np
 
 from guerdon import AffineCost, FlatPay, OutputAgreement, gather, round_of
 from guerdon.ledger import Ledger
-from guerdon.rules import Rule
+from guerdon.rule import Rule
 
 RULE = OutputAgreement(AffineCost(1, 1))
 NAMES = ["Basel University Hospital", "Berlin Charité", "Lyon", "Porto", "Turin", "Vigo", "Zürich", "Kraków", "Ghent", "Oslo"]  # noqa: E501  # fmt: skip

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon.bets import BETS, TESTS
-from guerdon.evidence.blocks import LARGEST
-from guerdon.rules.rule import RESOLUTION
+from guerdon.reports import LARGEST
+from guerdon.rule import RESOLUTION
+from guerdon.statistical.bets import BETS, TESTS
 
 Vectors = dict[int, Any]  # by agent
 

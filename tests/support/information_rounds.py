@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from guerdon import AffineCost, FixedRequest, InformationPay
-from guerdon.bets import BETS, TESTS
-from guerdon.rules.signal import SignalState
-from guerdon.rules.trust import TrustState
 from guerdon.server import Server
+from guerdon.statistical.bets import BETS, TESTS
+from guerdon.statistical.signal import SignalState
+from guerdon.statistical.trust import TrustState
 
 COST = AffineCost(1, 1)
 NU, AGENTS = 8, 10

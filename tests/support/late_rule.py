@@ -7,7 +7,7 @@ import numpy as np
 
 from guerdon import Cost, KnownVariance, OutputAgreement
 from guerdon.arrays import Array, namespace
-from guerdon.rules import Payments, Round, Rule, Status
+from guerdon.rule import Payments, Round, Rule, Status
 from guerdon.states import NoState
 
 

@@ -22,8 +22,7 @@ from guerdon import AffineCost, InformationPay, KnownVariance, OutputAgreement, 
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger, gradient_hash
-from guerdon.rules import Payments, Round, Rule
-from guerdon.rules.rule import PAID_LABELS
+from guerdon.rule import PAID_LABELS, Payments, Round, Rule
 
 RULE = OutputAgreement(AffineCost(1, 1), KnownVariance(20.0))  # rewards differ from the first round on
 HARSH = OutputAgreement(AffineCost(1, 1), KnownVariance(10.0))  # some rewards are negative

@@ -7,7 +7,7 @@ that they come to are recorded (tests/data/numbers).
 import numpy as np
 
 from guerdon import AffineCost, EstimatedVariance, FixedRequest, FlatPay, InformationPay, KnownVariance, OutputAgreement
-from guerdon.rules import Rule
+from guerdon.rule import Rule
 
 COST, NU, STEP = AffineCost(1, 1), 8, 0.05
 ROUNDS, AGENTS, DIM = 30, 9, 12

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from guerdon.rules.rule import RESOLUTION
+from guerdon.rule import RESOLUTION
 
 
 def others_of(k: int, participating: Any) -> list[int]:

@@ -5,7 +5,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from guerdon import AffineCost, NoiseScaleRequest
 from guerdon.flower import FedSGD, Rewarded
-from guerdon.rules import choose_payable
+from guerdon.registry import choose_payable
 from paid_numpy.task import accuracy, make_model
 
 app = ServerApp()

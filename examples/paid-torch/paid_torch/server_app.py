@@ -6,7 +6,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from guerdon import AffineCost, FixedRequest
 from guerdon.flower import Rewarded
-from guerdon.rules import choose_payable
+from guerdon.registry import choose_payable
 from paid_torch.task import accuracy, make_model
 
 app = ServerApp()

@@ -8,10 +8,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from guerdon.audit import TESTS, SuspiciousGroup, SuspiciousPair, limit, suspicious_group, suspicious_pairs
 from guerdon.cli.options import DEFAULT, DbOption, JsonOption, need, open_ledger
 from guerdon.cli.tables import money, print_json, print_table
 from guerdon.ledger.money import plain_amount
+from guerdon.statistical.bets import TESTS, limit
+from guerdon.statistical.groups import SuspiciousGroup, suspicious_group
+from guerdon.statistical.pairs import SuspiciousPair, suspicious_pairs
 
 if TYPE_CHECKING:
     from guerdon.ledger import Ledger

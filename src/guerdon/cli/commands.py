@@ -41,7 +41,8 @@ from guerdon.cli.reports import (
 from guerdon.cli.tables import print_json, progress_bar
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.lab.game import RULES, MinibatchGame, Rule, equilibrium_report
-from guerdon.rules import choose, explain
+from guerdon.registry import choose
+from guerdon.words import explain
 
 if TYPE_CHECKING:
     from guerdon.requests import FixedRequest

@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from guerdon.arrays import check_choice
-from guerdon.broadcasts import Dither
 from guerdon.costs import Cost, ExpressionCost, check_cost
 from guerdon.lab import agents as players
 from guerdon.lab.agents import Agent
 from guerdon.lab.problems import Problem, linear_regression
 from guerdon.lab.problems.linear_regression import optimal_step
 from guerdon.lab.simulation import Stop
-from guerdon.predictions import Extrapolation, Prediction, RunningMean, ZeroPrediction
+from guerdon.registry import choices, choose
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
-from guerdon.rules import Rule, choices, choose
+from guerdon.rule import Rule
+from guerdon.statistical.dithers import Dither
+from guerdon.statistical.predictions import Extrapolation, Prediction, RunningMean, ZeroPrediction
 
 EXAMPLE = files("guerdon.cli").joinpath("example.toml").read_text(encoding="utf-8")
 COMPLETE = "`guerdon simulate --example` shows a complete file"

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from guerdon.cli.options import DEFAULT, DbOption, JsonOption, find_run, open_ledger
 from guerdon.cli.tables import print_json, print_table
-from guerdon.contributions import LABEL
+from guerdon.statistical.contributions import LABEL
 
 HEADINGS = ("agent", "rounds", "paid", "of all pay", "leave one out", "Shapley", "cosine")
 
@@ -21,7 +21,7 @@ def contributions(
 
     It says who helped, not who worked: a forged report that points where the others do helps as much as an honest one.
     Do not pay by it. It comes from what the ledger keeps of each round, to first order in the loss; with a validation
-    set see `guerdon.contributions.values_from_validation`.
+    set see `guerdon.statistical.contributions.values_from_validation`.
     """
     with open_ledger(db) as ledger:
         from guerdon.ledger.contributions import contributions as read

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from guerdon.arrays import check_positive_integer
-from guerdon.predictions import ZeroPrediction
 from guerdon.requests import FixedRequest
-from guerdon.rules import Payments, Rule
+from guerdon.rule import Payments, Rule
 from guerdon.server import Server
+from guerdon.statistical.predictions import ZeroPrediction
 
 
 def pay_once(

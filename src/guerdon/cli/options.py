@@ -8,7 +8,8 @@ import typer
 
 from guerdon.cli.programs import keep_programs
 from guerdon.costs import Cost
-from guerdon.rules import Rule, choices, choose_payable
+from guerdon.registry import choices, choose_payable
+from guerdon.rule import Rule
 
 if TYPE_CHECKING:
     from guerdon.ledger import Ledger

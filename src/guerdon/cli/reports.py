@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from guerdon.cli.tables import new_table
-from guerdon.rules import Payments, Status
-from guerdon.rules.explanations import FEWEST
-from guerdon.rules.rule import PAID_LABELS
+from guerdon.rule import PAID_LABELS, Payments, Status
+from guerdon.words import FEWEST
 
 if TYPE_CHECKING:
     from guerdon.lab.certificate import Certificate

@@ -60,13 +60,13 @@ def serve(
 ) -> None:
     """Pay agents of any framework over HTTP: they ask, send signed reports, and read what they were paid."""
     need("guerdon serve", "serve", "fastapi", "uvicorn", "sqlalchemy", "cryptography")
-    from guerdon.broadcasts import Dither
     from guerdon.dashboard.security import is_loopback
     from guerdon.ledger import Ledger
     from guerdon.paying.run import PaidRun
     from guerdon.requests import FixedRequest
     from guerdon.serve.running import read_model, read_tokens, run_service, write_lines
     from guerdon.server import Server
+    from guerdon.statistical.dithers import Dither
 
     if (tls_cert is None) != (tls_key is None):
         raise ValueError("`--tls-cert` and `--tls-key` must be given together")

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from guerdon.audit.verdicts import Verdict
 from guerdon.dashboard.queries import RunData
 from guerdon.ledger.auditing import RunAudit
+from guerdon.statistical.audit import Verdict
 
 MOST = 1e6  # evidence beyond is not told apart
 

@@ -7,9 +7,8 @@ from guerdon.costs import ExpressionCost
 from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
-from guerdon.rules import price
-from guerdon.rules.explanations import cut_words, settled
-from guerdon.rules.rule import PAID_LABELS
+from guerdon.rule import PAID_LABELS
+from guerdon.words import cut_words, price, settled
 
 QUIET = 120.0  # seconds without a round after which a run may count as quiet
 GAPS = 3.0  # or this many times the usual time between rounds, if that is longer

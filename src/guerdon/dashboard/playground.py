@@ -14,7 +14,8 @@ from guerdon._quantiles import student_quantile
 from guerdon.costs import AffineCost, ExpressionCost, check_cost
 from guerdon.dashboard.monitor import TICK, event
 from guerdon.lab.game import LARGEST_RATIO, RULES, MinibatchGame, equilibrium_report
-from guerdon.rules import Rule, choices, choose
+from guerdon.registry import choices, choose
+from guerdon.rule import Rule
 
 if TYPE_CHECKING:
     from guerdon.lab.certificate import Certificate

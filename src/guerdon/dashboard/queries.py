@@ -22,8 +22,8 @@ from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.statements import Line, payments_of, read_lines
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.unvested import terms_of
-from guerdon.rules import Rule
-from guerdon.rules.provenance import version_of
+from guerdon.provenance import version_of
+from guerdon.rule import Rule
 
 agents, members, payments = tables.agents, tables.members, tables.payments
 records, rounds, runs = tables.records, tables.rounds, tables.runs

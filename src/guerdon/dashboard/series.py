@@ -10,8 +10,7 @@ from guerdon.dashboard.queries import RoundNote, RunData, RunMember
 from guerdon.dashboard.statistics import pay_spread, took_part
 from guerdon.lab.figures import NORMAL_95
 from guerdon.ledger.money import MICRO
-from guerdon.rules import Status
-from guerdon.rules.rule import paid_work
+from guerdon.rule import Status, paid_work
 
 MOST_POINTS = 400
 MOST_ROWS = 40  # agents in the matrix

@@ -26,7 +26,7 @@ import numpy as np
 from guerdon._quantiles import f_quantile, student_quantile
 from guerdon.dashboard.queries import RunData, RunMember
 from guerdon.ledger.money import MICRO
-from guerdon.rules import Status
+from guerdon.rule import Status
 
 CONFIDENCE = 0.95
 BINS = 48

@@ -11,7 +11,6 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp.strategy import Strategy
 
-from guerdon.broadcasts import Dither
 from guerdon.costs import Cost, formula_of
 from guerdon.flower.asked import AskedRounds
 from guerdon.flower.fedsgd import find_steps
@@ -22,8 +21,9 @@ from guerdon.paying.messages import GRADIENTS, MODELS, Pay, Request
 from guerdon.paying.paid_server import PaidServer
 from guerdon.paying.reports import Report
 from guerdon.pilot import PilotDesign, PilotRecord, Trial, assess, default_rules
-from guerdon.predictions import Prediction
-from guerdon.rules import Rule
+from guerdon.rule import Rule
+from guerdon.statistical.dithers import Dither
+from guerdon.statistical.predictions import Prediction
 
 log = logging.getLogger("flwr.guerdon")
 

@@ -9,7 +9,6 @@ from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import Result, Strategy
 
 from guerdon.arrays import check_choice
-from guerdon.broadcasts import Dither
 from guerdon.flower.asked import AskedRounds
 from guerdon.flower.fedsgd import find_steps
 from guerdon.flower.payload import RecordWitness, on_arrays
@@ -20,11 +19,12 @@ from guerdon.ledger.tables import LIABILITIES
 from guerdon.paying.book import Book, OnRound, pay_terms
 from guerdon.paying.messages import GRADIENTS, MODELS, Request
 from guerdon.paying.paid_server import PaidServer, check_server
-from guerdon.predictions import Prediction
+from guerdon.registry import as_recorded
 from guerdon.requests import Requests
-from guerdon.rules import Rule
-from guerdon.rules.registry import as_recorded
+from guerdon.rule import Rule
 from guerdon.server import Server
+from guerdon.statistical.dithers import Dither
+from guerdon.statistical.predictions import Prediction
 
 log = logging.getLogger("flwr.guerdon")
 
@@ -50,9 +50,9 @@ class Rewarded(AskedRounds):
 
     Under `InformationPay` reports are compared around a public `prediction` (default: `RunningMean()`), and one that is
     too long is shortened before the strategy sees it. `dither` broadcasts θ + u and θ − u by turns (see
-    `guerdon.broadcasts`). `FedSGD` then steps once per pair; any other strategy gets the nodes' models moved back by u,
-    steps in every round, and nodes are not asked to evaluate. `escrow` holds back the fixed part of the cost of what
-    each earns.
+    `guerdon.statistical.dithers`). `FedSGD` then steps once per pair; any other strategy gets the nodes' models moved
+    back by u, steps in every round, and nodes are not asked to evaluate. `escrow` holds back the fixed part of the cost
+    of what each earns.
 
     Nodes may have different data: the strategy gets every reply that can be used. `alike` says that all draw fresh
     samples of the same kind; then replies that are not trusted are left out (see `guerdon.Server`). `one_step` says

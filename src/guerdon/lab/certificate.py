@@ -13,15 +13,15 @@ from typing import Any, Literal, NamedTuple
 
 from guerdon._quantiles import student_quantile
 from guerdon.arrays import check_number, check_positive_integer
-from guerdon.broadcasts import Dither
 from guerdon.costs import Cost
 from guerdon.lab import agents
 from guerdon.lab.agents import Agent, Cooperative, Portion, Reporting
 from guerdon.lab.problems import Problem
 from guerdon.lab.simulation import simulate
-from guerdon.predictions import Prediction
 from guerdon.requests import FixedRequest
-from guerdon.rules import Rule
+from guerdon.rule import Rule
+from guerdon.statistical.dithers import Dither
+from guerdon.statistical.predictions import Prediction
 
 Verdict = Literal["deters", "does not deter", "undecided"]
 

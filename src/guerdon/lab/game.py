@@ -22,9 +22,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from guerdon.agreement import Crowd
 from guerdon.arrays import Array, as_float, check_choice, check_number, check_positive_integer, is_traced, namespace
 from guerdon.costs import Cost, check_cost
-from guerdon.rules.agreement import Crowd
 
 Rule: TypeAlias = Literal["agreement", "known", "estimated", "information"]
 RULES = ("agreement", "known", "estimated", "information")  # those with a closed form

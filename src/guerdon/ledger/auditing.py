@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import Connection, select
 
-from guerdon.audit import AuditFinding, PlayedRound, VerdictTrail, differ_among_themselves, follow, judge
 from guerdon.ledger import holdings, queries, tables
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import read_payments
 from guerdon.ledger.tables import AnyRow
+from guerdon.statistical.audit import AuditFinding, PlayedRound, VerdictTrail, differ_among_themselves, follow, judge
 
 
 class RunAudit(NamedTuple):

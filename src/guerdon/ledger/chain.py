@@ -16,7 +16,7 @@ import numpy as np
 
 from guerdon.ledger.canonical import canonical
 from guerdon.ledger.tables import microseconds
-from guerdon.rules import Status
+from guerdon.rule import Status
 
 START = bytes(32)  # stands before the first record
 STATUS_CODES = {status.label: status.value for status in Status}

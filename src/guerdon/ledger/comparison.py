@@ -11,7 +11,7 @@ import numpy as np
 
 from guerdon.arrays import to_numpy
 from guerdon.ledger.errors import RefusedError
-from guerdon.rules import Payments, Status
+from guerdon.rule import Payments, Status
 
 WORDS = {
     "released": "a reward of", "earned": "earnings of", "status": "the status",

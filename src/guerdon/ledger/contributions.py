@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import Connection, select
 
-from guerdon._round import NOT_TRUSTED
-from guerdon.contributions import HelpValues, as_shares, values_from_evidence
+from guerdon.asking import NOT_TRUSTED
 from guerdon.evidence import Evidence
 from guerdon.ledger import tables
 from guerdon.ledger.money import MICRO
 from guerdon.ledger.queries import PAID, need_run
+from guerdon.statistical.contributions import HelpValues, as_shares, values_from_evidence
 
 NUMBERS = Evidence._fields[:-1]  # of each agent: all but who was counted
 

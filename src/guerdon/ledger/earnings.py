@@ -11,7 +11,7 @@ from guerdon.ledger import tables
 from guerdon.ledger.money import MICRO
 from guerdon.ledger.queries import FACTOR, OF_PAYMENT, PAID, need_run
 from guerdon.ledger.recorded_rules import restored_cost
-from guerdon.rules import Status
+from guerdon.rule import Status
 
 ABSENT = (Status.DECLINED.label, Status.INVALID.label)  # of all others, the work was done
 

@@ -34,8 +34,7 @@ from guerdon.ledger.statements import payslips, statement
 from guerdon.ledger.submissions import load_public_key
 from guerdon.ledger.unvested import Closing, Terms, check_losses, check_same_terms, check_terms, close_run, terms_of
 from guerdon.ledger.verify import verify
-from guerdon.rules import Payments, Round, Rule
-from guerdon.rules.rule import padded
+from guerdon.rule import Payments, Round, Rule, padded
 
 log = logging.getLogger("guerdon.ledger")
 

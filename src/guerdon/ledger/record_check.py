@@ -21,7 +21,7 @@ from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.unvested import Terms, costs_of
 from guerdon.ledger.vesting import Vesting, begin, closing, ended, joined, settle_round, take
-from guerdon.rules.rule import paid_work
+from guerdon.rule import paid_work
 
 ONLY_IN = {  # which kinds of record a table's rows belong to
     "payees": ("enrol",),

@@ -2,17 +2,17 @@
 
 from functools import lru_cache
 
-from guerdon import rules
+from guerdon import registry
 from guerdon.costs import Cost, ExpressionCost
 from guerdon.ledger.errors import RefusedError, RuleMissingError
-from guerdon.rules import Rule
-from guerdon.rules.provenance import NotInstalledError, same_rule, version_of
+from guerdon.provenance import NotInstalledError, same_rule, version_of
+from guerdon.rule import Rule
 
 
 def described(rule: Rule) -> tuple[str, str]:
     """Return a rule and its cost as text, or raise."""
     try:
-        return rules.describe(rule)
+        return registry.describe(rule)
     except ValueError as error:
         raise RefusedError(str(error)) from error
 
@@ -21,7 +21,7 @@ def described(rule: Rule) -> tuple[str, str]:
 def restored(rule: str, cost: str) -> Rule:
     """Return the payment rule that was written down, or raise `RuleMissingError` where its version is not here."""
     try:
-        return rules.restore(rule, cost)
+        return registry.restore(rule, cost)
     except NotInstalledError as error:
         raise RuleMissingError(str(error)) from error
     except ValueError as error:

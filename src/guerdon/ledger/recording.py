@@ -28,8 +28,7 @@ from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.unvested import Terms, check_deposits, costs_of, last_closing, replay_vesting, terms_of
 from guerdon.ledger.vesting import Vesting, begin, joined, settle_round
-from guerdon.rules import Payments, Rule, Status
-from guerdon.rules.rule import Round, padded, paid_work, times
+from guerdon.rule import Payments, Round, Rule, Status, padded, paid_work, times
 
 LATEST = 2**62  # no round has a greater number: databases hold 64 bits
 LONGEST_NOTE = 500

@@ -19,7 +19,7 @@ from guerdon.arrays import check_choice
 from guerdon.ledger.checks import UNPRINTABLE
 from guerdon.ledger.money import format_amount, plain_amount
 from guerdon.ledger.statements import Line, Statement, stream_statement
-from guerdon.rules.rule import PAID_LABELS
+from guerdon.rule import PAID_LABELS
 
 PAGE, STYLE = (files("guerdon.ledger").joinpath(f"statement.{end}").read_text("utf-8") for end in ("html", "css"))
 NOTHING = "Nothing has happened yet."

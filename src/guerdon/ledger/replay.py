@@ -10,8 +10,7 @@ from guerdon.evidence import Evidence
 from guerdon.ledger import chain, tables
 from guerdon.ledger.money import MICRO, to_micro
 from guerdon.ledger.recorded_rules import restored
-from guerdon.rules import Payments, Rule, Status
-from guerdon.rules.rule import Round, padded, times
+from guerdon.rule import Payments, Round, Rule, Status, padded, times
 
 TOLERANCE = 1e-9  # relative: what another machine's last digit may change in a recomputed number
 

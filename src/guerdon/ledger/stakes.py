@@ -29,7 +29,7 @@ from guerdon.ledger.liability import Standing
 from guerdon.ledger.money import MICRO, to_micro
 from guerdon.ledger.unvested import Terms, costs_of, terms_of
 from guerdon.ledger.vesting import MOST_ROUNDS, ROUNDS, begin, settle_round
-from guerdon.rules.rule import PAID_LABELS
+from guerdon.rule import PAID_LABELS
 
 WORLDS, NAMES = 20, 200  # drawn from the rounds of the run; names that play in each
 LIMIT = 1.73  # standard errors above a mean of so many worlds: 95 %, one-sided (Student's t)

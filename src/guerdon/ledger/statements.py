@@ -30,7 +30,8 @@ from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.unvested import waiting_of
 from guerdon.ledger.vesting import Waiting
-from guerdon.rules import Payments, explain
+from guerdon.rule import Payments
+from guerdon.words import explain
 
 BLOCK = 1000  # rows read at a time
 _MOVED = {

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import sqlalchemy as sa
 from sqlalchemy import LargeBinary, Text
 
-from guerdon.rules import Status
+from guerdon.rule import Status
 
 REVISION = "0001"  # the newest migration
 

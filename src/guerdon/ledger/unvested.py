@@ -25,7 +25,7 @@ from guerdon.ledger.vesting import (
     stayed,
     take,
 )
-from guerdon.rules.rule import PAID_LABELS, Rule, Status
+from guerdon.rule import PAID_LABELS, Rule, Status
 
 entry, played, paid, account_ = tables.entries.c, tables.rounds.c, tables.payments.c, tables.accounts.c
 closed = tables.closings.c

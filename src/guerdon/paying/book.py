@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, cast
 import numpy as np
 
 from guerdon.arrays import check_number
-from guerdon.audit import held_back
 from guerdon.ledger import Ledger
 from guerdon.ledger.cost_factors import check_factors
 from guerdon.ledger.errors import RefusedError, UnavailableError
@@ -18,8 +17,9 @@ from guerdon.ledger.unvested import check_losses, check_terms
 from guerdon.ledger.vesting import ROUNDS
 from guerdon.paying.messages import Pay, Request
 from guerdon.paying.reports import Report
-from guerdon.rules import Payments, Rule, Status
+from guerdon.rule import Payments, Rule, Status
 from guerdon.server import Settlement
+from guerdon.statistical.audit import held_back
 
 if TYPE_CHECKING:
     from guerdon.ledger.statements import Payslip

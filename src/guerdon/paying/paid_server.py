@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from guerdon.broadcasts import secret_normals
-from guerdon.evidence import AgentRows
 from guerdon.paying.book import PaidRound, Seats
 from guerdon.paying.messages import MODELS, Request
 from guerdon.paying.reports import TOO_LARGE, Arrays, Report, Template, Witness
-from guerdon.predictions import ZeroPrediction
-from guerdon.rules import WitnessSample, noise_scale_bound, stack_minibatches, witness_sample
+from guerdon.reports import AgentRows
 from guerdon.server import Ask, Server
 from guerdon.states import flatten_state, restore_parts
+from guerdon.statistical.dithers import secret_normals
+from guerdon.statistical.information import noise_scale_bound
+from guerdon.statistical.predictions import ZeroPrediction
+from guerdon.witness import WitnessSample, stack_minibatches, witness_sample
 
 TOO_FAR = "it lies so far from all others that nobody else could be paid"
 

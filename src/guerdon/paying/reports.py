@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from guerdon.evidence.blocks import LARGEST
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.submissions import gradient_hash, is_signed_by, submission
 from guerdon.paying.messages import Request
+from guerdon.reports import LARGEST
 
 TOO_LARGE = f"it holds a number that is not finite, or beyond {LARGEST:.0e}"
 

@@ -22,7 +22,7 @@ from guerdon.paying.book import Book, OnRound, PaidRound, pay_terms
 from guerdon.paying.messages import Request
 from guerdon.paying.paid_server import PaidServer, check_server
 from guerdon.paying.reports import Arrays, Report, Template, Witness
-from guerdon.rules.registry import as_recorded
+from guerdon.registry import as_recorded
 from guerdon.server import Server
 
 

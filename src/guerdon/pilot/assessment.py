@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon.bets import limit
 from guerdon.costs import Cost, ExpressionCost
 from guerdon.pilot.estimates import (
     LEAST_ROUNDS,
@@ -18,6 +17,7 @@ from guerdon.pilot.estimates import (
     rounds_to_tell,
 )
 from guerdon.pilot.record import PilotRecord
+from guerdon.statistical.bets import limit
 
 WORK, SHIRKING, EVEN, NOISY = "pays for work", "pays shirkers", "pays both alike", "too noisy"
 TOLERANCE = 0.1  # of the cost, by which honest pay may be off

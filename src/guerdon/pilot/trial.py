@@ -22,26 +22,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from guerdon.agreement import OutputAgreement
 from guerdon.arrays import Array, zeros_like
-from guerdon.broadcasts import Dither
+from guerdon.controls import FlatPay
 from guerdon.costs import Cost
-from guerdon.evidence import AgentRows, gather
+from guerdon.evidence import gather
 from guerdon.noise_scale import estimate_noise
 from guerdon.pilot.design import PilotDesign
-from guerdon.predictions import Prediction, RunningMean
+from guerdon.reports import AgentRows
 from guerdon.requests import FixedRequest
-from guerdon.rules import (
-    FlatPay,
-    InformationPay,
-    OutputAgreement,
-    Payments,
-    Rule,
-    Status,
-    SteadyPay,
-    WitnessSample,
-)
-from guerdon.rules.explanations import settled
+from guerdon.rule import Payments, Rule, Status
 from guerdon.server import Ask, Sends, Server, ServerState
+from guerdon.statistical.dithers import Dither
+from guerdon.statistical.information import InformationPay
+from guerdon.statistical.predictions import Prediction, RunningMean
+from guerdon.statistical.steady import SteadyPay
+from guerdon.witness import WitnessSample
+from guerdon.words import settled
 
 GHOSTS = ("prediction", "nothing")
 # The round cannot say what the rule would have paid for it.

@@ -14,11 +14,11 @@ from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariable
 from guerdon.dashboard.security import is_loopback
 from guerdon.dashboard.sockets import address_of, listen
 from guerdon.paying.run import PaidRun
-from guerdon.rules import Rule
-from guerdon.rules.explanations import FEWEST
+from guerdon.rule import Rule
 from guerdon.serve.access import Members
 from guerdon.serve.app import create_service_app
 from guerdon.serve.service import Service
+from guerdon.words import FEWEST
 
 log = logging.getLogger("guerdon.serve")
 

@@ -25,9 +25,10 @@ from guerdon import AffineCost, EstimatedVariance, FlatPay, InformationPay, Know
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger
 from guerdon.ledger.tables import EPOCH
-from guerdon.rules import CalibratedAgreement, Rule, SteadyPay, WitnessedPay, WitnessSample
-from guerdon.rules.rule import Round, padded, round_of
-from guerdon.rules.witnessed import evidence_around_witness
+from guerdon.rule import Round, Rule, padded, round_of
+from guerdon.statistical.calibrated import CalibratedAgreement
+from guerdon.statistical.steady import SteadyPay
+from guerdon.witness import WitnessedPay, WitnessSample, evidence_around_witness
 
 HERE = Path(__file__).parent
 PINNED = HERE / "payments.json"

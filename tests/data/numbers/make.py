@@ -31,9 +31,10 @@ from tests.support.one_server_scene import (
 )
 
 from guerdon import CalibratedAgreement, InformationPay, Server, SteadyPay, WitnessedPay
-from guerdon.broadcasts import Dither
-from guerdon.predictions import Extrapolation, RunningMean, ZeroPrediction
-from guerdon.rules import Rule, WitnessSample
+from guerdon.rule import Rule
+from guerdon.statistical.dithers import Dither
+from guerdon.statistical.predictions import Extrapolation, RunningMean, ZeroPrediction
+from guerdon.witness import WitnessSample
 
 HERE = Path(__file__).parent
 VARIANCE = 12.0  # σ² of one sample, for the rule that has a witness

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from guerdon import AffineCost, gather
-from guerdon.rules import Facts, Payments, round_of
+from guerdon.rule import Facts, Payments, round_of
 
 COST = AffineCost(1, 1)
 

@@ -12,7 +12,7 @@ OWN_RULE = """
 from dataclasses import dataclass
 from guerdon import Cost
 from guerdon.lab.arena import Informed, announced_by, begin, enter, plain_payments
-from guerdon.rules import Need
+from guerdon.rule import Need
 @dataclass(frozen=True)
 class HalfFlat(Informed):
     cost: Cost

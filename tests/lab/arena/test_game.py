@@ -19,7 +19,7 @@ from guerdon.lab.arena.shares import Informed, begin, plain_payments
 from guerdon.lab.arena.strategies import STRATEGIES
 from guerdon.lab.arena.verdicts import first_paragraph, verdicts
 from guerdon.lab.experiments.claims import Mean
-from guerdon.rules import Facts, Need
+from guerdon.rule import Facts, Need
 
 NOTHING = {"share": 0.0, "gradient": 1.0, "prediction": 0.0, "echo": 0.0, "noise": 0.0, "claim": 3.0}
 

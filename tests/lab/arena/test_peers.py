@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from guerdon.agreement import KnownVariance, OutputAgreement
 from guerdon.lab.arena.peers import DirectionAgreement, SignAgreement, SquaredDeviation, agreement_slope, sign_agreement
-from guerdon.rules import KnownVariance, OutputAgreement
 from tests.lab.arena.rounds import COST, facts, pay, rewards
 
 DIM, REQUEST, SCALE = 50, 8, 8.0

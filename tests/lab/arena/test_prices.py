@@ -15,7 +15,7 @@ from guerdon.lab.arena.prices import (
     SampleShare,
     StackelbergPrice,
 )
-from guerdon.rules import round_of
+from guerdon.rule import round_of
 from tests.lab.arena.rounds import COST, facts, pay, reports, rewards
 
 SQUARE = PowerCost(0.25, 2)

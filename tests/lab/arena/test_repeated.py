@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from guerdon.contributions import cosines_to_others
 from guerdon.evidence import gather
 from guerdon.lab.arena.repeated import RobustWeights, ZeroDeterminant
 from guerdon.lab.arena.reputation import CosineReputation, cosine_values
+from guerdon.statistical.contributions import cosines_to_others
 from tests.lab.arena.rounds import COST, facts, pay, reports, rewards
 
 

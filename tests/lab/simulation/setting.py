@@ -4,12 +4,13 @@ import functools
 from typing import Any
 
 from guerdon import AffineCost, EstimatedVariance, FlatPay, GenieAided, OutputAgreement
+from guerdon.agreement import TrueVariance
 from guerdon.lab.agents import Fixed
 from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.lab.problems import linear_regression
 from guerdon.lab.simulation import History, simulate, training
 from guerdon.requests import ScheduledRequest
-from guerdon.rules import Rule, TrueVariance
+from guerdon.rule import Rule
 
 COST = AffineCost(1, 1)
 AGENTS, ROUNDS, REPETITIONS = 6, 8, 2000

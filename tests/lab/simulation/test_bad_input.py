@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from guerdon import OutputAgreement, gather
+from guerdon.agreement import TrueVariance
 from guerdon.lab.agents import Cooperative, learning
 from guerdon.lab.problems import linear_regression
 from guerdon.lab.simulation import Stop, simulate
 from guerdon.requests import FixedRequest, ScheduledRequest
-from guerdon.rules import TrueVariance, round_of
+from guerdon.rule import round_of
 from tests.lab.simulation.setting import COST, DIM, DISTANCE, LARGEST, NU, RULES, STEP, compilations
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, FixedRequest, InformationPay, OutputAgreement, ScheduledRequest
-from guerdon.broadcasts import Dither
 from guerdon.lab.agents import Cooperative, Portion, Reporting, echo, scale, zero
 from guerdon.lab.problems import logistic_regression, noisy_quadratic
 from guerdon.lab.problems.federation import local_training
 from guerdon.lab.problems.quadratic import Numbers
 from guerdon.lab.simulation import simulate
-from guerdon.predictions import RunningMean
+from guerdon.statistical.dithers import Dither
+from guerdon.statistical.predictions import RunningMean
 
 COST, NU, RATE, AGENTS = AffineCost(1, 1), 32, 0.1, 10
 QUADRATIC = Numbers(signal=1.0, curvature=1.0, base=1.0, slope=0.0, goal=0.5)

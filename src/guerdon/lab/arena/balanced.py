@@ -12,8 +12,8 @@ for comparisons alone. `OutputAgreement(cost)` takes the scale from earlier roun
 from dataclasses import dataclass
 from typing import Any
 
+from guerdon.agreement import Spread, VarianceRule, variance_of_others
 from guerdon.arrays import Array, at_least_one
-from guerdon.rules.agreement import Spread, VarianceRule, variance_of_others
 
 
 @dataclass(frozen=True)

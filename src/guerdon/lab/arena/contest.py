@@ -14,7 +14,7 @@ from guerdon.lab.arena.learning import FRESH, GENERATIONS, LEARNED, POPULATIONS,
 from guerdon.lab.arena.settings import ArenaSetting
 from guerdon.lab.arena.strategies import STRATEGIES, Strategy
 from guerdon.lab.experiments.claims import Mean, mean_over_repetitions
-from guerdon.rules import Need
+from guerdon.rule import Need
 
 GROUP = 4  # rules that are paid beside each other where agents learn: more compile once, and are paid for nothing
 

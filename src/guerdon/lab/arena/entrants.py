@@ -8,6 +8,8 @@ def half_flat(setting):
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
+from guerdon.agreement import EstimatedVariance, OutputAgreement, TrueVariance
+from guerdon.controls import FlatPay, GenieAided
 from guerdon.costs import Cost, ExpressionCost, formula_of
 from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.lab.arena.peers import DirectionAgreement, SignAgreement, SquaredDeviation
@@ -24,21 +26,12 @@ from guerdon.lab.arena.reputation import CosineReputation
 from guerdon.lab.arena.settings import ArenaSetting
 from guerdon.lab.arena.sources import SOURCES
 from guerdon.lab.arena.validation import GuidedShapley, LeaveOneOut, LossScore, QualityAuction, ShapleyShare
-from guerdon.rules import (
-    CalibratedAgreement,
-    EstimatedVariance,
-    FlatPay,
-    GenieAided,
-    InformationPay,
-    Need,
-    OutputAgreement,
-    Rule,
-    SteadyPay,
-    TrueVariance,
-    WitnessedPay,
-    choices,
-    choose,
-)
+from guerdon.registry import choices, choose
+from guerdon.rule import Need, Rule
+from guerdon.statistical.calibrated import CalibratedAgreement
+from guerdon.statistical.information import InformationPay
+from guerdon.statistical.steady import SteadyPay
+from guerdon.witness import WitnessedPay
 
 Maker: TypeAlias = Callable[[ArenaSetting], Rule]
 MARGIN = 0.1  # that steady-plus adds to the cost
@@ -78,7 +71,7 @@ def entrants(names: Sequence[str] = ()) -> dict[str, Entrant]:
     known = dict(ENTRANTS)
     for name in names:
         if name not in known and name.partition(":")[0] in choices():
-            known[name] = Entrant(name, "A rule of `guerdon.rules`.", _by_name(name))
+            known[name] = Entrant(name, "A rule of `guerdon pay`.", _by_name(name))
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"a rule of the arena must be one of {', '.join(known)}, got {unknown[0]!r}")

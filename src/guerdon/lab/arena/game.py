@@ -8,18 +8,21 @@ data. The model is made as under flat pay, from everybody's reports, so that rul
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from guerdon.controls import FlatPay
 from guerdon.lab.agents import Portion, Reporting
 from guerdon.lab.arena.entrants import CONTROL, Entrant
 from guerdon.lab.arena.settings import WITNESS, ArenaSetting
 from guerdon.lab.arena.strategies import Strategy
 from guerdon.lab.simulation import History, simulate
-from guerdon.predictions import RunningMean
 from guerdon.requests import FixedRequest
-from guerdon.rules import FlatPay, Rule
+from guerdon.statistical.predictions import RunningMean
+
+if TYPE_CHECKING:
+    from guerdon.rule import Rule
 
 CHUNK = 4  # repetitions at once, always as many: one compilation serves all
 RANDOM = 16  # answers that a search begins with, beside the strategies

@@ -9,7 +9,7 @@ import numpy as np
 from guerdon.arrays import Array, check_number, check_positive_integer, namespace
 from guerdon.costs import Cost
 from guerdon.lab.arena.shares import Informed, begin, facts_of, plain_payments
-from guerdon.rules import Facts, Need, Payments, Round, Rule, Status, Truth
+from guerdon.rule import Facts, Need, Payments, Round, Rule, Status, Truth
 from guerdon.states import NoState
 
 LEAST, MOST = 0.05, 0.95  # correlations that the slope of pay is computed for

@@ -13,7 +13,7 @@ import numpy as np
 from guerdon.arrays import Array, check_number, check_positive_integer, namespace
 from guerdon.costs import Cost
 from guerdon.lab.arena.shares import Informed, announced_by, begin, budget_of, plain_payments, shares_of
-from guerdon.rules import Facts, Need, Payments, Round, Status
+from guerdon.rule import Facts, Need, Payments, Round, Status
 from guerdon.states import NoState
 
 ANNOUNCED = frozenset({Need.ANNOUNCEMENTS})

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guerdon.arrays import Array, check_number, check_positive_integer, namespace
-from guerdon.contributions import cosines_to_others
 from guerdon.costs import Cost
 from guerdon.lab.arena.shares import begin, budget_of, plain_payments, shares_of
-from guerdon.rules import Need, Payments, Round, Rule
+from guerdon.rule import Need, Payments, Round, Rule
 from guerdon.states import NoState
+from guerdon.statistical.contributions import cosines_to_others
 
 
 class CooperationState(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 from guerdon.arrays import Array, check_number, check_positive_integer, namespace
 from guerdon.costs import Cost
 from guerdon.lab.arena.shares import Informed, begin, budget_of, facts_of, plain_payments, shares_of
-from guerdon.rules import Facts, Need, Payments, Round
+from guerdon.rule import Facts, Need, Payments, Round
 
 
 class ReputationState(NamedTuple):

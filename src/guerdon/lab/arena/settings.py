@@ -1,7 +1,8 @@
 """The games of the arena: what is learned, by how many agents, and what the server broadcasts.
 
 All rules have the same problem, agents, costs and request, and the same money: h(ν) for an honest round. The server
-takes gradients to either side of the model in turn (`guerdon.broadcasts`) and predicts them, for every rule alike.
+takes gradients to either side of the model in turn (`guerdon.statistical.dithers`) and predicts them, for every rule
+alike.
 """
 
 # JAX's transformations forget the types of what they are given.
@@ -17,13 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from guerdon.arrays import Array, check_choice, check_positive_integer
-from guerdon.broadcasts import Dither
 from guerdon.costs import AffineCost, Cost
 from guerdon.lab._trees import register
 from guerdon.lab.problems import Problem, from_loss, linear_regression
 from guerdon.lab.problems.federation import federation
 from guerdon.lab.problems.heart import load_survey, prepare
 from guerdon.lab.problems.splits import by_dirichlet
+from guerdon.statistical.dithers import Dither
 
 REQUEST = 16
 WITNESS = 8  # minibatches of the server's own, for the rule that has a witness

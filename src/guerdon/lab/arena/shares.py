@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from guerdon.arrays import Array, namespace
-from guerdon.rules import Facts, Payments, Round, Rule, Status, as_request, check_round, statuses
+from guerdon.rule import Facts, Payments, Round, Rule, Status, as_request, check_round, statuses
 
 
 class Informed(Rule, Protocol):

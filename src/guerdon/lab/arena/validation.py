@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from guerdon.arrays import Array, check_number, check_positive_integer
-from guerdon.contributions import FEW, coalitions
 from guerdon.costs import Cost
 from guerdon.lab.arena.shares import Informed, announced_by, begin, budget_of, facts_of, plain_payments, shares_of
-from guerdon.rules import Facts, Need, Payments, Round, Status
+from guerdon.rule import Facts, Need, Payments, Round, Status
 from guerdon.states import NoState
+from guerdon.statistical.contributions import FEW, coalitions
 
 VALIDATED = frozenset({Need.VALIDATION, Need.REPORTS})
 FLOOR = 1e-9  # of a quality: an auction divides by it

@@ -8,7 +8,7 @@ from guerdon.lab.arena.contest import RuleResult
 from guerdon.lab.arena.settings import ArenaSetting
 from guerdon.lab.arena.strategies import STRATEGIES
 from guerdon.lab.experiments.claims import SIGNIFICANT, Mean
-from guerdon.rules import Need
+from guerdon.rule import Need
 
 CEILING = "genie"  # which no server can have: it wins nothing
 GOOD = 0.98  # of the best accuracy

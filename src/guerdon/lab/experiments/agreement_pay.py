@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from guerdon.agreement import EstimatedVariance, KnownVariance, OutputAgreement
 from guerdon.costs import AffineCost
+from guerdon.cuts import cut_distances
 from guerdon.evidence import Evidence, mean_pair_distance
-from guerdon.evidence.pairs import cut_distances
 from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.lab.experiments.agreement_data import Cell, Played, world_of
-from guerdon.rules import EstimatedVariance, KnownVariance, OutputAgreement, WitnessedPay, round_of
-from guerdon.rules.scale import MOST_OPEN
+from guerdon.rule import round_of
+from guerdon.scale import MOST_OPEN
+from guerdon.witness import WitnessedPay
 
 BATCHES = 4  # minibatches that the server draws itself, for the witness
 ROWS = 256  # trainings that are paid at once: one shape for all cells

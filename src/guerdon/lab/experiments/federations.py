@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
+from guerdon.agreement import OutputAgreement
 from guerdon.arrays import Array
-from guerdon.broadcasts import Dither
+from guerdon.controls import FlatPay
 from guerdon.lab._trees import register
 from guerdon.lab.agents import Agent, Cooperative, Portion, Reporting, View
 from guerdon.lab.arena.balanced import BalancedVariance
@@ -37,9 +38,13 @@ from guerdon.lab.problems.heart import HeartData, load_survey, prepare
 from guerdon.lab.simulation import History, run_pilot, simulate
 from guerdon.pilot import PilotReport, assess
 from guerdon.pilot.assessment import SHIRKING
-from guerdon.predictions import Extrapolation
 from guerdon.requests import FixedRequest
-from guerdon.rules import CalibratedAgreement, FlatPay, InformationPay, OutputAgreement, Rule, SteadyPay
+from guerdon.rule import Rule
+from guerdon.statistical.calibrated import CalibratedAgreement
+from guerdon.statistical.dithers import Dither
+from guerdon.statistical.information import InformationPay
+from guerdon.statistical.predictions import Extrapolation
+from guerdon.statistical.steady import SteadyPay
 
 REQUEST, CALIBRATION, ROUNDS = 16, 100, 300
 STEP = 0.2  # twice that per pair of dithered rounds

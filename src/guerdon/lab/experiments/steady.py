@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
+from guerdon.agreement import OutputAgreement
 from guerdon.arrays import Array
-from guerdon.broadcasts import Dither
 from guerdon.lab._trees import register
 from guerdon.lab.agents import Agent, View
 from guerdon.lab.arena.balanced import BalancedVariance
@@ -35,9 +35,11 @@ from guerdon.lab.figures import BLUE, GREEN, GREY, NORMAL_95, legend_below, pane
 from guerdon.lab.problems import Problem
 from guerdon.lab.problems.heart import HeartData, load_survey, prepare
 from guerdon.lab.simulation import History, simulate
-from guerdon.predictions import RunningMean
 from guerdon.requests import FixedRequest
-from guerdon.rules import InformationPay, OutputAgreement, SteadyPay
+from guerdon.statistical.dithers import Dither
+from guerdon.statistical.information import InformationPay
+from guerdon.statistical.predictions import RunningMean
+from guerdon.statistical.steady import SteadyPay
 
 NAME = "steady"
 REQUESTS, ROUNDS, STEP, LENGTH = (16, 8), 200, 0.8, 3.0

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guerdon.arrays import check_positive_integer
+from guerdon.controls import FlatPay
 from guerdon.costs import Cost, check_cost
 from guerdon.lab.agents import Cooperative
 from guerdon.lab.planning.pilots import Fit
 from guerdon.lab.problems.quadratic import Numbers, noisy_quadratic
 from guerdon.lab.simulation import Stop, simulate
 from guerdon.requests import NoiseScaleRequest, Requests
-from guerdon.rules import FlatPay, Rule
+from guerdon.rule import Rule
 
 SIZES = (1, 2, 4, 8, 16, 32)
 ARRIVES = 0.95  # share of trainings that must reach the goal; a pilot may leave the goal uncertain

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 
 from guerdon.arrays import Array, check_choice, check_positive_integer
-from guerdon.broadcasts import Dither
 from guerdon.costs import Cost
 from guerdon.lab.agents import Agent, Learning
 from guerdon.lab.problems import Problem
@@ -26,10 +25,11 @@ from guerdon.lab.simulation.players import sort_by_kind
 from guerdon.lab.simulation.summary import Summary, sum_up
 from guerdon.lab.simulation.terms import Stop, check_joins, check_rounds, check_witness, without_dimension
 from guerdon.lab.simulation.training import Carry, Data, Setting, begin, play, repetition_keys
-from guerdon.predictions import Prediction, RunningMean
 from guerdon.requests import Requests
-from guerdon.rules import Rule
+from guerdon.rule import Rule
 from guerdon.server import Sends, Server
+from guerdon.statistical.dithers import Dither
+from guerdon.statistical.predictions import Prediction, RunningMean
 
 SEGMENT = 16  # rounds compiled as one scan where a stopping rule may end a run early
 MEMORY = 2**29  # bytes that a chunk of repetitions may take

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from guerdon.arrays import Array, check_positive_integer
-from guerdon.broadcasts import Dither
 from guerdon.costs import Cost, formula_of
 from guerdon.lab._trees import register
 from guerdon.lab.agents import Agent, View
@@ -23,9 +22,11 @@ from guerdon.lab.simulation.players import Players, choose, learn, report, sort_
 from guerdon.lab.simulation.terms import check_witness
 from guerdon.lab.simulation.training import draw_witness, repetition_key, round_keys
 from guerdon.pilot import PilotDesign, PilotRecord, Trial
-from guerdon.predictions import Prediction
-from guerdon.rules import Rule, WitnessSample
+from guerdon.rule import Rule
 from guerdon.server import Ask, Settlement
+from guerdon.statistical.dithers import Dither
+from guerdon.statistical.predictions import Prediction
+from guerdon.witness import WitnessSample
 
 
 @register

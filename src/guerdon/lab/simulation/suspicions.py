@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from guerdon.arrays import Array
-from guerdon.audit import BETS, TESTS, against_agents, evidence_against, proven_ranks
-from guerdon.bets import bet
-from guerdon.lenses import Pairwise
 from guerdon.server import Server, ServerState, Settlement
+from guerdon.statistical.audit import proven_ranks
+from guerdon.statistical.bets import BETS, TESTS, against_agents, bet, evidence_against
+from guerdon.statistical.lenses import Pairwise
 
 
 def accusations(servers: tuple[Server, ...], states: tuple[ServerState, ...], number: int) -> Array:

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 
 from guerdon.arrays import Array
-from guerdon.broadcasts import Dither
 from guerdon.lab.agents import Agent
 from guerdon.lab.problems import Problem
 from guerdon.requests import FixedRequest, Requests
-from guerdon.rules import Rule
+from guerdon.rule import Rule
 from guerdon.server import Sends, Server, ServerState
+from guerdon.statistical.dithers import Dither
 
 
 class AtModel(NamedTuple):

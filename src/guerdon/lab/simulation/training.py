@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 
 from guerdon.arrays import Array
-from guerdon.broadcasts import Dither
 from guerdon.lab._trees import register
 from guerdon.lab.agents import View
 from guerdon.lab.problems import Problem
@@ -25,10 +24,12 @@ from guerdon.lab.simulation.players import Players, announce, by_kind, choose, l
 from guerdon.lab.simulation.suspicions import accusations, collusions, nothing_proven, proofs, prove
 from guerdon.lab.simulation.terms import AtModel, Stop, validation_loss
 from guerdon.noise_scale import estimate_noise
-from guerdon.predictions import Prediction
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
-from guerdon.rules import Facts, Rule, WitnessSample, witness_sample
+from guerdon.rule import Facts, Rule
 from guerdon.server import Ask, Sends, Server, ServerState, Settlement
+from guerdon.statistical.dithers import Dither
+from guerdon.statistical.predictions import Prediction
+from guerdon.witness import WitnessSample, witness_sample
 
 # The numbers of a policy and of a goal are data to the compiled function. `requests` itself does without JAX.
 for _policy, _data in (

@@ -6,8 +6,8 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from guerdon import AffineCost, EstimatedVariance, FixedRequest, InformationPay, OutputAgreement
-from guerdon.broadcasts import Dither
 from guerdon.flower import FedSGD, Rewarded
+from guerdon.statistical.dithers import Dither
 
 app = ServerApp()
 

@@ -1,0 +1,368 @@
+"""Output agreement: pay each agent by how close its gradient lies to the others'.
+
+By default agents are compared in pairs. With g_ki the squared distance of two reports, cut at c,
+
+    R_k = h(ν) + h'(ν) · ν²/V · (E_k − D_k)       D_k: mean of g_ki over the others i
+                                                 E_k: mean of g_ij over the pairs without k
+
+V is the variance σ² of a single-sample gradient as *earlier* rounds have it (`guerdon.scale`). It is the same for
+all, and so is c = 2·V/(ν·rarest). Then, for any distribution of the gradients (docs/explanation/agreement.md has the
+proof):
+
+- the extras R_k − h(ν) of a round add up to 0, whatever is sent;
+- members that are alike earn h(ν) in the mean;
+- as long as no distance is cut, S = ν is the best response if σ²/V is within 1/ν of 1, and no other S gains more than
+  h'(ν)·ν·(√(σ²/V) − 1)²;
+- nobody loses more than 2·h'(ν)·ν/rarest in a round.
+
+In the paper's equation 6 agents are compared with the mean of the others: D_k = ‖X_k − m₋ₖ‖², E_k = W/ν · n/(n−1):
+
+    rule                     V (sets the slope)                            W (sets the level)
+    KnownVariance            σ²                                            σ²
+    EstimatedVariance        σ̂²₋ₖ, from the others in this round           σ̂²₋ₖ
+
+With known variance S = ν is everybody's best response and honest pay equals honest cost (the paper's Theorem 1). The
+estimated rule underpays, because E[1/σ̂²] > 1/σ².
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+
+from guerdon.arrays import (
+    Array,
+    at_least_one,
+    check_choice,
+    check_number,
+    is_array,
+    namespace,
+)
+from guerdon.costs import Cost
+from guerdon.evidence import Evidence
+from guerdon.rule import RESOLUTION, Notice, Payments, Round, Rule, Status, Truth, as_request, check_round, statuses
+from guerdon.scale import estimate, known_scale, scale
+from guerdon.settling import Measured, ScaledState, first_state, pay_on_scale
+
+__all__ = [
+    "EarlierRounds",
+    "EstimatedVariance",
+    "KnownVariance",
+    "OutputAgreement",
+    "TrueVariance",
+    "VarianceRule",
+]
+
+Crowd: TypeAlias = Literal["present", "enrolled"]
+
+
+class Spread(NamedTuple):
+    """How far apart this round's gradients lie: for all participants, and per agent among the others."""
+
+    request: Array
+    count: Array  # participants
+    squares: Array  # Σ_i ‖X_i − m̄‖²
+    freedom_of_others: Array  # participants other than k, less one
+    squares_of_others: Array  # Σ_{i≠k} ‖X_i − m_{−k}‖²
+
+
+class VarianceRule(Protocol):
+    """Where output agreement takes σ² from."""
+
+    kind: ClassVar[str]
+    least_participants: ClassVar[int]  # below which the rule cannot pay
+    needs_truth: ClassVar[bool] = False
+
+    def variances(self, spread: Spread) -> tuple[Array, Array]:
+        """Return (V, W): the variance that sets the slope of the pay, and the one that sets its level."""
+        ...
+
+    def knowing(self, truth: Truth) -> "VarianceRule":
+        """Return the rule with the true σ² filled in, where it needs that."""
+        del truth
+        return self
+
+    def settings(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        return {"kind": self.kind}
+
+
+@dataclass(frozen=True)
+class KnownVariance(VarianceRule):
+    """σ² is known to the server: the paper's rule. The value may be an array, and may differ from round to round."""
+
+    variance: Any
+
+    kind, least_participants = "known", 2
+
+    def __post_init__(self) -> None:
+        check_number("variance", self.variance, minimum=0, inclusive=False)
+
+    def variances(self, spread: Spread) -> tuple[Array, Array]:
+        """Return σ² for both."""
+        known = self.variance + 0 * spread.squares_of_others
+        return known, known
+
+    def settings(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        return {"kind": self.kind, "variance": float(self.variance)}
+
+
+@dataclass(frozen=True)
+class TrueVariance(VarianceRule):
+    """Stands for `KnownVariance(σ²)` with the problem's own σ² at the model of each round: in a simulation only."""
+
+    kind, least_participants, needs_truth = "known", 2, True
+
+    def variances(self, spread: Spread) -> tuple[Array, Array]:
+        """Raise: only the simulator knows σ²."""
+        del spread
+        raise TypeError(
+            "`TrueVariance` must be used in `simulate`, which knows the problem; elsewhere use KnownVariance"
+        )
+
+    def knowing(self, truth: Truth) -> VarianceRule:
+        """Return that σ² is known."""
+        return KnownVariance(truth.variance)
+
+
+@dataclass(frozen=True)
+class EstimatedVariance(VarianceRule):
+    """σ² is estimated from the others' gradients of this round (the paper's equation 10). Underpays honest agents."""
+
+    kind, least_participants = "estimated", 3
+
+    def variances(self, spread: Spread) -> tuple[Array, Array]:
+        """Return σ̂²₋ₖ for both."""
+        estimate = variance_of_others(spread)
+        return estimate, estimate
+
+
+@dataclass(frozen=True)
+class EarlierRounds:
+    """σ² is estimated from all reports of earlier rounds: the default.
+
+    `rarest` is the smallest share of samples that may carry all of the variance (0.01: one in a hundred, as positive
+    cases of a rare disease do). Distances of pairs are cut at 1/rarest times that of honest work. If a smaller share
+    carries the variance, a single sample is mostly quiet and its fine is cut where it is loud: then it pays. A smaller
+    `rarest` lets a member lose more in a round.
+    """
+
+    rarest: float = 0.01
+
+    kind: ClassVar[str] = "earlier-rounds"
+    least_participants: ClassVar[int] = 2
+    needs_truth: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_share("rarest", self.rarest)
+
+    def knowing(self, truth: Truth) -> "EarlierRounds":
+        """Return the same: it needs nothing of the truth."""
+        del truth
+        return self
+
+    def settings(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        return {"kind": self.kind, "rarest": self.rarest}
+
+
+@dataclass(frozen=True)
+class OutputAgreement(Rule):
+    """Pay each agent by how close its gradient lies to the others'.
+
+    `variance` says where σ² comes from: `EarlierRounds()`, `KnownVariance(σ²)` or `EstimatedVariance()`. `crowd` is for
+    the last two: which number stands in the constant n/(n−1), the participants of the round ("present", balanced under
+    dropouts) or all agents ("enrolled", the paper's K/(K−1), which underpays when somebody is absent).
+
+    >>> import numpy as np
+    >>> from guerdon import AffineCost, gather, round_of
+    >>> rule = OutputAgreement(AffineCost(1, 1), KnownVariance(16.0))
+    >>> everybody = np.array([True, True, True])
+    >>> evidence = gather(np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]), everybody)
+    >>> payments, state = rule.pay(rule.init(3), round_of(evidence, everybody, request=8))
+    >>> payments.released
+    array([  3.,   3., -15.])
+    """
+
+    cost: Cost
+    variance: VarianceRule | EarlierRounds = field(default_factory=EarlierRounds)
+    crowd: Crowd = "present"
+
+    rule_name, version, formula = "output-agreement", 1, "E − D"
+    pays_short_moves = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_is_variance(self.variance, "EarlierRounds(), the default, or KnownVariance(16.0)")
+        check_choice("crowd", self.crowd, ("present", "enrolled"))
+        if self.remembers and self.crowd != "present":
+            raise ValueError('`crowd` must be "present" where agents are compared in pairs, got "enrolled"')
+
+    @property
+    def remembers(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether the pay of a round depends on earlier rounds."""
+        return isinstance(self.variance, EarlierRounds)
+
+    @property
+    def transfers(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether the extras of a round add up to 0, whatever is sent."""
+        return self.remembers
+
+    @property
+    def reach(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """How far apart two reports may count, in units of the distance 2V/ν of honest work; 0: there is no limit."""
+        return 1 / self.variance.rarest if isinstance(self.variance, EarlierRounds) else 0.0
+
+    def init(self, num_agents: int) -> Any:
+        """Return the state before the first round."""
+        return first_state(num_agents) if self.remembers else super().init(num_agents)
+
+    def notice(self, state: Any, request: Any) -> Notice:
+        """Return where distances of pairs are cut."""
+        del request
+        return Notice(reach=self.reach, scale=self.scale(state)) if self.remembers else Notice()
+
+    def scale(self, state: Any) -> Array:
+        """Return V for the next round; NaN where it is not known yet."""
+        return scale(state.scale) if self.remembers else super().scale(state)
+
+    def scaled(self, state: Any, scale: float) -> Any:
+        """Return the state as if earlier rounds had given this V."""
+        if not self.remembers:
+            return super().scaled(state, scale)
+        check_number("scale", scale, minimum=0, inclusive=False)
+        return state._replace(scale=known_scale(scale))
+
+    def worst_loss(self, request: Any) -> float:
+        """Return 2·h'(ν)·ν/rarest: no member loses more than that below h(ν) in a round, whatever anybody sends."""
+        return 2 * self.reach * float(self.cost.slope(request)) * request if self.remembers else math.inf
+
+    def pay(self, state: Any, round: Round) -> tuple[Payments, Any]:
+        """Return the payments of a round, and the next state."""
+        state, mask = check_round(state, round, ScaledState if self.remembers else tuple)
+        evidence, request = round.evidence, round.request
+        if isinstance(self.variance, EarlierRounds):
+            return self._pay_by_pairs(self.variance, state, round, mask)
+        spread = spread_of(evidence, request)
+        slope_variance, level_variance = self.variance.variances(spread)
+        status = statuses(evidence, mask, self.variance.least_participants, slope_variance)
+        paid = status == Status.PAID.value
+
+        xp = namespace(evidence.squared_deviation)
+        nu = spread.request
+        distance = (spread.count / at_least_one(spread.count - 1)) ** 2 * evidence.squared_deviation
+        crowd = spread.count if self.crowd == "present" else mask.shape[-1] + 0 * spread.count
+        expected = level_variance / nu * crowd / at_least_one(crowd - 1)
+        scale = xp.where(paid, slope_variance, 1.0)  # never a division by 0, not even where it is masked away
+        reward = self.cost(nu) + self.cost.slope(nu) * nu**2 / scale * (expected - distance)
+
+        shown = [xp.where(paid, x, xp.nan) for x in (distance, expected, slope_variance)]
+        reward = xp.where(paid, reward, 0.0)
+        return Payments(reward, reward, *shown, status=status), state
+
+    def _pay_by_pairs(
+        self, variance: EarlierRounds, state: ScaledState, round: Round, mask: Array
+    ) -> tuple[Payments, ScaledState]:
+        """Return the payments of a round by the mean distances to the others, and the next state."""
+        evidence = round.evidence
+        xp, nu = namespace(evidence.squared_deviation), as_request(evidence, round.request)
+        distance, counted = evidence.pair_distance, xp.astype(evidence.counted, evidence.squared_deviation.dtype)
+        found = estimate(distance, evidence.counted, nu, variance.rarest)
+        expected = (xp.sum(counted * distance) - 2 * distance) / at_least_one(found.agents - 2)
+        expected = xp.where(found.agents > 2, expected, distance)  # two are as far from each other: both get their cost
+        least = nu / (2 * self.reach) * xp.max(distance)
+        status = statuses(evidence, mask, variance.least_participants, 1 + 0 * distance)
+        most = xp.asarray(2 * self.reach * nu * self.cost.slope(nu), dtype=nu.dtype)
+        measured = Measured(distance, expected, status, found, least, most)
+        return pay_on_scale(self.cost, state, measured, nu, round.is_last)
+
+    @property
+    def needs_truth(self) -> bool:
+        """Whether only a simulation can pay by it."""
+        return self.variance.needs_truth
+
+    def knowing(self, truth: Truth) -> Rule:
+        """Return the rule with the true σ², where its variance is that."""
+        return replace(self, variance=self.variance.knowing(truth))
+
+    @classmethod
+    def choices(cls) -> Mapping[str, Callable[..., Rule]]:
+        """Return the rule by its names; `known` without a number is for simulations."""
+
+        def agreement(cost: Cost, rarest: float = EarlierRounds.rarest) -> Rule:
+            return cls(cost, EarlierRounds(rarest))
+
+        def known(cost: Cost, variance: float | None = None) -> Rule:
+            return cls(cost, TrueVariance() if variance is None else KnownVariance(variance))
+
+        def estimated(cost: Cost) -> Rule:
+            return cls(cost, EstimatedVariance())
+
+        return {"agreement": agreement, "known": known, "estimated": estimated}
+
+    def settings(self) -> dict[str, Any]:
+        """Return all but the cost."""
+        return {"variance": self.variance.settings(), "crowd": self.crowd}
+
+    @classmethod
+    def from_settings(cls, cost: Cost, settings: Mapping[str, Any]) -> Rule:
+        """Return the rule that `settings` described."""
+        match settings["variance"]:
+            case {"kind": "known", "variance": variance}:
+                return cls(cost, KnownVariance(variance), settings["crowd"])
+            case {"kind": "estimated"}:
+                return cls(cost, EstimatedVariance(), settings["crowd"])
+            case {"kind": "earlier-rounds", "rarest": rarest}:
+                return cls(cost, EarlierRounds(rarest), settings["crowd"])
+            case other:
+                raise ValueError(f"unknown variance {other!r}")
+
+    def words(self) -> str:
+        """Return what the rule is, in words."""
+        return "output agreement" if self.remembers else f"output agreement, {self.variance.kind} variance"
+
+    def why(self, distance: float, expected: float) -> str:
+        """Return in words how far the report lay from the others."""
+        if not self.remembers:
+            return far_or_near(distance, expected)
+        near, usual = f"{distance:.4g}", f"{expected:.4g}"
+        if near == usual:
+            return f"{near} from the others, as far as these lie from each other"
+        return f"{near} from the others, {'less' if distance < expected else 'more'} than the {usual} between them"
+
+
+def spread_of(evidence: Evidence, request: Any) -> Spread:
+    """Return the spread of the round, by THEORY's one-pass identity: Σ_{i≠k} ‖X_i − m_{−k}‖² = SS − n/(n−1)·dev_k."""
+    xp = namespace(evidence.squared_deviation)
+    counted = xp.astype(evidence.counted, evidence.squared_deviation.dtype)
+    count, squares = (xp.sum(x, axis=-1, keepdims=True) for x in (counted, evidence.squared_deviation))
+    of_others = squares - count / at_least_one(count - 1) * evidence.squared_deviation
+    of_others = xp.where(of_others > RESOLUTION * squares, of_others, RESOLUTION * squares)
+    return Spread(as_request(evidence, request), count, squares, count - counted - 1, of_others)
+
+
+def variance_of_others(spread: Spread) -> Array:
+    """Return σ̂²₋ₖ = ν/(|P∖k| − 1) · Σ_{i∈P∖k} ‖X_i − m_{−k}‖² (the paper's equation 10)."""
+    return spread.request * spread.squares_of_others / at_least_one(spread.freedom_of_others)
+
+
+def check_share(name: str, value: float) -> None:
+    """Raise unless a value is above 0 and at most 1."""
+    check_number(name, value, minimum=0, inclusive=False)
+    if value > 1:
+        raise ValueError(f"`{name}` must be a share of at most 1, got {value!r}")
+
+
+def check_is_variance(variance: object, kinds: str) -> None:
+    """Raise unless `variance` says where σ² comes from: a number does not."""
+    if isinstance(variance, type) or not hasattr(variance, "needs_truth"):
+        plain = isinstance(variance, (int, float)) or is_array(variance)
+        instead = f": give KnownVariance({variance!r})" if plain else ""
+        raise TypeError(f"`variance` must say where σ² comes from, such as {kinds}, got {variance!r}{instead}")
+
+
+def far_or_near(distance: float, expected: float) -> str:
+    """Return how a distance compares with that of honest work, in words."""
+    side = "closer to the others than" if distance <= expected else "further from the others than"
+    return f"at distance {distance:.4g}, {side} the {expected:.4g} of honest work"

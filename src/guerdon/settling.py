@@ -1,0 +1,91 @@
+"""Pay on a scale from earlier rounds: how open rounds wait, how they are settled, and what nobody can lose.
+
+Shared by the rules whose V comes from `guerdon.scale`: agreement by pairs, and witnessed pay. Both bring what a
+round shows (`Measured`), and are paid R = h(ν) + h'(ν)·ν²/V·(E − D).
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from guerdon.arrays import Array, check_positive_integer, is_traced, namespace
+from guerdon.costs import Cost
+from guerdon.rule import Payments, Status
+from guerdon.scale import MOST_OPEN, Estimate, ScaleState, first_scale, learn
+
+# Relative. Evidence of reports in single precision is rounded at 1e-7, and a missing cut shows by far more than this:
+# any number between would do.
+ROUNDING = 1e-4
+
+
+class ScaledState(NamedTuple):
+    """What a rule remembers whose scale comes from earlier rounds."""
+
+    extras: Array  # (open rounds, agents): h'(ν)·ν²·(E − D), to be divided by a V
+    scale: ScaleState
+
+
+def first_state(num_agents: int) -> ScaledState:
+    """Return the state before the first round."""
+    check_positive_integer("num_agents", num_agents)
+    return ScaledState(np.zeros((MOST_OPEN, num_agents)), first_scale())
+
+
+class Measured(NamedTuple):
+    """What a round shows: D and E of each agent, its status, what is said of σ², and what bounds a loss.
+
+    The status is PAID for all whose distance counts. `least` is the V below which this round alone could cost more than
+    `most`, the largest loss that the rule allows.
+    """
+
+    distance: Array
+    expected: Array
+    status: Array
+    estimate: Estimate
+    least: Array
+    most: Array
+
+
+def pay_on_scale(
+    cost: Cost, state: ScaledState, found: Measured, nu: Array, closes: Any
+) -> tuple[Payments, ScaledState]:
+    """Return R = h(ν) + h'(ν)·ν²/V·(E − D) with V from earlier rounds, and the next state.
+
+    In an open round h(ν) is paid. When V is known, the extras of all open rounds are added, each by a V of its own,
+    also for agents that take no part in the round that settles them. If they would cost an agent more than `found.most`
+    together, all of them are made smaller by one factor, so that they still add up to 0.
+    """
+    xp = namespace(found.distance)
+    counts = found.status == Status.PAID.value
+    extra = xp.where(counts, cost.slope(nu) * nu**2 * (found.expected - found.distance), 0.0)
+    settling, following = learn(state.scale, found.estimate, found.least, closes)
+    known = state.scale.known > 0
+    here = xp.arange(MOST_OPEN) == state.scale.open.count
+    extras = xp.where(here[:, None] & ~known & found.estimate.usable, extra[None, :], state.extras)
+    worst = -xp.min(xp.sum(extras / settling.scales[:, None], axis=0))
+    scales = settling.scales * xp.where(worst > found.most, worst / found.most, 1.0)
+    settled = xp.where(settling.now, xp.sum(extras / scales[:, None], axis=0), 0.0)
+    value = xp.where(settling.now, xp.sum(xp.where(here, scales, 0.0)), settling.scale)
+
+    waits = counts & ~known & ~settling.now & found.estimate.usable
+    status = xp.where(waits, Status.WAITING.value, found.status)
+    paid = status == Status.PAID.value
+    now = xp.where(known, extra / xp.where(known, value, 1.0), settled)
+    _check_losses(now, found.most)
+    reward = xp.where(counts, cost(nu), 0.0) + now
+    priced = paid & (known | settling.now) & found.estimate.usable
+    shown = [xp.where(priced, x, xp.nan) for x in (found.distance, found.expected, value + 0 * found.distance)]
+    extras = xp.where(settling.now | known, 0.0, extras)
+    return Payments(reward, reward, *shown, status=status), ScaledState(extras, following)
+
+
+def _check_losses(extras: Array, most: Array) -> None:
+    """Raise where somebody would lose more than the rule allows: then distances came that nobody cut."""
+    if is_traced(extras, most):
+        return
+    worst = int(namespace(extras).argmin(extras))
+    if float(-extras[worst]) > float(most) * (1 + ROUNDING):
+        raise ValueError(
+            f"`evidence` must have distances that are cut, as `Server` cuts them: agent {worst} would lose "
+            f"{float(-extras[worst]):.6g} in this round, and the rule allows {float(most):.6g}; pay through `Server`"
+        )

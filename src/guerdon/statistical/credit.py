@@ -1,0 +1,89 @@
+"""Which pairs of agents are relied on: not those that agreed more with each other than each does with the rest.
+
+What a crew shares in secret tells its members of each other, and of nothing else. A test that accuses must be beyond
+doubt, and finds a few per cent of shared noise too late. Not to rely on a pair needs less. So the products of all pairs
+are added up over rounds, none of a round counting for more than four times the usual. A pair whose sum is more than a
+standard deviation beyond what the two have with the rest is not credited in the next round: so all that it can gain,
+however it spreads what it shares over rounds and partners, is about that deviation.
+
+Which pairs these are is known before the round, so that honest agents lose nothing by it on average.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from guerdon.arrays import Array, at_least_one, namespace
+from guerdon.gram import median_of
+
+BOUND = 4.0  # times the usual size of a product: none counts for more
+DOUBTFUL = 1.0  # standard deviations that a pair's sum may be beyond what both have with the rest
+SPREAD = 1.48  # standard deviation of a normal number, relative to the median of its size
+
+
+def first_credit(num_agents: int) -> Any:
+    """Return the sums of all pairs' products, and of rounds, before the first (2, agents, agents)."""
+    return np.zeros((2, num_agents, num_agents))
+
+
+def usual_product(products: Array, trusted: Array) -> Array:
+    """Return the median size of the trusted agents' products with each other."""
+    xp = namespace(products)
+    both = trusted[:, None] & trusted[None, :] & ~xp.eye(trusted.shape[0], dtype=xp.bool)
+    ordered = xp.sort(xp.reshape(xp.where(both, xp.abs(products), xp.inf), (-1,)))
+    place = xp.sum(xp.astype(both, xp.int32)) // 2
+    middle = xp.sum(xp.where(xp.arange(ordered.shape[0]) == place, xp.where(ordered < xp.inf, ordered, 0.0), 0.0))
+    return xp.where(place > 0, middle, 0.0)
+
+
+def bounded(products: Array, usual: Array) -> Array:
+    """Return the products, none larger than `BOUND` times the usual; those of a report with itself stay."""
+    xp = namespace(products)
+    own = xp.eye(products.shape[0], dtype=xp.bool)
+    return xp.where(own | (usual <= 0), products, xp.clip(products, -BOUND * usual, BOUND * usual))
+
+
+def add_credit(credit: Array, products: Array, usual: Array, counted: Array) -> Array:
+    """Return the sums with a round's bounded products, relative to the usual."""
+    xp = namespace(products)
+    both = counted[:, None] & counted[None, :] & ~xp.eye(counted.shape[0], dtype=xp.bool) & (usual > 0)
+    share = xp.where(both, products / xp.where(usual > 0, usual, 1.0), 0.0)
+    return xp.asarray(credit, dtype=products.dtype) + xp.stack([share, xp.astype(both, products.dtype)])
+
+
+def doubtful_pairs(credit: Array) -> Array:
+    """Tell which pairs agreed with each other more than chance and what both have with the rest explain."""
+    xp = namespace(credit)
+    total, rounds = credit[0], credit[1]
+    met = rounds > 0
+    mean = total / at_least_one(rounds)
+    with_rest = _median_of_row(mean, met)
+    usual = median_of(with_rest, xp.any(met, axis=1))
+    level = xp.where(with_rest > 0, with_rest, 0.0)
+    expected = xp.where(usual > 0, level[:, None] * level[None, :] / xp.where(usual > 0, usual, 1.0), 0.0)
+    return met & ((mean - expected) * xp.sqrt(rounds) > DOUBTFUL * SPREAD)
+
+
+def without_credit(products: Array, trusted: Array, pairs: Array, knowledge: Array) -> Array:
+    """Return the products, with those of some `pairs` as the first of the two has them with the others.
+
+    So what a crew shares in secret counts for little, also before a test has found it. Nobody is refused or accused for
+    it, and no honest agent loses by it where the pairs were chosen in earlier rounds: two honest agents agree with the
+    others as they do with each other, on average. Others are those that are `trusted`. `knowledge` is how much each
+    agent's reports told before, so that nobody gains by being compared with those that tell more.
+    """
+    xp = namespace(products)
+    apart = ~xp.eye(trusted.shape[0], dtype=xp.bool)
+    usual = xp.astype(apart & trusted[None, :] & ~pairs, products.dtype)
+    known = xp.sum(usual * knowledge[None, :], axis=1)[:, None]
+    told = xp.sum(usual * products, axis=1)[:, None] / xp.where(known > 0, known, 1.0)
+    return xp.where(apart & pairs & (known > 0), told * knowledge[None, :], products)
+
+
+def _median_of_row(values: Array, some: Array) -> Array:
+    """Return the lower median of each row's values, of some; 0 where there are none."""
+    xp = namespace(values)
+    ordered = xp.sort(xp.where(some, values, xp.inf), axis=1)
+    place = (xp.sum(xp.astype(some, xp.int32), axis=1) - 1) // 2
+    chosen = xp.arange(values.shape[1])[None, :] == place[:, None]
+    return xp.sum(xp.where(chosen & (ordered < xp.inf), ordered, 0.0), axis=1)

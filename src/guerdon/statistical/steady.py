@@ -1,0 +1,260 @@
+"""Steady pay: a quiet price, released as far as an agent's reports tell something.
+
+A price and a test are two jobs. Output agreement is a quiet price for work, but a forged report earns as much as work.
+Information pay sees forged reports, but as a price it is so noisy that a member cannot live on it, and that a stranger
+can hit and run. This rule uses each for what it is good at:
+
+    earned    R_t = the price of output agreement, balanced variance among the trusted, no report counted as further out
+                    than three times the usual; in all no more than the cost, Σ h(ν)
+    told      ρ̂   = mean of ⟨v_k, w_k⟩/s_t  ÷  median of the same of the others
+                                                            v_k = X_k − p, w_k the mean of the others' v
+
+ρ̂ is how much of the surprise m − p an agent's reports have told, relative to what the others' told among themselves. It
+is their median, so that a minority cannot set what the rest is measured by. s_t, the signal of the last rounds, makes
+rounds count equally, and twenty rounds together count for no more than honest work and 1.5 standard deviations: a
+partner that helps for a few rounds, before it throws its name away, does not tell enough for a whole period. Two that
+agreed too well with each other in earlier rounds are not compared with each other (`doubtful_pairs` in `credit`), so
+that noise which a crew shares in secret tells little. Honest work has ρ = 1, whatever its size; the prediction, and
+anything else that is public, has about 0; work in every other round, 0.5. Then
+
+    released  = min(Σ R, Σ h) · min(ρ, 1)^2.5               with ρ = ρ̂ at the end of each period of rounds,
+                                                            and ρ̂ − 3·(1 − t/0.85T) standard errors in round t of T;
+                                                            nothing while ρ̂ is less than 3 standard errors,
+                                                            nor in the first 20 rounds of an agent
+
+In a round no more than twice the cost is released, and the rest in the next ones; what is left at the end of a period
+is paid there. So pay in a round is between 0 and 2h with a mean of about h, and its standard deviation is at most h.
+
+No payment is negative and none is taken back, so a name that can be thrown away is worth nothing: what is not yet
+released is the stake. Less work loses by the price, forged reports by the test, and both together by the exponent: work
+with S samples, shrunk until it looks like ν, has ρ = √(S/ν) and releases h·(S/ν)^1.25. A report
+that knows more than honest work is paid no more than that. Cutting at 1 takes a little from honest agents, by chance;
+what that is on average is added as the period goes on. So honest pay is about the cost: within 3 % on the survey. But
+a cut at 1 also halves what a little less work loses: 5 % less costs less than it saves.
+
+What is public but not in the prediction is not told from work. Where the loss is curved alike in all directions, an
+agent that extrapolates from the broadcasts alone gets the cost, unless the server does so too (`Extrapolation`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from guerdon.agreement import EstimatedVariance, OutputAgreement, far_or_near
+from guerdon.arrays import Array, at_least_one, check_positive_integer, namespace, to_numpy
+from guerdon.costs import Cost
+from guerdon.evidence import Evidence
+from guerdon.gram import median_of_others
+from guerdon.rule import Notice, Payments, Round, Rule, Status, as_request, check_round, check_whole, round_of
+from guerdon.states import NoState
+from guerdon.statistical.information import InformationPay
+from guerdon.statistical.signal import information_scores
+from guerdon.statistical.told import LEAST_TOLD, ToldState, begun_anew, knowledge, nothing_told, remember, shares
+from guerdon.statistical.trust import PROBATION, Trust
+
+SURE = 3.0  # standard errors that ρ̂ is taken to be too high by at first, and that it must be above zero by
+STEEP = 2.5  # exponent
+FURTHEST = 3.0  # times the median squared distance of the others to the mean: no report counts as further out
+FEWEST = 10  # rounds, before which nothing is released
+CUT = 0.4  # standard deviations that a cut at the mean takes away, on average: 1/√(2π)
+NOISIEST = 0.15  # standard error that is made up for, at most
+VAGUE = 0.5  # standard error of ρ̂, above which it says nothing
+PREDICTABLE = (
+    "gradients here are so predictable that work cannot be told from no work: nothing is released. Ask for more "
+    "samples, or take a longer dither"
+)
+FAINT = (
+    "a round tells so little here that honest work is paid less than its cost. Ask for more samples, take a longer "
+    "dither, or let more agents take part"
+)
+LATE = 50  # rounds, before which that is not said
+SETTLED = 0.85  # of a period, by which all is released that its end would release; the rest is for what is left over
+MOST = 2.0  # costs that a round releases, before the end of a period
+
+
+class SteadyState(NamedTuple):
+    """Per agent: what it told, and sums over the rounds of its current period."""
+
+    told: ToldState
+    tenure: Array  # rounds that its report was counted in, ever
+    due: Array  # Σ h
+    earned: Array  # Σ R
+    spread: Array  # Σ (R − h)²
+    released: Array
+
+
+@dataclass(frozen=True)
+class SteadyPay(Rule):
+    """Pay by agreement with the others, as far as reports tell something; what is not released stays held.
+
+    After `period` rounds of its own an agent's period is settled, and a new one begins. Agents that `doubt` is on (to
+    one) are not used to score others, nor are newcomers on `probation` (as in `InformationPay`), which are paid nothing
+    before it is over. Reports beyond `limit` times the median length are shortened. A rule that `closes` settles in
+    every round: it is for the last round of a run.
+    """
+
+    cost: Cost
+    period: int = 200
+    doubt: float = 10.0
+    limit: float = 3.0
+    probation: int = PROBATION
+
+    wants_prediction = compares_pairs = remembers = holds = True
+    takes_back = credits_doubtful_pairs = False
+    takes_off_answers = False  # ρ̂ is how an agent's reports answer
+    fewest_rounds = FEWEST
+    rule_name, version, formula = "steady", 1, "E − D"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole(self, "period")
+        _ = self._test  # which checks the rest
+
+    @property
+    def _test(self) -> InformationPay:
+        return InformationPay(self.cost, doubt=self.doubt, limit=self.limit, probation=self.probation)
+
+    @property
+    def trust(self) -> Trust:
+        """What tells whom the others are compared with."""
+        return self._test.trust
+
+    def init(self, num_agents: int) -> SteadyState:
+        check_positive_integer("num_agents", num_agents)
+        nothing = np.zeros(num_agents)
+        return SteadyState(nothing_told(num_agents), nothing, nothing, nothing, nothing, nothing)
+
+    def notice(self, state: SteadyState, request: Any) -> Notice:
+        del request
+        return Notice(knowledge=knowledge(state.told))
+
+    def pay(self, state: SteadyState, round: Round) -> tuple[Payments, SteadyState]:
+        state, mask = check_round(state, round, SteadyState)
+        evidence, trusted = round.evidence, round.trusted
+        xp, nu = namespace(evidence.squared_length), as_request(evidence, round.request)
+        price = self._price(evidence, trusted, mask, round.request)
+        worked = price.status == Status.PAID.value
+        state = self._remember(state, evidence, trusted, worked, xp.where(worked, price.released, 0.0), nu)
+        ends = worked & (state.told.rounds >= self.period)
+        whole = ends | round.is_last
+        known = state.tenure > self.probation  # else a name that knows the gradient from old samples could hit and run
+        amount = xp.where(whole, self.final(state), xp.where(known, self.sure(state), 0.0))
+        most = xp.where(whole, xp.inf, MOST * self.cost(nu))
+        reward = xp.clip(xp.where(worked, amount - state.released, 0.0), 0.0, most)
+        state = state._replace(released=state.released + reward)
+        settled = ends | (worked & (amount > 0) & round.is_last)  # what is not yet beyond doubt stays held
+        return price._replace(released=reward), _renewed(state, settled)
+
+    def _price(self, evidence: Evidence, trusted: Array, mask: Array, request: Any) -> Payments:
+        """Return what balanced agreement pays, where no report counts as further out than `FURTHEST` times the usual.
+
+        Else one name that sends garbage makes the others' smaller batches look like honest work. An agent's distance is
+        measured by that of the trusted: else one that sends the prediction makes the others' look long.
+        """
+        xp, nu = namespace(evidence.squared_deviation), as_request(evidence, request)
+        usual, _ = median_of_others(evidence.squared_deviation, evidence.counted)
+        most = xp.where(usual > 0, FURTHEST * usual, evidence.squared_deviation)
+        squares = xp.sum(
+            xp.where(trusted, xp.where(evidence.squared_deviation < most, evidence.squared_deviation, most), 0.0)
+        )
+        plain, _ = OutputAgreement(self.cost, EstimatedVariance()).pay(NoState(), round_of(evidence, mask, request))
+        paid, number = plain.status == Status.PAID.value, xp.sum(xp.astype(trusted, nu.dtype))
+        variance = nu * squares / at_least_one(number - 1)
+        share = number * evidence.squared_deviation / xp.where(squares > 0, squares, 1.0)
+        extra = self.cost.slope(nu) * nu * number / at_least_one(number - 2) * (1 - share)
+        expected = plain.squared_distance + extra * variance / (self.cost.slope(nu) * nu**2)
+        earned = xp.where(paid, self.cost(nu) + extra, 0.0)
+        return plain._replace(
+            earned=earned,
+            released=earned,
+            expected=xp.where(paid, expected, xp.nan),
+            variance=xp.where(paid, variance + 0 * plain.squared_distance, xp.nan),
+        )
+
+    def sure(self, state: SteadyState) -> Array:
+        """Return what can be released by now, of the current period; nothing where no part is beyond doubt."""
+        return self._amount(state, namespace(state.due).clip(state.told.rounds / (SETTLED * self.period), 0.0, 1.0))
+
+    def final(self, state: SteadyState) -> Array:
+        """Return what is released in all if the period ends now."""
+        return self._amount(state, namespace(state.due).ones_like(state.due))
+
+    def _amount(self, state: SteadyState, over: Array) -> Array:
+        """Return what is released in all by the time that so much of the period is `over`."""
+        xp, rounds = namespace(state.due), state.told.rounds
+        share, error, in_full = shares(state.told)
+        error = xp.where(error < xp.inf, error, 1.0)
+        due = xp.where(state.due > 0, state.due, 1.0)
+        more = state.earned - state.due
+        square = state.spread - more**2 / at_least_one(rounds)
+        lost = CUT * _by_chance(more / due, xp.sqrt(_at_least(square, 0.0)) / due)
+        lost = lost + CUT * STEEP * _by_chance(in_full - 1, error)
+        clear = (rounds >= FEWEST) & (share > SURE * error)
+        amount = _capped(state) * _part(share - SURE * (1 - over) * error) * (1 + over * lost)
+        return xp.where(clear, amount, 0.0)
+
+    def held(self, state: SteadyState) -> Array:
+        """Return what each agent would get, beyond what it got, if its period ended now."""
+        return _at_least(self.final(state) - state.released, 0.0)
+
+    def warning(self, state: SteadyState, request: Any) -> str:
+        """Return that nothing tells work from no work, or that too little does, where that is so."""
+        del request
+        rounds, told, error = (to_numpy(x) for x in (state.told.rounds, state.told.told, shares(state.told).error))
+        waited, late = rounds >= 2 * FEWEST, rounds >= LATE
+        if waited.any() and not (error[waited] < VAGUE).any():
+            return PREDICTABLE
+        return FAINT if late.any() and np.median(told[late] / rounds[late]) < LEAST_TOLD else ""
+
+    def words(self) -> str:
+        return f"steady pay, settled every {self.period} rounds"
+
+    def why(self, distance: float, expected: float) -> str:
+        return far_or_near(distance, expected)
+
+    def reasons(self) -> Mapping[Status, str]:
+        return self._test.reasons()
+
+    def largest_distance(self, payments: Payments, length: Array) -> Array:
+        return self._test.largest_distance(payments, length)
+
+    def _remember(
+        self, state: SteadyState, evidence: Evidence, trusted: Array, worked: Array, price: Array, nu: Array
+    ) -> SteadyState:
+        """Return the state with this round added for the agents that were priced."""
+        xp = namespace(price)
+        fair = xp.where(worked, self.cost(nu), 0.0)
+        return SteadyState(
+            remember(state.told, information_scores(evidence, trusted), trusted, worked, nu),
+            state.tenure + xp.astype(evidence.counted, price.dtype),
+            state.due + fair, state.earned + price, state.spread + (price - fair) ** 2, state.released,
+        )  # fmt: skip
+
+
+def _at_least(values: Array, least: float) -> Array:
+    return namespace(values).where(values > least, values, least)
+
+
+def _capped(state: SteadyState) -> Array:
+    """Return what was earned, no less than nothing and no more than the cost."""
+    earned = _at_least(state.earned, 0.0)
+    return namespace(earned).where(earned < state.due, earned, state.due)
+
+
+def _part(share: Array) -> Array:
+    return namespace(share).clip(share, 0.0, 1.0) ** STEEP
+
+
+def _by_chance(beyond: Array, error: Array) -> Array:
+    """Return the error that is made up for: none where more was cut off than chance explains."""
+    xp = namespace(error)
+    return xp.where(beyond > 2 * error, 0.0, xp.where(error < NOISIEST, error, NOISIEST))
+
+
+def _renewed(state: SteadyState, ends: Array) -> SteadyState:
+    """Return the state with the sums of the period begun anew where it ended."""
+    xp = namespace(state.due)
+    sums = {name: xp.where(ends, 0.0, getattr(state, name)) for name in ("due", "earned", "spread", "released")}
+    return state._replace(told=begun_anew(state.told, ends), **sums)
