@@ -35,6 +35,7 @@ INSIDE = {
     "states": "guerdon.rules", "arrays": "guerdon.rules",
     "cli": "guerdon COMMAND", "dashboard": "guerdon dashboard",
     "expressions": "guerdon.ExpressionCost",
+    "looks": "guerdon looks", "merkle": "guerdon looks",
     "lab.game": "guerdon", "lab.experiments": "guerdon reproduce", "lab.figures": "guerdon reproduce",
     "lab.planning": "guerdon plan", "serve": "guerdon serve",
 }  # fmt: skip
