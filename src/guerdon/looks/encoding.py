@@ -33,7 +33,8 @@ DEEPEST = 16
 TYPES = frozenset({"b1", *(f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)), "f2", "f4", "f8"})
 WHAT = "None, a bool, int, float, str, bytes, tuple, dict or array of numbers"
 
-_LENGTH = struct.Struct("<Q")
+DICT = b"d"
+LENGTH = struct.Struct("<Q")
 _INT = struct.Struct("<q")
 _FLOAT = struct.Struct("<d")
 
@@ -85,7 +86,7 @@ def encode_column(column: Any, before: bytes = b"") -> list[bytes]:
 def encode_key(key: str) -> bytes:
     """Return a key of a dict as it is written before its item."""
     text = _utf8(key)
-    return _LENGTH.pack(len(text)) + text
+    return LENGTH.pack(len(text)) + text
 
 
 def decode_row(data: bytes) -> Any:
@@ -117,7 +118,7 @@ def _write(value: Any, put: Callable[[bytes], None], depth: int) -> None:
 
 def _write_all(values: Iterable[Any], tag: bytes, put: Callable[[bytes], None], depth: int) -> None:
     items = list(values)
-    put(tag + _LENGTH.pack(len(items)))
+    put(tag + LENGTH.pack(len(items)))
     for item in items:
         _write(item, put, depth - 1)
 
@@ -126,7 +127,7 @@ def _write_mapping(value: Mapping[Any, Any], put: Callable[[bytes], None], depth
     for key in value:
         if not isinstance(key, str):
             raise TypeError(f"`row` must have keys that are str, got {key!r}")
-    put(b"d" + _LENGTH.pack(len(value)))
+    put(DICT + LENGTH.pack(len(value)))
     for key in sorted(value):  # by code point, which is the order of the UTF-8 bytes
         put(encode_key(key))
         _write(value[key], put, depth - 1)
@@ -150,7 +151,7 @@ def _simple(value: Any) -> bytes | None:
     if isinstance(value, str):
         return b"s" + encode_key(value)
     if isinstance(value, (bytes, bytearray)):
-        return b"b" + _LENGTH.pack(len(value)) + bytes(value)
+        return b"b" + LENGTH.pack(len(value)) + bytes(value)
     return None
 
 
@@ -169,7 +170,7 @@ def _portable(array: Any) -> Any:
 
 
 def _array_head(array: Any, shape: tuple[int, ...]) -> bytes:
-    return b"a" + array.dtype.str[1:].encode() + bytes([len(shape)]) + b"".join(map(_LENGTH.pack, shape))
+    return b"a" + array.dtype.str[1:].encode() + bytes([len(shape)]) + b"".join(map(LENGTH.pack, shape))
 
 
 class _Reader:
@@ -199,7 +200,7 @@ class _Reader:
         return form.unpack(self.take(8))[0]
 
     def length(self) -> int:
-        return self.number(_LENGTH)
+        return self.number(LENGTH)
 
     def text(self) -> str:
         at = self.at
@@ -258,6 +259,6 @@ _READ: dict[bytes, Callable[[_Reader, int], Any]] = {
     b"s": lambda reader, _: reader.text(),
     b"b": lambda reader, _: reader.take(reader.length()),
     b"t": _Reader.items,
-    b"d": _Reader.mapping,
+    DICT: _Reader.mapping,
     b"a": lambda reader, _: reader.array(),
 }
