@@ -129,7 +129,8 @@ def test_rows_that_were_named_must_be_opened_each_once() -> None:
     opening = MINE.open([3, 7, 3])
     assert [row.index for row in opening.rows] == [3, 7]
     assert check(RECORD, opening, named=[3, 7, 3]).keys() == {3, 7}  # a round may name a row twice
-    refused(opening, r"row 9 was named and must be opened \(2 are missing\)", 9, named=[3, 30, 9])
+    for named in ([3, 30, 9], np.array([3, 30, 9])):
+        refused(opening, r"row 9 was named and must be opened \(2 are missing\)", 9, named=named)
     refused(Opening(50, opening.rows[:1] * 2), "row 3 must be opened once, got it twice", 3)
     refused(Opening(50, (replace(opening.rows[0], index=50),)), "row 50 must be one of the 50 committed", 50)
     refused(Opening(50, (replace(opening.rows[0], index=-1),)), "row -1 must be one of the 50 committed", -1)

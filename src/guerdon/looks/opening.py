@@ -154,7 +154,7 @@ def check(committed: Committed, opening: Opening, named: Iterable[int] | None = 
             raise OpeningError(f"row {row.index} must be opened once, got it twice", row.index)
         _check_row(committed, context, row)
         found[row.index] = _decoded(row)
-    missing = sorted(set(named or ()) - found.keys())
+    missing = sorted({int(index) for index in (() if named is None else named)} - found.keys())
     if missing:
         raise OpeningError(f"row {missing[0]} was named and must be opened ({len(missing)} are missing)", missing[0])
     _check_repeats(committed, opening)
