@@ -1,5 +1,6 @@
 """Blind digests: equal rows are found whoever has them, nobody learns a row, and cheats of either side are seen."""
 
+import hashlib
 import math
 from typing import Any
 
@@ -56,6 +57,13 @@ def test_the_answer_is_the_point_times_the_key() -> None:
             total = added(total, (x, y))
         assert total is not None
         assert int.from_bytes(answer[at : at + 32]) == total[0]
+
+
+def test_the_digest_is_the_one_that_is_stated() -> None:
+    """Of the row and its point times the key: with the key 1 the point itself."""
+    form, one = comparable((1, 2)), DigestKey(bytes(31) + b"\1")
+    inside = hashlib.sha256(form).digest() + _point(form).public_numbers().x.to_bytes(32)
+    assert one.digest((1, 2)) == hashlib.sha256(b"guerdon row digest 1" + inside).digest()[:16]
 
 
 @given(st.lists(ROWS, max_size=4))

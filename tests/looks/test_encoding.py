@@ -183,6 +183,7 @@ PAIR = b"d" + TWO
         (b"ab1\x00\x02", "booleans of 0 or 1"),
         (b"af8\x02" + LONG + LONG, "must not end inside a row"),
         (b"af8\x02" + LONG + bytes(8), "arrays that NumPy can hold"),
+        (b"af8\x02" + b"\xff" * 8 + bytes(8), "arrays that NumPy can hold"),
         (b"af8\xff" + bytes(8 * 255), "arrays that NumPy can hold"),
     ],
 )

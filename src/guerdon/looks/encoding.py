@@ -169,10 +169,10 @@ def _utf8(text: str) -> bytes:
 
 
 def _portable(array: Any) -> Any:
-    """Return an array little-endian and with the last axis varying fastest, or raise for what has no such form."""
+    """Return an array of little-endian numbers, or raise for what has no such form."""
     if array.dtype.str[1:] not in TYPES:
         raise TypeError(f"`row` must have arrays of numbers or booleans, got dtype {array.dtype}: convert it first")
-    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"))
 
 
 def _array_head(array: Any, shape: tuple[int, ...]) -> bytes:
@@ -257,7 +257,7 @@ def _as_array(numbers: Any, shape: list[int]) -> Any:
     """Return numbers in a shape, as a copy in the machine's byte order; one number alone as a number of NumPy."""
     try:
         array = numbers.astype(numbers.dtype.newbyteorder("=")).reshape(shape)
-    except (ValueError, OverflowError) as error:  # more axes, or longer empty ones, than NumPy has
+    except ValueError as error:  # more axes, or longer empty ones, than NumPy has
         raise ValueError(f"`data` must have arrays that NumPy can hold, got the shape {tuple(shape)}") from error
     return array if shape else array[()]
 

@@ -125,7 +125,7 @@ class Deck:
         rows: list[int] = []
         for word in _words(seed, count)[skip:]:
             if self._next == self.size:
-                self._next, self._moved = 0, {}
+                self._next = 0  # all cards were taken from where they had been moved to
             place = self._next + word % (self.size - self._next)
             card = self._moved.pop(self._next, self._next)
             if place != self._next:
