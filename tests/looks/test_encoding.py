@@ -1,4 +1,4 @@
-"""Rows as bytes: every row comes back, no two have the same bytes, and what a stranger sends is data or an error."""
+"""Rows as bytes: every row comes back, no two have the same bytes, and hostile bytes are data or an error."""
 
 import math
 import struct
@@ -187,7 +187,7 @@ PAIR = b"d" + TWO
         (b"af8\xff" + bytes(8 * 255), "arrays that NumPy can hold"),
     ],
 )
-def test_what_a_stranger_sends_is_refused_in_words(data: bytes, message: str) -> None:
+def test_hostile_bytes_are_refused_in_words(data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         decode_row(data)
 

@@ -28,7 +28,7 @@ import numpy as np
 from guerdon.arrays import is_array, to_numpy
 
 # How deep tuples and dicts may stand in each other. Rows of data need two or three; an opening needs four. Without a
-# bound, bytes from a stranger could exhaust the stack.
+# bound, hostile bytes could exhaust the stack.
 DEEPEST = 16
 TYPES = frozenset({"b1", *(f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)), "f2", "f4", "f8"})
 WHAT = "None, a bool, int, float, str, bytes, tuple, dict or array of numbers"
@@ -245,7 +245,7 @@ class _Reader:
             raise ValueError(f"`data` must have arrays of a type that `encode_row` writes, got {kind!r}")
         shape = [self.length() for _ in range(self.take(1)[0])]
         size = int(kind[1])
-        for length in shape:  # Python's numbers: a product of sizes from a stranger overflows those of NumPy
+        for length in shape:  # Python's numbers: a product of hostile sizes overflows those of NumPy
             size *= length
         numbers = np.frombuffer(self.take(size), dtype="|b1" if kind == "b1" else f"<{kind}")
         if kind == "b1" and (numbers.view(np.uint8) > 1).any():
