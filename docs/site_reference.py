@@ -37,6 +37,7 @@ INSIDE = {
     "states": "guerdon.rule", "arrays": "guerdon.rule",
     "cli": "guerdon COMMAND", "dashboard": "guerdon dashboard",
     "expressions": "guerdon.ExpressionCost",
+    "looks": "guerdon looks", "merkle": "guerdon looks",
     "lab.game": "guerdon", "lab.experiments": "guerdon reproduce", "lab.figures": "guerdon reproduce",
     "lab.planning": "guerdon plan", "serve": "guerdon serve",
 }  # fmt: skip
