@@ -38,6 +38,7 @@ INSIDE = {
     "cli": "guerdon COMMAND", "dashboard": "guerdon dashboard",
     "expressions": "guerdon.ExpressionCost",
     "looks": "guerdon looks", "merkle": "guerdon looks",
+    "terms": "guerdon",
     "lab.game": "guerdon", "lab.experiments": "guerdon reproduce", "lab.figures": "guerdon reproduce",
     "lab.planning": "guerdon plan", "serve": "guerdon serve",
 }  # fmt: skip

@@ -1,0 +1,36 @@
+"""The terms of a run: what they take, and what they say of anything else."""
+
+from typing import Any
+
+import pytest
+
+from guerdon.terms import AtOnce, Terms, Vesting
+
+
+def test_they_can_be_compared_and_kept() -> None:
+    assert Terms() == Terms(None, "carry", 0.0, None, {}, None, None, signatures=False, one_step=False)
+    assert Terms(hold=AtOnce()) != Terms(hold=Vesting())
+    assert Terms(hold=Vesting(5), deposit=3, budget=0, cost_factors={"a": 2}, quorum=1, deadline=0.5).hold == Vesting(5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "says"),
+    [
+        ({"hold": 20}, TypeError, r"`hold` must be AtOnce\(\) or Vesting\(rounds\), got 20"),
+        ({"hold": Vesting}, TypeError, "`hold` must be"),
+        ({"losses": "waive"}, ValueError, "`losses` must be .*carry.*got 'waive'"),
+        ({"deposit": -1}, ValueError, "`deposit` must be a finite number of at least 0, got -1"),
+        ({"budget": float("nan")}, ValueError, "`budget` must be a finite number of at least 0, got nan"),
+        ({"deadline": "soon"}, TypeError, "`deadline` must be a finite number of at least 0, got 'soon'"),
+        ({"quorum": 0}, ValueError, "`quorum` must be a positive integer, got 0"),
+        ({"cost_factors": {"a": 0}}, ValueError, r"`cost_factors\['a'\]` must be a finite number above 0, got 0"),
+    ],
+)
+def test_what_they_refuse(wrong: dict[str, Any], kind: type[Exception], says: str) -> None:
+    with pytest.raises(kind, match=says):
+        Terms(**wrong)
+
+
+def test_vesting_takes_whole_rounds() -> None:
+    with pytest.raises(ValueError, match="`rounds` must be a positive integer, got 0"):
+        Vesting(0)
