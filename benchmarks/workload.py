@@ -1,10 +1,10 @@
 """The workload of Fig. 3, at any size: what the simulator is timed on."""
 
 from guerdon import AffineCost, OutputAgreement
-from guerdon.agreement import TrueVariance
 from guerdon.lab.agents import Cooperative, Fixed
 from guerdon.lab.problems.linear_regression import linear_regression, optimal_step
 from guerdon.lab.simulation import Summary, simulate
+from guerdon.lab.truth import TrueVariance
 from guerdon.requests import FixedRequest
 
 RULE = OutputAgreement(AffineCost(1, 1), TrueVariance())

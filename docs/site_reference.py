@@ -31,14 +31,15 @@ PUBLIC = (
 )  # fmt: skip
 # Not for programmers who use Guerdon, or used by other names.
 INSIDE = {
-    "costs": "guerdon", "evidence": "guerdon", "noise_scale": "guerdon", "requests": "guerdon", "controls": "guerdon",
+    "costs": "guerdon", "evidence": "guerdon", "noise_scale": "guerdon", "requests": "guerdon",
+    "lens": "guerdon.server", "broadcast": "guerdon.server",
     "reports": "guerdon.evidence", "cuts": "guerdon.evidence", "gram": "guerdon.evidence", "scale": "guerdon.agreement",
     "settling": "guerdon.agreement", "provenance": "guerdon.registry", "asking": "guerdon.server",
     "states": "guerdon.rule", "arrays": "guerdon.rule",
     "cli": "guerdon COMMAND", "dashboard": "guerdon dashboard",
     "expressions": "guerdon.ExpressionCost",
     "looks": "guerdon looks", "merkle": "guerdon looks",
-    "terms": "guerdon",
+    "terms": "guerdon", "lab.truth": "guerdon.lab.simulation",
     "lab.game": "guerdon", "lab.experiments": "guerdon reproduce", "lab.figures": "guerdon reproduce",
     "lab.planning": "guerdon plan", "serve": "guerdon serve",
 }  # fmt: skip

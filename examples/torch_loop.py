@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from guerdon import AffineCost, FixedRequest, Server, SteadyPay
+from guerdon import AffineCost, FixedRequest, SteadyPay
 from guerdon.statistical.dithers import Dither
+from guerdon.statistical.servers import server_for
 
 AGENTS, CLASSES, FEATURES, ROUNDS = 8, 5, 20, 100
 
@@ -28,7 +29,7 @@ def main() -> None:
     network = nn.Sequential(nn.Linear(FEATURES, 16), nn.Tanh(), nn.Linear(16, CLASSES))
     centres = torch.randn(CLASSES, FEATURES)
     cost = AffineCost(fixed=1, per_sample=1)
-    server = Server.of(SteadyPay(cost, period=ROUNDS), FixedRequest(16, step=0.1), dither=Dither(3.0))
+    server = server_for(SteadyPay(cost, period=ROUNDS), FixedRequest(16, step=0.1), dither=Dither(3.0))
     model = [part.detach().clone() for part in network.parameters()]  # the server's own
     state, paid = server.init(model, AGENTS), np.zeros(AGENTS)  # pay is NumPy's, as the ledger computes it
     for _ in range(ROUNDS):

@@ -12,13 +12,11 @@ from guerdon import (
     EstimatedVariance,
     FixedRequest,
     FlatPay,
-    GenieAided,
     InformationPay,
     KnownVariance,
     OutputAgreement,
     Payments,
     PowerCost,
-    Server,
     Status,
     WitnessedPay,
     explain,
@@ -27,8 +25,11 @@ from guerdon import (
 )
 from guerdon.agreement import Crowd, VarianceRule
 from guerdon.lab.arena.balanced import BalancedVariance
+from guerdon.lab.truth import GenieAided
 from guerdon.rule import Rule
+from guerdon.settling import with_scale
 from guerdon.states import NoState
+from guerdon.statistical.servers import server_for
 from tests.support import paper_oracle as oracle
 from tests.support.libraries import Library, without_jax
 
@@ -283,7 +284,7 @@ def test_two_members_are_told_that_they_cannot_be_compared() -> None:
     """Before a scale is known and after; also where the round settles earlier ones."""
     rule, gradients, everybody = OutputAgreement(COST), normal(2), np.ones(2, dtype=bool)
     two = "only two took part, or all reports were the same: they cannot be compared, and are paid their cost"
-    states = rule.init(2), rule.scaled(rule.init(2), 20.0)
+    states = rule.init(2), with_scale(rule.init(2), 20.0)
     told = round_of(gather(gradients, everybody), everybody, 8)
     first, later = (rule.pay(state, told)[0] for state in states)
     for paid in (first, later):
@@ -307,9 +308,9 @@ def test_a_distance_that_was_cut_is_said_to_be() -> None:
     """1e6 lies 500 from the others: that is what it counts for, at 2V/(ν·rarest)."""
     rule, gradients = OutputAgreement(COST), normal(4)
     gradients[3] *= 1e6
-    server = Server.of(rule, FixedRequest(8, 0.1), alike=True)
+    server = server_for(rule, FixedRequest(8, 0.1), alike=True)
     state = server.init(np.zeros(gradients.shape[1]), 4)
-    ask, state = server.ask(state._replace(rule=rule.scaled(state.rule, 20.0)), np.zeros(gradients.shape[1]))
+    ask, state = server.ask(state._replace(rule=with_scale(state.rule, 20.0)), np.zeros(gradients.shape[1]))
     done, _ = server.settle(state, ask, gradients, np.ones(4, dtype=bool))
     words = explain(rule, done.payments, 8)
     assert ": 500 from the others, more than the " in words[3]
@@ -320,5 +321,5 @@ def test_a_distance_that_was_cut_is_said_to_be() -> None:
 
 def test_equal_distances_are_called_equal() -> None:
     rule, everybody = OutputAgreement(COST), np.ones(3, dtype=bool)
-    paid, _ = rule.pay(rule.scaled(rule.init(3), 20.0), round_of(gather(np.eye(3), everybody), everybody, 8))
+    paid, _ = rule.pay(with_scale(rule.init(3), 20.0), round_of(gather(np.eye(3), everybody), everybody, 8))
     assert explain(rule, paid, 8)[0].endswith(": 2 from the others, as far as these lie from each other")

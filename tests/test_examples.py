@@ -43,7 +43,7 @@ def test_a_plain_loop_in_pytorch_is_paid(capsys: pytest.CaptureFixture[str], mon
     def repeatable(model: list[Any]) -> list[Any]:
         return [torch.randn_like(part) for part in model]
 
-    monkeypatch.setattr("guerdon.server.secret_normals", repeatable)
+    monkeypatch.setattr("guerdon.statistical.dithers.secret_normals", repeatable)
     load("torch_loop").main()
     paid = [float(amount) for amount in re.findall(r"was paid (-?[\d.]+) a round", capsys.readouterr().out)]
     assert len(paid) == 8

@@ -23,7 +23,10 @@ from guerdon import (
 )
 from guerdon.gram import multiply
 from guerdon.registry import describe, restore
-from guerdon.scale import MOST_OPEN
+from guerdon.scale import MOST_OPEN, scale
+from guerdon.settling import with_scale
+from guerdon.statistical.servers import server_for
+from guerdon.words import about
 from tests.support.agreement_oracle import PairRule
 from tests.support.libraries import Library, without_jax
 
@@ -32,7 +35,7 @@ DIM = 3
 
 
 def server(rule: Any = None, request: int = 8, *, alike: bool = True) -> Server:
-    return Server.of(rule or OutputAgreement(COST), FixedRequest(request, step=0.1), alike=alike)
+    return server_for(rule or OutputAgreement(COST), FixedRequest(request, step=0.1), alike=alike)
 
 
 class Federation:
@@ -71,7 +74,7 @@ def test_it_agrees_with_plain_loops(seed: int) -> None:
         nu = int(rng.integers(1, 20))
         expected = slow.pay(given, sent, nu)
         paid = fast.play(given, sent, nu).payments.released
-        scale = 1e-9 * (np.max(np.abs(expected)) + fast.server.rule.worst_loss(nu))
+        scale = 1e-9 * (np.max(np.abs(expected)) + about(fast.server.rule).worst_loss(fast.server.rule, nu))
         np.testing.assert_allclose(paid, expected, rtol=0, atol=scale)
 
 
@@ -145,12 +148,13 @@ def test_extras_add_up_to_nothing_and_no_loss_exceeds_what_is_known_before(data:
         worked = (payments.status == Status.PAID) | (payments.status == Status.WAITING)
         extras = payments.released - worked * COST(nu)
         assert abs(extras.sum()) <= 1e-9 * (np.abs(extras).sum() + COST(nu))
-        assert extras.min() >= -one.server.rule.worst_loss(nu) * (1 + 1e-9)
+        assert extras.min() >= -about(one.server.rule).worst_loss(one.server.rule, nu) * (1 + 1e-9)
 
 
 def test_rounds_that_are_settled_together_cost_nobody_more_than_one() -> None:
     """In one dimension up to six are open: one report that is far out in each of them loses what a round can cost."""
-    lost, most = 0.0, OutputAgreement(COST).worst_loss(8)
+    rule = OutputAgreement(COST)
+    lost, most = 0.0, about(rule).worst_loss(rule, 8)
     for seed in range(50):
         one, rng = Federation(3), np.random.default_rng(seed)
         for _ in range(6):
@@ -166,10 +170,10 @@ def test_distances_that_nobody_cut_are_refused() -> None:
     """Evidence of `gather` alone: one garbage report would cost its sender a billion, and pay the others that."""
     rule, everybody = OutputAgreement(COST), np.ones(4, dtype=bool)
     given = reports(np.random.default_rng(0), 4)
-    rule.pay(rule.scaled(rule.init(4), 4.0 * DIM), round_of(gather(given, everybody), everybody, 8))
+    rule.pay(with_scale(rule.init(4), 4.0 * DIM), round_of(gather(given, everybody), everybody, 8))
     given[3] = 1e5
     with pytest.raises(ValueError, match=r"must have distances that are cut, .* agent 3 would lose .* allows 1600"):
-        rule.pay(rule.scaled(rule.init(4), 4.0 * DIM), round_of(gather(given, everybody), everybody, 8))
+        rule.pay(with_scale(rule.init(4), 4.0 * DIM), round_of(gather(given, everybody), everybody, 8))
 
 
 @pytest.mark.parametrize("size", [1e2, 1e6, 1e14])
@@ -180,7 +184,7 @@ def test_one_garbage_report_harms_nobody_but_its_sender(size: float) -> None:
     given = reports(rng, 4)
     given[3] = size
     done = one.play(given)
-    worst = one.server.rule.worst_loss(8)
+    worst = about(one.server.rule).worst_loss(one.server.rule, 8)
     assert worst == 2 * 100 * 8
     assert (done.payments.released[:3] > COST(8)).all()
     assert COST(8) - worst <= done.payments.released[3] < -0.1 * worst
@@ -210,7 +214,7 @@ def test_garbage_in_the_first_round_is_cut_too() -> None:
     rewards = [one.play(reports(rng, 4)).payments.released for _ in range(6)]
     extras = np.array(rewards).sum(axis=0) - 6 * COST(8)
     assert extras[2] == min(extras)
-    assert extras[2] > -2 * one.server.rule.worst_loss(8)
+    assert extras[2] > -2 * about(one.server.rule).worst_loss(one.server.rule, 8)
 
 
 def statuses(payments: Any) -> list[str]:
@@ -260,10 +264,10 @@ def test_a_newcomer_changes_nothing_of_what_is_known() -> None:
     rng, one = np.random.default_rng(8), Federation(3)
     for _ in range(10):
         one.play(reports(rng, 3))
-    before = float(one.server.rule.scale(one.state.rule))
+    before = float(scale(one.state.rule.scale))
     grown = Federation(4)
     grown.state = one.server.enlarge(one.state, 4)
-    assert float(grown.server.rule.scale(grown.state.rule)) == before
+    assert float(scale(grown.state.rule.scale)) == before
     payments = grown.play(reports(rng, 4)).payments
     assert statuses(payments) == ["paid"] * 4
     assert payments.variance.tolist() == [before] * 4
@@ -345,7 +349,7 @@ def test_it_can_be_written_down_and_read() -> None:
     assert json.loads(text)["settings"]["variance"] == {"kind": "earlier-rounds", "rarest": 0.05}
     found: Any = restore(text, cost)
     assert found.variance == rule.variance
-    assert rule.worst_loss(8) == 2 / 0.05 * float(rule.cost.slope(8)) * 8
+    assert about(rule).worst_loss(rule, 8) == 2 / 0.05 * float(rule.cost.slope(8)) * 8
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ def test_public_names_are_pinned() -> None:
         "FixedRequest",
         "FlatPay",
         "FunctionCost",
-        "GenieAided",
         "InformationPay",
         "KnownVariance",
         "MinibatchGame",

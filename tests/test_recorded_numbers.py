@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from guerdon.registry import choices
+from guerdon.statistical.trust import trust_of
 from tests.data.numbers import make
 from tests.support.one_server_scene import ABSENT, COST, JOINS, NU
 
-SIMULATED = {"genie"}  # needs what only a simulation knows
 CLOSE = 1e-9  # relative, and for what is paid also of h(ν)
 SURE = 4e-15  # of the longest report of a round: how well sums can be resolved that hold it
 every_rule = pytest.mark.parametrize("name", make.CASES)
@@ -48,7 +48,7 @@ def difference(name: str, key: str, found: Any) -> str:
 
 
 def test_there_is_a_file_for_every_rule_that_a_server_can_pay_by() -> None:
-    assert set(make.CASES) == set(choices()) - SIMULATED
+    assert set(make.CASES) == set(choices())
     assert {path.stem for path in make.HERE.glob("*.npz")} == set(make.CASES)
 
 
@@ -71,7 +71,7 @@ def test_the_record_has_something_of_everything(name: str) -> None:
         assert (status[:, ABSENT] == 1).any()
     rewards = np.concatenate([kept[f"{case}/released"].reshape(-1) for case in make.CASES[name]])
     assert len(set(rewards[~np.isnan(rewards)].round(6))) > (1 if name == "flat" else 80)
-    if make.CASES[name]["alike"].rule.trust is not None:
+    if trust_of(make.CASES[name]["alike"].rule) is not None:
         trusted, counted = kept["alike/trusted"], kept["alike/counted"]
         assert ((counted == 1) & (trusted == 0)).sum() > 20
         assert np.nanmax(kept["alike/against"]) > np.log(10)

@@ -8,30 +8,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon import (
-    AffineCost,
-    Cost,
-    FixedRequest,
-    GenieAided,
-    KnownVariance,
-    OutputAgreement,
-    Server,
-    explain,
-    registry,
-    round_of,
-)
+from guerdon import AffineCost, Cost, FixedRequest, KnownVariance, OutputAgreement, explain, registry, round_of
 from guerdon.arrays import namespace
 from guerdon.dashboard import playground
+from guerdon.lab import truth
+from guerdon.lab.truth import GenieAided
 from guerdon.ledger import Ledger
 from guerdon.provenance import NotInstalledError, distribution_of, same_rule
-from guerdon.registry import choices, choose, choose_payable, describe, register, restore
+from guerdon.registry import choices, choose, describe, register, restore
 from guerdon.rule import Payments, Round, Rule, as_request, check_round, statuses
+from guerdon.statistical.servers import server_for
+from guerdon.words import About, about, told_by
 from tests.support.command_line import run, run_json
 
 COST = AffineCost(1, 1)
 SETTINGS = playground.GameSettings(agents=4, request=4, cost="1 + s", rule="lottery", others=4, max_batch=8, ratio=1)
 
 
+class AboutLottery(About):
+    """Pays by chance."""
+
+    def why(self, rule: Any, distance: float, expected: float) -> str:
+        del rule
+        return "a prize" if distance <= expected else "no luck"
+
+
+@told_by(AboutLottery())
 @dataclass(frozen=True)
 class Lottery(Rule):
     """Pays `prize` times the cost to everybody whose report is not longer than the mean length, and nothing else."""
@@ -39,7 +41,7 @@ class Lottery(Rule):
     cost: Cost
     prize: float = 2.0
 
-    rule_name, version = "lottery", 3
+    name, version = "lottery", 3
 
     def pay(self, state: Any, round: Round) -> tuple[Payments, Any]:
         state, mask = check_round(state, round)
@@ -54,9 +56,6 @@ class Lottery(Rule):
         shown = xp.where(status == 0, evidence.squared_length, xp.nan)
         return Payments(reward, reward, shown, xp.where(status == 0, usual, xp.nan), 1 + 0 * shown, status), state
 
-    def why(self, distance: float, expected: float) -> str:
-        return "a prize" if distance <= expected else "no luck"
-
 
 @pytest.fixture
 def lottery(monkeypatch: pytest.MonkeyPatch) -> type[Lottery]:
@@ -67,7 +66,7 @@ def lottery(monkeypatch: pytest.MonkeyPatch) -> type[Lottery]:
 
 @pytest.mark.usefixtures("lottery")
 def test_a_rule_from_outside_is_paid_recorded_verified_and_explained(tmp_path: Path) -> None:
-    server, model = Server(Lottery(COST, 3.0), FixedRequest(8, 0.1)), np.zeros(5)
+    server, model = server_for(Lottery(COST, 3.0), FixedRequest(8, 0.1)), np.zeros(5)
     state, names = server.init(model, 3), ["Basel", "Lyon", "Porto"]
     with Ledger(tmp_path / "guerdon.db") as ledger:
         ledger.start_run("run", names, server.rule)
@@ -104,10 +103,9 @@ def test_it_can_be_chosen_wherever_a_rule_can(tmp_path: Path) -> None:
     assert [row["rule"] for row in simulated["agents"]] == ["lottery"]
     with pytest.raises(ValueError, match="the rule 'lottery' has no closed form; press Simulate"):
         playground.play(SETTINGS)
-    assert (
-        "one of agreement, known, estimated, calibrated, information, steady, witnessed, flat, genie, lottery"
-        in run("pay", str(tmp_path / "g.npy"), "--request", "8", "--rule", "fair").stderr.replace("\n", " ")
-    )
+    assert "one of agreement, known, estimated, witnessed, flat, calibrated, information, steady, lottery" in run(
+        "pay", str(tmp_path / "g.npy"), "--request", "8", "--rule", "fair"
+    ).stderr.replace("\n", " ")
 
 
 @pytest.mark.slow
@@ -131,14 +129,17 @@ def test_a_rule_is_known_while_it_is_registered(lottery: type[Lottery]) -> None:
 
 
 def test_rules_that_need_the_truth_are_for_simulations() -> None:
+    with pytest.raises(ValueError, match=r"'known' cannot be made: it needs the variance .*: known:4\.0"):
+        choose("known", COST)
+    with pytest.raises(ValueError, match=r"the rule must be one of .*got 'genie'"):
+        choose("genie", COST)
     for text in ("known", "genie"):
-        assert choose(text, COST).needs_truth
-        with pytest.raises(ValueError, match="needs what only a simulation knows"):
-            choose_payable(text, COST)
-        with pytest.raises(ValueError, match="must be a rule that can be recorded"):
-            describe(choose(text, COST))
-    assert choose("known:4", COST) == OutputAgreement(COST, KnownVariance(4.0))
-    assert isinstance(choose("genie", COST), GenieAided)
+        rule = truth.choose(text, COST)
+        assert truth.needs_truth(rule)
+        with pytest.raises(ValueError, match=r"must be a rule that can be recorded|cannot be recorded"):
+            describe(rule)
+    assert choose("known:4", COST) == truth.choose("known:4", COST) == OutputAgreement(COST, KnownVariance(4.0))
+    assert isinstance(truth.choose("genie", COST), GenieAided)
 
 
 @pytest.mark.parametrize(
@@ -165,13 +166,13 @@ def test_what_cannot_be_read_is_said(text: str) -> None:
         restore(text, "1 + s")
 
 
-@pytest.mark.parametrize("name", [name for name in choices() if not choose(name, COST).needs_truth])
+@pytest.mark.parametrize("name", [name for name in choices() if name != "known"])
 def test_every_choice_can_be_written_down_and_read_again(name: str) -> None:
     rule = choose(name, COST)
     again = restore(*describe(rule))
     assert type(again) is type(rule)
-    assert again.settings() == rule.settings()
-    assert again.words()
+    assert about(again).settings(again) == about(rule).settings(rule)
+    assert about(again).words(again)
 
 
 @pytest.mark.parametrize(("text", "field"), [("calibrated:50", "calibration"), ("witnessed:64", "samples")])
@@ -182,11 +183,11 @@ def test_a_whole_number_can_be_chosen_by_text(text: str, field: str) -> None:
             registry.choose(f"{text.partition(':')[0]}:{wrong}", COST)
 
 
-@pytest.mark.parametrize("name", choices())
+@pytest.mark.parametrize("name", truth.choices())
 def test_every_rule_says_its_version(name: str) -> None:
     """Beside its name, where who changes a number of it sees it: none is inherited."""
-    kind = type(choose(name, COST))
-    assert {"rule_name", "version"} <= set(vars(kind))
+    kind = type(truth.choose(name, COST))
+    assert {"name", "version"} <= set(vars(kind))
 
 
 @pytest.mark.parametrize("version", [0, -1, "1", 1.0, True])

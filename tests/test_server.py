@@ -20,18 +20,19 @@ from guerdon.statistical.bets import bet
 from guerdon.statistical.dithers import Dither
 from guerdon.statistical.pairs import pair_scores
 from guerdon.statistical.predictions import Extrapolation, RunningMean, ZeroPrediction
+from guerdon.statistical.servers import server_for
 from tests.support.libraries import Library, needs_torch, without_jax
 
 COST = AffineCost(1, 1)
 AGENTS, DIM, ROUNDS = 6, 10, 8
 RULE = InformationPay(COST)
 SERVERS: dict[str, Server] = {
-    "agreement": Server(OutputAgreement(COST), FixedRequest(8, 0.1)),
-    "adaptive": Server(OutputAgreement(COST), NoiseScaleRequest(COST, 32)),
-    "information": Server(RULE, FixedRequest(8, 0.1)),
-    "dithered": Server.of(RULE, FixedRequest(8, 0.1), Extrapolation(), Dither(0.5, COST)),
-    "alike": Server.of(RULE, FixedRequest(8, 0.1), alike=True),
-    "alike, dithered": Server.of(RULE, FixedRequest(8, 0.1), Extrapolation(), Dither(0.5, COST), alike=True),
+    "agreement": server_for(OutputAgreement(COST), FixedRequest(8, 0.1)),
+    "adaptive": server_for(OutputAgreement(COST), NoiseScaleRequest(COST, 32)),
+    "information": server_for(RULE, FixedRequest(8, 0.1)),
+    "dithered": server_for(RULE, FixedRequest(8, 0.1), Extrapolation(), Dither(0.5, COST)),
+    "alike": server_for(RULE, FixedRequest(8, 0.1), alike=True),
+    "alike, dithered": server_for(RULE, FixedRequest(8, 0.1), Extrapolation(), Dither(0.5, COST), alike=True),
 }
 every_server = pytest.mark.parametrize("name", SERVERS)
 
@@ -165,8 +166,8 @@ def test_notes_say_what_was_done_with_a_report() -> None:
 @pytest.mark.parametrize("dither", [None, Dither(0.5, COST)])
 def test_models_are_compared_as_moves(dither: Dither | None) -> None:
     """As gradients would be that have the opposite sign; a step adds the mean move whole, in every round."""
-    moved = Server.of(RULE, FixedRequest(8, 0.5), RunningMean(), dither, sends="models")
-    plain = Server.of(RULE, FixedRequest(8, 0.5), RunningMean(), dither)
+    moved = server_for(RULE, FixedRequest(8, 0.5), RunningMean(), dither, sends="models")
+    plain = server_for(RULE, FixedRequest(8, 0.5), RunningMean(), dither)
     model, other = np.full(DIM, 3.0), np.zeros(DIM)
     state, same = moved.init(model, AGENTS), plain.init(other, AGENTS)
     for reports, sent, normals in rounds():
@@ -191,7 +192,7 @@ def test_newcomers_are_strangers_wherever_they_sit() -> None:
     played = rounds(2)
     _, _, state = play(server)
     given = server.admit(state, np.arange(AGENTS) == AGENTS - 1)
-    few = Server(RULE, FixedRequest(8, 0.1))
+    few = server_for(RULE, FixedRequest(8, 0.1))
     fewer = few.init(np.zeros(DIM), AGENTS - 1)
     shorter = map_state(lambda part, like: part[tuple(map(slice, like.shape))], state, fewer)
     added = few.enlarge(shorter, AGENTS)
@@ -220,7 +221,7 @@ def test_a_round_without_reports_teaches_nothing() -> None:
 
 
 def test_without_a_mean_the_pay_is_the_same() -> None:
-    server = Server.of(OutputAgreement(COST), FixedRequest(8, 0.1), alike=True)
+    server = server_for(OutputAgreement(COST), FixedRequest(8, 0.1), alike=True)
     reports, sent, _ = rounds()[0]
     ask, state = server.ask(server.init(np.zeros(DIM), AGENTS), np.zeros(DIM))
     with_mean, without = (server.settle(state, ask, reports, sent, mean=mean)[0] for mean in (True, False))
@@ -239,13 +240,13 @@ def test_without_a_mean_the_pay_is_the_same() -> None:
 def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {"requests": FixedRequest(8, 0.1)} | options
     with pytest.raises(ValueError, match=message):
-        Server.of(RULE, **given)
+        server_for(RULE, **given)
 
 
 def test_a_prediction_of_another_size_is_refused() -> None:
     with pytest.raises(ValueError, match="`prediction` must have 10 numbers, as a gradient has, got 3"):
         pay_once(RULE, 8, np.ones((3, DIM)), np.zeros(3))
-    lens: Any = Server.of(RULE, FixedRequest(8, 0.1), ZeroPrediction()).lens
+    lens: Any = server_for(RULE, FixedRequest(8, 0.1), ZeroPrediction()).lens
     assert lens.prediction == ZeroPrediction()
 
 
@@ -323,14 +324,14 @@ def test_parts_that_are_none_are_refused() -> None:
     text: Any = "steady"
     number: Any = 3.0
     with pytest.raises(TypeError, match=r"`dither` must be a Dither, such as .*, got 3\.0: give Dither\(3\.0\)"):
-        Server.of(RULE, FixedRequest(8, 0.1), dither=number)
+        server_for(RULE, FixedRequest(8, 0.1), dither=number)
     with pytest.raises(TypeError, match=r"`rule` must be a payment rule, .* got 'steady'"):
         Server(text, FixedRequest(8, 0.1))
 
 
 @pytest.mark.parametrize("alike", [True, False])
 def test_a_report_of_which_the_model_takes_a_part_has_a_note(alike: bool) -> None:
-    server = Server.of(OutputAgreement(COST), FixedRequest(8, 0.1), alike=alike)
+    server = server_for(OutputAgreement(COST), FixedRequest(8, 0.1), alike=alike)
     ask, state = server.ask(server.init(np.zeros(DIM), AGENTS), np.zeros(DIM))
     reports = np.random.default_rng(0).normal(size=(AGENTS, DIM))
     reports[2] *= 1e6
@@ -450,7 +451,7 @@ def test_no_report_moves_the_model_by_more_than_three_of_the_others(rule: Any) -
     """Under every rule, unless all are said to be alike: there output agreement takes reports as they come."""
     reports = 1 + 0.1 * np.random.default_rng(8).normal(size=(AGENTS, DIM))
     reports[0] *= -1e6
-    server, model = Server(rule, FixedRequest(8, 0.1)), np.zeros(DIM)
+    server, model = server_for(rule, FixedRequest(8, 0.1)), np.zeros(DIM)
     ask, state = server.ask(server.init(model, AGENTS), model)
     done, _ = server.settle(state, ask, reports, EVERYBODY)
     middle = np.sort(np.linalg.norm(reports, axis=1))[(AGENTS - 2) // 2]
@@ -463,7 +464,7 @@ def test_two_that_share_made_up_noise_earn_nothing_by_it(credited: bool, monkeyp
     if credited:
         monkeypatch.setattr("guerdon.statistical.lenses.without_credit", lambda products, *_: products)
     rng, model, paid = np.random.default_rng(9), np.zeros(40), list[Any]()
-    server = Server(RULE, FixedRequest(8, 0.0))
+    server = server_for(RULE, FixedRequest(8, 0.0))
     state = server.init(model, 8)
     for _ in range(120):
         ask, state = server.ask(state, model)
@@ -479,7 +480,7 @@ def test_two_that_share_made_up_noise_earn_nothing_by_it(credited: bool, monkeyp
 def test_four_idle_members_take_little_from_six_that_work() -> None:
     """They send short reports: among them honest ones look long to bets that rank them among all."""
     rng, model, paid = np.random.default_rng(5), np.zeros(30), np.zeros(10)
-    server = Server.of(SteadyPay(COST, period=120), FixedRequest(16, 0.05), dither=Dither(3.0))
+    server = server_for(SteadyPay(COST, period=120), FixedRequest(16, 0.05), dither=Dither(3.0))
     state = server.init(model, 10)
     for _ in range(120):
         ask, state = server.ask(state, model, rng.normal(size=30))

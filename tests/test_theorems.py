@@ -22,15 +22,16 @@ from guerdon import (
     KnownVariance,
     MinibatchGame,
     OutputAgreement,
-    Server,
     Status,
     gather,
     round_of,
 )
 from guerdon.agreement import VarianceRule
 from guerdon.lab.arena.balanced import BalancedVariance
-from guerdon.lab.game import Rule
+from guerdon.lab.game import RuleName
 from guerdon.scale import MOST_OPEN
+from guerdon.settling import with_scale
+from guerdon.statistical.servers import server_for
 from tests.support.means import Mean, mean
 
 SURE = 4.0
@@ -67,7 +68,7 @@ def payer(kind: VarianceRule | EarlierRounds, scale: float | None = None) -> Any
         first = rule.init(len(mask))
 
         def one_round(state: Any, gradients: Any) -> Any:
-            before = state if scale is None else rule.scaled(first, scale)
+            before = state if scale is None else with_scale(first, scale)
             payments, after = rule.pay(before, round_of(gather(gradients, mask), mask, NU))
             return state if scale is not None else after, payments.released
 
@@ -104,7 +105,7 @@ def test_lemma_expected_distance() -> None:
 
 
 @pytest.mark.parametrize(("rule", "ratio"), [("known", 1.0), ("agreement", 1.0), ("agreement", 1.5)])
-def test_game_predicts_the_reward_of_every_size(rule: Rule, ratio: float) -> None:
+def test_game_predicts_the_reward_of_every_size(rule: RuleName, ratio: float) -> None:
     """The exact closed forms of `game.py` against simulation: one agent deviates, the others differ."""
     game = MinibatchGame(5, NU, COST, LARGEST, rule=rule, ratio=ratio)
     for size in (2, 4, 8, 16):
@@ -161,7 +162,7 @@ MEMBERS, ROUNDS = 4, 60
 @functools.cache
 def federation() -> Any:
     """Return a compiled function of gradients (repetitions, rounds, agents, dimensions): rewards and statuses."""
-    server = Server.of(OutputAgreement(COST), FixedRequest(NU, step=0.1), alike=True)
+    server = server_for(OutputAgreement(COST), FixedRequest(NU, step=0.1), alike=True)
     model, everybody = jnp.zeros(DIM), jnp.ones(MEMBERS, dtype=bool)
 
     def one_round(state: Any, gradients: Any) -> Any:

@@ -6,10 +6,12 @@ import jax
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, FixedRequest, OutputAgreement, Server, WitnessedPay
+from guerdon import AffineCost, FixedRequest, OutputAgreement, WitnessedPay
 from guerdon.lab.agents import Cooperative, Portion, sign_flip
 from guerdon.lab.problems import linear_regression
 from guerdon.lab.simulation import simulate
+from guerdon.settling import with_scale
+from guerdon.statistical.servers import server_for
 from guerdon.witness import stack_minibatches, witness_sample
 
 COST, NU, SAMPLES = AffineCost(1, 1), 8, 16 * 10
@@ -54,11 +56,11 @@ def test_a_majority_cannot_outvote_the_truth() -> None:
 @pytest.mark.parametrize("size", [1e6, 1e10, 1e15])
 def test_an_enormous_report_harms_its_sender_alone(size: float) -> None:
     """Distances are taken one by one: around the members' mean the others lost all digits at 1e10."""
-    rng, server = np.random.default_rng(1), Server(RULES["witnessed"], FixedRequest(NU, 0.1))
+    rng, server = np.random.default_rng(1), server_for(RULES["witnessed"], FixedRequest(NU, 0.1))
     witness = witness_sample(3 + rng.normal(size=(10, 12)), SAMPLES // 10)
     given, everybody = 3 + rng.normal(size=(6, 12)), np.ones(6, dtype=bool)
     ask, state = server.ask(server.init(np.zeros(12), 6), np.zeros(12))
-    state = state._replace(rule=server.rule.scaled(state.rule, 40.0))
+    state = state._replace(rule=with_scale(state.rule, 40.0))
     ask = ask._replace(witness=witness)
     fair = server.settle(state, ask, given, everybody)[0].payments.released
     given[5] = size
@@ -81,7 +83,7 @@ def test_the_witness_is_the_same_in_layers_and_compiled() -> None:
 
 
 def test_it_needs_a_witness_and_gradients() -> None:
-    server, model = Server(RULES["witnessed"], FixedRequest(NU, 0.1)), np.zeros(3)
+    server, model = server_for(RULES["witnessed"], FixedRequest(NU, 0.1)), np.zeros(3)
     ask, state = server.ask(server.init(model, 2), model)
     with pytest.raises(ValueError, match="`witness` must be what 160 samples of the server's own say"):
         server.settle(state, ask, np.ones((2, 3)), np.ones(2, dtype=bool))
@@ -89,6 +91,6 @@ def test_it_needs_a_witness_and_gradients() -> None:
     with pytest.raises(ValueError, match=r"160 samples of the server's own say in this round .*, got 32"):
         server.settle(state, ask._replace(witness=other), np.ones((2, 3)), np.ones(2, dtype=bool))
     with pytest.raises(ValueError, match="`rule` must not be WitnessedPay where agents send models"):
-        Server.of(RULES["witnessed"], FixedRequest(NU, 0.1), sends="models")
+        server_for(RULES["witnessed"], FixedRequest(NU, 0.1), sends="models")
     with pytest.raises(ValueError, match=r"minibatches of 64 samples .* 160 samples in all"):
         simulate(linear_regression(3), [Cooperative()] * 3, RULES["witnessed"], FixedRequest(2, 0.1), 2, 2)

@@ -4,8 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from guerdon.agreement import EarlierRounds, EstimatedVariance, KnownVariance, OutputAgreement
-    from guerdon.controls import FlatPay, GenieAided
+    from guerdon.agreement import EarlierRounds, EstimatedVariance, FlatPay, KnownVariance, OutputAgreement
     from guerdon.costs import AffineCost, Cost, ExpressionCost, FunctionCost, PowerCost, check_cost
     from guerdon.evidence import Evidence, gather
     from guerdon.lab.game import MinibatchGame
@@ -33,7 +32,6 @@ __all__ = [
     "FixedRequest",
     "FlatPay",
     "FunctionCost",
-    "GenieAided",
     "InformationPay",
     "KnownVariance",
     "MinibatchGame",
@@ -58,7 +56,7 @@ __all__ = [
 
 # Their names load when they are asked for: a node of a federation that signs its work needs no rule and no server.
 _MODULES = (
-    "costs", "evidence", "rule", "words", "agreement", "witness", "controls", "requests", "noise_scale", "statistical",
+    "costs", "evidence", "rule", "words", "agreement", "witness", "requests", "noise_scale", "statistical",
     "lab.game", "server",
 )  # fmt: skip
 

@@ -6,19 +6,22 @@ from typing import Any
 from guerdon.arrays import Array, as_mask, is_array, is_torch, is_traced, namespace
 from guerdon.costs import check_is_cost
 from guerdon.reports import AgentRows
+from guerdon.rule import Need, Rule
+
+TOLD_BY_LENS = frozenset({Need.WITNESS, Need.PREDICTION})
 
 
 def check_parts(rule: Any, requests: Any, lens: Any, broadcast: Any, sends: str) -> None:
     """Raise where the parts of a server are not what they should be, or do not fit each other."""
     for name, part, method, what in (
-        ("rule", rule, "pay", "a payment rule, such as InformationPay(AffineCost(1, 1))"),
+        ("rule", rule, "pay", "a payment rule, such as OutputAgreement(AffineCost(1, 1))"),
         ("requests", requests, "observe", "a policy, such as FixedRequest(16, step=0.1)"),
-        ("lens", lens, "read", "a lens, such as Plain(alike=True); options of the rule's own lens go to `Server.of`"),
+        ("lens", lens, "read", "a lens, such as Plain(); `statistical.server_for` takes a prediction and a dither"),
     ):
-        if (part is not None or name != "lens") and (isinstance(part, type) or not hasattr(part, method)):
+        if isinstance(part, type) or not hasattr(part, method):
             raise TypeError(f"`{name}` must be {what}, got {part!r}")
-    if getattr(rule, "cost", None) is not None:
-        check_is_cost(rule.cost)
+    check_is_cost(rule.cost)
+    _check_needs(rule, lens)
     if isinstance(broadcast, type) or not hasattr(broadcast, "place"):
         raise TypeError(
             f"`dither` must be a Dither, such as Dither(3.0), got {broadcast!r}"
@@ -29,7 +32,7 @@ def check_parts(rule: Any, requests: Any, lens: Any, broadcast: Any, sends: str)
             "`requests` that learn need gradients, and choose the step: let agents send gradients (on Flower: wrap "
             "`FedSGD`), or ask for a fixed or scheduled number of samples"
         )
-    if sends == "models" and rule.wants_witness:
+    if sends == "models" and Need.WITNESS in rule.needs:
         raise ValueError(
             f"`rule` must not be {type(rule).__name__} where agents send models: the witness has gradients "
             "(on Flower: wrap `FedSGD`)"
@@ -38,6 +41,16 @@ def check_parts(rule: Any, requests: Any, lens: Any, broadcast: Any, sends: str)
         raise ValueError(
             "`requests` must be fixed or scheduled under a dither, which steps once in two rounds: those that learn "
             "expect a step in every round"
+        )
+
+
+def _check_needs(rule: Rule, lens: Any) -> None:
+    """Raise where a lens does not tell what a rule needs."""
+    missing = sorted((rule.needs & TOLD_BY_LENS) - lens.gives)
+    if missing:
+        raise ValueError(
+            f"`lens` must tell {type(rule).__name__} {' and '.join(missing)}, got {type(lens).__name__}, which does "
+            "not: `guerdon.statistical.server_for` makes a server with the lens that goes with a rule"
         )
 
 

@@ -27,7 +27,7 @@ estimated rule underpays, because E[1/σ̂²] > 1/σ².
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 from guerdon.arrays import (
@@ -40,16 +40,18 @@ from guerdon.arrays import (
 )
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
-from guerdon.rule import RESOLUTION, Notice, Payments, Round, Rule, Status, Truth, as_request, check_round, statuses
-from guerdon.scale import estimate, known_scale, scale
+from guerdon.rule import RESOLUTION, Need, Notice, Payments, Round, Rule, Status, as_request, check_round, statuses
+from guerdon.scale import estimate, scale
 from guerdon.settling import Measured, ScaledState, first_state, pay_on_scale
+from guerdon.states import NoState
+from guerdon.words import About, told_by
 
 __all__ = [
     "EarlierRounds",
     "EstimatedVariance",
+    "FlatPay",
     "KnownVariance",
     "OutputAgreement",
-    "TrueVariance",
     "VarianceRule",
 ]
 
@@ -71,16 +73,10 @@ class VarianceRule(Protocol):
 
     kind: ClassVar[str]
     least_participants: ClassVar[int]  # below which the rule cannot pay
-    needs_truth: ClassVar[bool] = False
 
     def variances(self, spread: Spread) -> tuple[Array, Array]:
         """Return (V, W): the variance that sets the slope of the pay, and the one that sets its level."""
         ...
-
-    def knowing(self, truth: Truth) -> "VarianceRule":
-        """Return the rule with the true σ² filled in, where it needs that."""
-        del truth
-        return self
 
     def settings(self) -> dict[str, Any]:
         """Return it as JSON can hold it."""
@@ -109,24 +105,6 @@ class KnownVariance(VarianceRule):
 
 
 @dataclass(frozen=True)
-class TrueVariance(VarianceRule):
-    """Stands for `KnownVariance(σ²)` with the problem's own σ² at the model of each round: in a simulation only."""
-
-    kind, least_participants, needs_truth = "known", 2, True
-
-    def variances(self, spread: Spread) -> tuple[Array, Array]:
-        """Raise: only the simulator knows σ²."""
-        del spread
-        raise TypeError(
-            "`TrueVariance` must be used in `simulate`, which knows the problem; elsewhere use KnownVariance"
-        )
-
-    def knowing(self, truth: Truth) -> VarianceRule:
-        """Return that σ² is known."""
-        return KnownVariance(truth.variance)
-
-
-@dataclass(frozen=True)
 class EstimatedVariance(VarianceRule):
     """σ² is estimated from the others' gradients of this round (the paper's equation 10). Underpays honest agents."""
 
@@ -152,21 +130,68 @@ class EarlierRounds:
 
     kind: ClassVar[str] = "earlier-rounds"
     least_participants: ClassVar[int] = 2
-    needs_truth: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_share("rarest", self.rarest)
-
-    def knowing(self, truth: Truth) -> "EarlierRounds":
-        """Return the same: it needs nothing of the truth."""
-        del truth
-        return self
 
     def settings(self) -> dict[str, Any]:
         """Return it as JSON can hold it."""
         return {"kind": self.kind, "rarest": self.rarest}
 
 
+class _AboutAgreement(About):
+    """Pay by distances to the others."""
+
+    formula = "E − D"
+
+    def words(self, rule: Any) -> str:
+        return "output agreement" if rule.by_pairs else f"output agreement, {rule.variance.kind} variance"
+
+    def why(self, rule: Any, distance: float, expected: float) -> str:
+        if not rule.by_pairs:
+            return far_or_near(distance, expected)
+        near, usual = f"{distance:.4g}", f"{expected:.4g}"
+        if near == usual:
+            return f"{near} from the others, as far as these lie from each other"
+        return f"{near} from the others, {'less' if distance < expected else 'more'} than the {usual} between them"
+
+    def choices(self, kind: Any) -> Mapping[str, Callable[..., Rule]]:
+        def agreement(cost: Cost, rarest: float = EarlierRounds.rarest) -> Rule:
+            return kind(cost, EarlierRounds(rarest))
+
+        def known(cost: Cost, variance: float | None = None) -> Rule:
+            if variance is None:
+                raise ValueError("it needs the variance of a single sample's gradient: known:4.0")
+            return kind(cost, KnownVariance(variance))
+
+        def estimated(cost: Cost) -> Rule:
+            return kind(cost, EstimatedVariance())
+
+        return {"agreement": agreement, "known": known, "estimated": estimated}
+
+    def worst_loss(self, rule: Any, request: Any) -> float:
+        """Return 2·h'(ν)·ν/rarest: no member loses more than that below h(ν) in a round, whatever anybody sends."""
+        return 2 * rule.reach * float(rule.cost.slope(request)) * request if rule.by_pairs else math.inf
+
+    def transfers(self, rule: Any) -> bool:
+        return rule.by_pairs
+
+    def settings(self, rule: Any) -> dict[str, Any]:
+        return {"variance": rule.variance.settings(), "crowd": rule.crowd}
+
+    def from_settings(self, kind: Any, cost: Cost, settings: Mapping[str, Any]) -> Rule:
+        match settings["variance"]:
+            case {"kind": "known", "variance": variance}:
+                return kind(cost, KnownVariance(variance), settings["crowd"])
+            case {"kind": "estimated"}:
+                return kind(cost, EstimatedVariance(), settings["crowd"])
+            case {"kind": "earlier-rounds", "rarest": rarest}:
+                return kind(cost, EarlierRounds(rarest), settings["crowd"])
+            case other:
+                raise ValueError(f"unknown variance {other!r}")
+
+
+@told_by(_AboutAgreement())
 @dataclass(frozen=True)
 class OutputAgreement(Rule):
     """Pay each agent by how close its gradient lies to the others'.
@@ -189,58 +214,38 @@ class OutputAgreement(Rule):
     variance: VarianceRule | EarlierRounds = field(default_factory=EarlierRounds)
     crowd: Crowd = "present"
 
-    rule_name, version, formula = "output-agreement", 1, "E − D"
-    pays_short_moves = True
+    name, version = "output-agreement", 1
+    needs = frozenset({Need.COSTS, Need.OTHERS, Need.ONE_STEP})
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_is_variance(self.variance, "EarlierRounds(), the default, or KnownVariance(16.0)")
         check_choice("crowd", self.crowd, ("present", "enrolled"))
-        if self.remembers and self.crowd != "present":
+        if self.by_pairs and self.crowd != "present":
             raise ValueError('`crowd` must be "present" where agents are compared in pairs, got "enrolled"')
 
     @property
-    def remembers(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether the pay of a round depends on earlier rounds."""
+    def by_pairs(self) -> bool:
+        """Whether distances of pairs are compared, on a scale from earlier rounds: then extras add up to 0."""
         return isinstance(self.variance, EarlierRounds)
 
     @property
-    def transfers(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether the extras of a round add up to 0, whatever is sent."""
-        return self.remembers
-
-    @property
-    def reach(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def reach(self) -> float:
         """How far apart two reports may count, in units of the distance 2V/ν of honest work; 0: there is no limit."""
         return 1 / self.variance.rarest if isinstance(self.variance, EarlierRounds) else 0.0
 
     def init(self, num_agents: int) -> Any:
         """Return the state before the first round."""
-        return first_state(num_agents) if self.remembers else super().init(num_agents)
+        return first_state(num_agents) if self.by_pairs else super().init(num_agents)
 
     def notice(self, state: Any, request: Any) -> Notice:
         """Return where distances of pairs are cut."""
         del request
-        return Notice(reach=self.reach, scale=self.scale(state)) if self.remembers else Notice()
-
-    def scale(self, state: Any) -> Array:
-        """Return V for the next round; NaN where it is not known yet."""
-        return scale(state.scale) if self.remembers else super().scale(state)
-
-    def scaled(self, state: Any, scale: float) -> Any:
-        """Return the state as if earlier rounds had given this V."""
-        if not self.remembers:
-            return super().scaled(state, scale)
-        check_number("scale", scale, minimum=0, inclusive=False)
-        return state._replace(scale=known_scale(scale))
-
-    def worst_loss(self, request: Any) -> float:
-        """Return 2·h'(ν)·ν/rarest: no member loses more than that below h(ν) in a round, whatever anybody sends."""
-        return 2 * self.reach * float(self.cost.slope(request)) * request if self.remembers else math.inf
+        return Notice(reach=self.reach, scale=scale(state.scale)) if self.by_pairs else Notice()
 
     def pay(self, state: Any, round: Round) -> tuple[Payments, Any]:
         """Return the payments of a round, and the next state."""
-        state, mask = check_round(state, round, ScaledState if self.remembers else tuple)
+        state, mask = check_round(state, round, ScaledState if self.by_pairs else tuple)
         evidence, request = round.evidence, round.request
         if isinstance(self.variance, EarlierRounds):
             return self._pay_by_pairs(self.variance, state, round, mask)
@@ -277,59 +282,35 @@ class OutputAgreement(Rule):
         measured = Measured(distance, expected, status, found, least, most)
         return pay_on_scale(self.cost, state, measured, nu, round.is_last)
 
-    @property
-    def needs_truth(self) -> bool:
-        """Whether only a simulation can pay by it."""
-        return self.variance.needs_truth
 
-    def knowing(self, truth: Truth) -> Rule:
-        """Return the rule with the true σ², where its variance is that."""
-        return replace(self, variance=self.variance.knowing(truth))
+class _AboutFlat(About):
+    """Pay the cost to everybody."""
 
-    @classmethod
-    def choices(cls) -> Mapping[str, Callable[..., Rule]]:
-        """Return the rule by its names; `known` without a number is for simulations."""
+    def worst_loss(self, rule: Any, request: Any) -> float:
+        """Return 0: nobody is paid less than h(ν)."""
+        del rule, request
+        return 0.0
 
-        def agreement(cost: Cost, rarest: float = EarlierRounds.rarest) -> Rule:
-            return cls(cost, EarlierRounds(rarest))
 
-        def known(cost: Cost, variance: float | None = None) -> Rule:
-            return cls(cost, TrueVariance() if variance is None else KnownVariance(variance))
+@told_by(_AboutFlat())
+@dataclass(frozen=True)
+class FlatPay(Rule):
+    """The control: pay h(ν) to everybody who sends anything usable. No agent has a reason to work."""
 
-        def estimated(cost: Cost) -> Rule:
-            return cls(cost, EstimatedVariance())
+    cost: Cost
 
-        return {"agreement": agreement, "known": known, "estimated": estimated}
+    name, version, needs = "flat", 1, frozenset({Need.COSTS})
 
-    def settings(self) -> dict[str, Any]:
-        """Return all but the cost."""
-        return {"variance": self.variance.settings(), "crowd": self.crowd}
-
-    @classmethod
-    def from_settings(cls, cost: Cost, settings: Mapping[str, Any]) -> Rule:
-        """Return the rule that `settings` described."""
-        match settings["variance"]:
-            case {"kind": "known", "variance": variance}:
-                return cls(cost, KnownVariance(variance), settings["crowd"])
-            case {"kind": "estimated"}:
-                return cls(cost, EstimatedVariance(), settings["crowd"])
-            case {"kind": "earlier-rounds", "rarest": rarest}:
-                return cls(cost, EarlierRounds(rarest), settings["crowd"])
-            case other:
-                raise ValueError(f"unknown variance {other!r}")
-
-    def words(self) -> str:
-        """Return what the rule is, in words."""
-        return "output agreement" if self.remembers else f"output agreement, {self.variance.kind} variance"
-
-    def why(self, distance: float, expected: float) -> str:
-        """Return in words how far the report lay from the others."""
-        if not self.remembers:
-            return far_or_near(distance, expected)
-        near, usual = f"{distance:.4g}", f"{expected:.4g}"
-        if near == usual:
-            return f"{near} from the others, as far as these lie from each other"
-        return f"{near} from the others, {'less' if distance < expected else 'more'} than the {usual} between them"
+    def pay(self, state: NoState, round: Round) -> tuple[Payments, NoState]:
+        """Return h(ν) for every participant, and the state as it is."""
+        state, mask = check_round(state, round)
+        evidence = round.evidence
+        xp = namespace(evidence.squared_deviation)
+        nu = as_request(evidence, round.request)
+        status = statuses(evidence, mask, least_participants=1, variance=1 + 0 * evidence.squared_deviation)
+        nothing = xp.nan + 0 * evidence.squared_deviation
+        reward = xp.where(status == Status.PAID.value, self.cost(nu), 0.0 * evidence.squared_deviation)
+        return Payments(reward, reward, nothing, nothing, nothing, status), state
 
 
 def spread_of(evidence: Evidence, request: Any) -> Spread:
@@ -356,7 +337,7 @@ def check_share(name: str, value: float) -> None:
 
 def check_is_variance(variance: object, kinds: str) -> None:
     """Raise unless `variance` says where σ² comes from: a number does not."""
-    if isinstance(variance, type) or not hasattr(variance, "needs_truth"):
+    if isinstance(variance, type) or not hasattr(variance, "kind"):
         plain = isinstance(variance, (int, float)) or is_array(variance)
         instead = f": give KnownVariance({variance!r})" if plain else ""
         raise TypeError(f"`variance` must say where σ² comes from, such as {kinds}, got {variance!r}{instead}")

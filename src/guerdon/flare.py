@@ -23,10 +23,11 @@ from guerdon.costs import ExpressionCost
 from guerdon.ledger import Ledger
 from guerdon.paying.reports import Arrays, Report, hash_of
 from guerdon.paying.run import PaidRun
-from guerdon.registry import choose_payable
+from guerdon.registry import choose
 from guerdon.requests import FixedRequest
-from guerdon.server import Sends, Server
+from guerdon.server import Sends
 from guerdon.statistical.dithers import Dither
+from guerdon.statistical.servers import server_for
 
 log = logging.getLogger("guerdon.flare")
 
@@ -118,9 +119,9 @@ class PaidFedAvg(FedAvg):
         """Train, from the last round that is paid."""
         price = ExpressionCost(self.cost)
         space = None if self.dither is None else Dither(self.dither)
-        rule, policy = choose_payable(self.rule, price), FixedRequest(self.request, self.step)
+        rule, policy = choose(self.rule, price), FixedRequest(self.request, self.step)
         with Ledger(self.ledger) as ledger:
-            server = Server.of(rule, policy, None, space, self.sends, self.alike)
+            server = server_for(rule, policy, None, space, self.sends, self.alike)
             arrays = load_file(self.model_file)
             paid = PaidRun(
                 server, ledger, self.run_name, arrays, rounds=self.num_rounds, budget=self.budget,

@@ -11,23 +11,19 @@ The program `guerdon` finds the rules of installed packages: those that they nam
 import functools
 import importlib.metadata
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from guerdon.agreement import OutputAgreement
-from guerdon.controls import FlatPay, GenieAided
+from guerdon.agreement import FlatPay, OutputAgreement
 from guerdon.costs import Cost, ExpressionCost, formula_of
 from guerdon.provenance import PARTS, NotInstalledError, distribution_of, missing
 from guerdon.rule import Rule
-from guerdon.statistical.calibrated import CalibratedAgreement
-from guerdon.statistical.information import InformationPay
-from guerdon.statistical.steady import SteadyPay
 from guerdon.witness import WitnessedPay
+from guerdon.words import about
 
 __all__ = [
     "choices",
     "choose",
-    "choose_payable",
     "describe",
     "register",
     "restore",
@@ -37,14 +33,14 @@ _RULES: dict[str, type[Rule]] = {}
 
 
 def register(kind: type[Rule]) -> type[Rule]:
-    """Make a rule known by its `rule_name`, and by the names of its `choices`."""
-    taken = [name for name in kind.choices() if name in _choices() and _RULES.get(kind.rule_name) is not kind]
-    if not kind.rule_name or taken or _RULES.get(kind.rule_name, kind) is not kind:
-        name = next(iter(taken), kind.rule_name)
-        raise ValueError(f"`rule_name` and choices of {kind.__name__} must be names of their own, got {name!r}")
+    """Make a rule known by its `name`, and by the names that people choose it by (`About.choices`)."""
+    taken = [name for name in about(kind).choices(kind) if name in _choices() and _RULES.get(kind.name) is not kind]
+    if not kind.name or taken or _RULES.get(kind.name, kind) is not kind:
+        name = next(iter(taken), kind.name)
+        raise ValueError(f"`name` and choices of {kind.__name__} must be names of their own, got {name!r}")
     if type(kind.version) is not int or kind.version < 1:
         raise ValueError(f"`version` of {kind.__name__} must be a whole number of at least 1, got {kind.version!r}")
-    _RULES[kind.rule_name] = kind
+    _RULES[kind.name] = kind
     return kind
 
 
@@ -68,32 +64,24 @@ def choices() -> dict[str, Callable[..., Rule]]:
 
 
 def _choices() -> dict[str, Callable[..., Rule]]:
-    return {name: make for kind in _RULES.values() for name, make in kind.choices().items()}
+    return {name: make for kind in _RULES.values() for name, make in about(kind).choices(kind).items()}
 
 
-def choose(text: str, cost: Cost) -> Rule:
-    """Return the rule that `text` names: agreement, information, known:4.0, …
+def choose(text: str, cost: Cost, among: Mapping[str, Callable[..., Rule]] | None = None) -> Rule:
+    """Return the rule that `text` names: agreement, flat, known:4.0, … `among`: by which names (default: `choices()`).
 
     >>> from guerdon import AffineCost
     >>> choose("known:4", AffineCost(1, 1)).variance
     KnownVariance(variance=4.0)
     """
     name, colon, number = text.partition(":")
-    if name not in choices():
-        raise ValueError(f"the rule must be one of {', '.join(choices())}, got {text!r}")
+    known = choices() if among is None else among
+    if name not in known:
+        raise ValueError(f"the rule must be one of {', '.join(known)}, got {text!r}")
     try:
-        return choices()[name](cost, *([float(number)] if colon else []))
+        return known[name](cost, *([float(number)] if colon else []))
     except (TypeError, ValueError) as error:
         raise ValueError(f"the rule {text!r} cannot be made: {error}") from error
-
-
-def choose_payable(text: str, cost: Cost) -> Rule:
-    """Return the rule that `text` names, for paying outside of a simulation."""
-    rule = choose(text, cost)
-    if rule.needs_truth:
-        instead = "give the number: known:4.0" if text == "known" else "choose another"
-        raise ValueError(f"the rule {text!r} needs what only a simulation knows; {instead}")
-    return rule
 
 
 def describe(rule: Rule) -> tuple[str, str]:
@@ -107,14 +95,14 @@ def describe(rule: Rule) -> tuple[str, str]:
     ('{"crowd":"present","variance":{"kind":"estimated"}},"version":1}', '1 + 1*s')
     """
     kind = type(rule)
-    if _RULES.get(rule.rule_name) is not kind or rule.needs_truth:
+    if known_rules().get(rule.name) is not kind:
         raise ValueError(
             f"`rule` must be a rule that can be recorded, got {rule!r}; rules of your own are made known by "
-            "`guerdon.registry.register`, and a rule that needs the truth is for simulations"
+            "`guerdon.registry.register`, and rules of the laboratory are for simulations"
         )
     text = {
-        "rule": kind.rule_name, "version": kind.version, "module": kind.__module__,
-        "distribution": distribution_of(kind.__module__), "settings": rule.settings(),
+        "rule": kind.name, "version": kind.version, "module": kind.__module__,
+        "distribution": distribution_of(kind.__module__), "settings": about(rule).settings(rule),
     }  # fmt: skip
     return json.dumps(text, sort_keys=True, separators=(",", ":"), ensure_ascii=False), formula_of(rule.cost)
 
@@ -126,7 +114,7 @@ def restore(rule: str, cost: str) -> Rule:
         name, version, settings = (told[part] for part in PARTS)
         kind = known_rules().get(name)
         if kind is not None and kind.version == version:
-            return kind.from_settings(ExpressionCost(cost), settings)
+            return about(kind).from_settings(kind, ExpressionCost(cost), settings)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"a recorded payment rule cannot be read: {rule[:200]} ({error})") from error
     raise NotInstalledError(missing(told, None if kind is None else kind.version))
@@ -137,5 +125,5 @@ def as_recorded(rule: Rule) -> Rule:
     return restore(*describe(rule))
 
 
-for _kind in (OutputAgreement, CalibratedAgreement, InformationPay, SteadyPay, WitnessedPay, FlatPay, GenieAided):
+for _kind in (OutputAgreement, WitnessedPay, FlatPay):
     register(_kind)

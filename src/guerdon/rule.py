@@ -1,19 +1,16 @@
 """What a payment rule is: the evidence of a round in, `Payments` out.
 
-A rule is a frozen dataclass with two pure methods: `init(num_agents)` gives the state before the first round, and
-`pay(state, round)` gives the payments of a round and the next state. The server may change the request from round to
-round. The last axis of all arrays is the agents'; a rule that remembers nothing takes many
-rounds at once, with the rounds along axes before it.
+`init(num_agents)` gives the state before the first round, and `pay(state, round)` the payments of a round and the next
+state. The server may change the request from round to round. The last axis of all arrays is the agents'; a rule that
+remembers nothing takes many rounds at once, with the rounds along axes before it.
 
-The rules themselves are in `agreement` (the paper's, and ours whose scale comes from earlier rounds), `information` and
-`controls`; `registry` knows them by name.
+The rules themselves are in `agreement` (the paper's, and ours whose scale comes from earlier rounds), `witness` and
+`statistical`; `registry` knows them by name.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import fields
 from enum import IntEnum, StrEnum
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -23,20 +20,16 @@ from guerdon.evidence import Evidence
 from guerdon.states import NoState, map_state
 
 __all__ = [
-    "Facts",
     "Need",
     "Payments",
     "Round",
     "Rule",
     "Status",
-    "Truth",
     "as_request",
     "check_round",
     "round_of",
     "statuses",
 ]
-
-INFINITY = "infinity"
 
 # A difference of squares cannot be resolved below this part of them: less is rounding. It matters for an agent a
 # thousand times further out than the rest, or the only one that differs, and keeps its (very negative) reward finite.
@@ -114,71 +107,42 @@ class Payments(NamedTuple):
     status: Array
 
 
-class Truth(Protocol):
-    """What only a simulation knows, at the model that was broadcast."""
-
-    @property
-    def gradient(self) -> Array:
-        """The true gradient m."""
-        ...
-
-    @property
-    def variance(self) -> Array:
-        """σ², the variance of a single sample's gradient."""
-        ...
-
-
 class Need(StrEnum):
-    """What a server must know to pay by a rule, beside what reports say of each other."""
+    """What a rule must be told, or must be sure of, beside the evidence of a round: a server that cannot refuses it."""
 
     COSTS = "what work costs"
+    OTHERS = "reports of others, to compare with"
+    ONE_STEP = "one step of every member, on all samples that it was asked for"
     REPORTS = "whole reports, to compare each with each"
     ANNOUNCEMENTS = "how many samples agents say they used"
     VALIDATION = "a validation set"
+    WITNESS = "a gradient of the server's own data"
     PREDICTION = "a public prediction of the gradient"
     VARIANCE = "the variance of a gradient"
     TRUTH = "the true gradient"
     TYPES = "which kinds of agents there are"
 
 
-class Facts(NamedTuple):
-    """What a server may know of a round beside the evidence; a rule says in its `needs` what it looks at."""
-
-    reports: Array  # as they came, (agents, numbers)
-    prediction: Array  # the public one of the gradient
-    announced: Array  # how many samples each agent says it used
-    model: Array  # at which the gradients were asked for
-    loss: Callable[[Array], Array]  # of a model, on the server's validation set
-
-
 class Rule(Protocol):
-    """A payment rule. A rule has a cost and defines `pay`; all else here has a default.
+    """A payment rule: six members, all of which the ledger records, and verifies years later.
 
-    The defaults are those of a rule that looks at reports as they come and trusts every agent. What a caller needs to
-    know of a rule is asked of the rule: nobody looks at its type. `guerdon.registry.register` makes a rule known to the
-    ledger, the command line, the files of experiments and the playground.
+    A rule is a frozen dataclass. Its fields are its settings, as JSON can hold them. What people read of it, and what
+    operators must know of it, is not here but in its `guerdon.words.About`.
+
+    - `name`: under which it is written down.
+    - `version`: raised with every change of a number that decides pay.
+    - `needs`: what the server must know, or be sure of.
+    - `cost`: h(s), what a member's work costs.
+    - `init(num_agents)`: the state before the first round.
+    - `pay(state, round)`: the payments of a round, and the next state.
+
+    A rule that decides something before a round, from earlier rounds, says it by `notice` (see `Announcing`).
     """
 
+    name: ClassVar[str] = ""
+    version: ClassVar[int] = 1
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.COSTS})
     cost: Cost
-    rule_name: ClassVar[str] = ""  # under which it is written down
-    version: ClassVar[int] = 1  # raised with every change of a number that decides pay: it is written down too
-    needs: ClassVar[frozenset[Need]] = frozenset({Need.COSTS})  # what the server must know
-    wants_prediction: ClassVar[bool] = False  # evidence is gathered around a public prediction
-    wants_truth: ClassVar[bool] = False  # evidence is gathered around the true gradient: in a simulation only
-    compares_agents: ClassVar[bool] = True  # with each other: what is stable in how they differ is taken off
-    takes_off_answers: ClassVar[bool] = True  # and how each one answers to a dither
-    credits_doubtful_pairs: ClassVar[bool] = True  # for agreeing, until they are as good as proven to share something
-    compares_pairs: ClassVar[bool] = False  # copies are left out, and reports longer than `limit` allows shortened
-    remembers: bool = False  # the pay of a round depends on earlier rounds
-    takes_back: ClassVar[bool] = True  # a reward can be negative
-    transfers: bool = False  # what one member loses others gain in the same round: no loss may be cut
-    holds: ClassVar[bool] = False  # a reward is what a round releases of what was earned so far
-    fewest_rounds: ClassVar[int] = 1  # of an agent, that are paid at all: fewer tell too little
-    pays_short_moves: ClassVar[bool] = False  # of models: fewer local steps, so less work, are paid more
-    formula: ClassVar[str] = ""  # what is in the brackets of R = h(ν) + h'(ν)·ν²/V·(…), in letters
-    limit: float = math.inf  # times the median length of the others
-    vary: float = 0.0  # agents are asked for up to this share more or less than the request (`Notice.own`)
-    samples: int = 0  # of the server's own data, whose gradient evidence is gathered around; 0: it needs none
 
     def __post_init__(self) -> None:
         check_is_cost(self.cost)
@@ -189,118 +153,32 @@ class Rule(Protocol):
         return NoState()
 
     def pay(self, state: Any, round: Round) -> tuple[Payments, Any]:
-        """Return the payments of a round, and the next state; `Notice.own`, or `request` of all, were asked for."""
+        """Return the payments of a round, and the next state."""
         ...
 
-    @property
-    def trust(self) -> Any:
-        """What tells whom the others are compared with (a `Trust`); None: everybody that counts."""
-        return None
 
-    def scale(self, state: Any) -> Array:
-        """Return V, the variance that distances of the next round are measured by; NaN where it is not known."""
-        del state
-        return np.asarray(np.nan)
-
-    def scaled(self, state: Any, scale: float) -> Any:
-        """Return the state as if earlier rounds had given this V, or raise."""
-        del state
-        raise ValueError(
-            f"`scale` must be left out for {self.words()}, which takes none from earlier rounds, got {scale!r}"
-        )
-
-    def worst_loss(self, request: Any) -> float:
-        """Return the most that a member can lose in one round, below h(ν); infinity: there is no bound."""
-        del request
-        return math.inf
+@runtime_checkable
+class Announcing(Protocol):
+    """A rule that says something before a round: where distances are cut, or what each agent is asked for."""
 
     def notice(self, state: Any, request: Any) -> Notice:
         """Return what the rule says before a round of `request` samples."""
-        del state, request
-        return Notice()
+        ...
 
-    def held(self, state: Any) -> Array | None:
-        """Return what each agent would be released if the run ended now; None for a rule that holds nothing."""
-        del state
-        return None
 
-    def warning(self, state: Any, request: Any) -> str:
-        """Return what an operator must know of how the rule does here, at this request; mostly nothing."""
-        del state, request
-        return ""
+def notice_of(rule: Rule, state: Any, request: Any) -> Notice:
+    """Return what a rule says before a round of `request` samples; nothing, where it has nothing to say."""
+    return rule.notice(state, request) if isinstance(rule, Announcing) else Notice()
 
-    def shrinkage(self, state: Any, request: Any) -> Any:
-        """Return the factor ã that a round will be scored with, for simulations: nobody else may see it."""
-        del state, request
-        return 1.0
 
-    @property
-    def wants_witness(self) -> bool:
-        """Whether evidence is gathered around a gradient of the server's own data."""
-        return self.samples > 0
+def remembers(rule: Rule) -> bool:
+    """Tell whether the pay of a round depends on earlier rounds.
 
-    @property
-    def needs_truth(self) -> bool:
-        """Whether only a simulation can pay by it."""
-        return self.wants_truth
-
-    def knowing(self, truth: Truth) -> "Rule":
-        """Return the rule with what it needs of the truth filled in, in a simulation."""
-        del truth
-        return self
-
-    def informed(self, facts: Facts) -> "Rule":
-        """Return the rule with what the server knows of this round beside the evidence."""
-        del facts
-        return self
-
-    def curve(self, size: Any, request: Any) -> Any:
-        """Return the expected reward of `size` samples where it does not depend on the others; None: it does.
-
-        The playground draws it (`guerdon.lab.game.MinibatchGame`).
-        """
-        del size, request
-
-    @classmethod
-    def choices(cls) -> Mapping[str, Callable[..., "Rule"]]:
-        """Return the names by which people choose the rule, and what makes it from a cost (and a number)."""
-        return {cls.rule_name: cls}
-
-    def settings(self) -> dict[str, Any]:
-        """Return all but the cost, as JSON can hold it; infinity is text."""
-        found = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "cost"}  # pyright: ignore[reportArgumentType]
-        return {name: INFINITY if value == math.inf else value for name, value in found.items()}
-
-    @classmethod
-    def from_settings(cls, cost: Cost, settings: Mapping[str, Any]) -> "Rule":
-        """Return the rule that `settings` described."""
-        names = [field.name for field in fields(cls) if field.name != "cost"]  # pyright: ignore[reportArgumentType]
-        if set(settings) != set(names):
-            raise ValueError(f"its settings must be {', '.join(names)}, got {', '.join(settings)}")
-        return cls(cost, **{name: math.inf if value == INFINITY else value for name, value in settings.items()})  # pyright: ignore[reportCallIssue]
-
-    def words(self) -> str:
-        """Return what the rule is, in words."""
-        return f"{self.rule_name} pay"
-
-    def why(self, distance: float, expected: float) -> str | None:
-        """Return in words why a paid agent got more or less than the cost; None: the rule does not say."""
-        del distance, expected
-        return None
-
-    def bracket(self, distance: float, expected: float) -> tuple[float, float]:
-        """Return the two numbers of `formula`."""
-        return expected, distance
-
-    def reasons(self) -> Mapping[Status, str]:
-        """Return why an agent gets nothing for a round, by status, where the rule has other words for it than most."""
-        return {}
-
-    def largest_distance(self, payments: Payments, length: Array) -> Array:
-        """Return, per payment, how large the parts of D and E are together: rounding is relative to this."""
-        del length
-        xp = namespace(payments.squared_distance)
-        return xp.abs(payments.expected) + xp.abs(payments.squared_distance)
+    >>> from guerdon import AffineCost, FlatPay
+    >>> remembers(FlatPay(AffineCost(1, 1)))
+    False
+    """
+    return not isinstance(rule.init(1), NoState)
 
 
 def round_of(

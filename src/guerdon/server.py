@@ -1,6 +1,6 @@
 """The server's half of a round, written once: for the simulator, for Flower, and for a loop of your own.
 
-    server = Server(InformationPay(AffineCost(1, 1)), FixedRequest(16, step=0.1))
+    server = Server(OutputAgreement(AffineCost(1, 1)), FixedRequest(16, step=0.1))
     state = server.init(model, num_agents=6)
     for _ in range(100):
         ask, state = server.ask(state, model)                      # ask.model is what to broadcast
@@ -14,10 +14,10 @@ are (agents, dim), a list of layers (agents, …), or `guerdon.reports.AgentRows
 
 What `settle` does, in this order:
 
-1. The lens turns the reports into evidence (`guerdon.statistical.lenses`).
+1. The lens turns the reports into evidence (`guerdon.lens`).
 2. The rule pays by the evidence (`guerdon.rule`).
 3. The mean of the reports is taken, and the policy chooses the step (`guerdon.requests`).
-4. What the round has shown is learned: by the broadcast (`guerdon.statistical.dithers`) and by the lens.
+4. What the round has shown is learned: by the broadcast (`guerdon.broadcast`) and by the lens.
 
 A round in which nobody sends anything usable teaches nothing; under a dither its part is asked for again.
 """
@@ -35,25 +35,20 @@ from guerdon.arrays import (
     Array,
     check_choice,
     check_positive_integer,
-    is_array,
     is_traced,
     namespace,
     over_layers,
     zeros_like,
 )
 from guerdon.asking import Ask, Reading, ServerState, Settlement, as_step
+from guerdon.broadcast import AtModel, Broadcast, Shown
+from guerdon.lens import Lens, Plain
 from guerdon.reports import Layers, combine
 from guerdon.requests import Outcome, Requests
-from guerdon.rule import Payments, Round, Rule, as_recorded, padded, times
+from guerdon.rule import Payments, Round, Rule, as_recorded, notice_of, padded, times
 from guerdon.states import choose_state, chosen, grown
-from guerdon.statistical.dithers import AtModel, Broadcast, Dither, secret_normals
-from guerdon.statistical.lenses import Lens, lens_of
-from guerdon.statistical.offsets import OwnRecords
-from guerdon.statistical.predictions import Prediction
 
 Sends = Literal["gradients", "models"]
-RECORDS = OwnRecords()
-
 __all__ = ["Ask", "Reading", "Sends", "Server", "ServerState", "Settlement"]
 
 
@@ -62,55 +57,32 @@ class Server:
     """Asks, reads, pays and learns; it knows nothing of the insides of its parts.
 
     `rule` is the rule that pays, and `requests` the policy that says how many samples to ask for. `lens` makes
-    evidence of reports (default: the one that goes with the rule), and `broadcast` says where gradients are taken: at
-    the model, or beside it (`Dither`). `sends` says what agents send: gradients, or models that they trained from the
+    evidence of reports (default: as they are, for members that are alike), and `broadcast` says where gradients are
+    taken: at the model, or beside it. `sends` says what agents send: gradients, or models that they trained from the
     one broadcast. Then `mean` is the mean move, and a step is taken in every round, also under a dither.
 
     >>> import numpy as np
-    >>> from guerdon import AffineCost, FixedRequest, InformationPay
-    >>> server = Server(InformationPay(AffineCost(1, 1)), FixedRequest(8, step=0.5))
+    >>> from guerdon import AffineCost, FixedRequest, KnownVariance, OutputAgreement
+    >>> server = Server(OutputAgreement(AffineCost(1, 1), KnownVariance(8.0)), FixedRequest(8, step=0.5))
     >>> model = np.zeros(2)
     >>> ask, state = server.ask(server.init(model, num_agents=4), model)
     >>> reports = np.array([[2.0, 0.0], [3.0, 1.0], [2.5, -0.5], [0.0, 0.0]])
     >>> done, state = server.settle(state, ask, reports, sent=np.ones(4, dtype=bool))
     >>> done.payments.released.round(1)
-    array([ 31.8,  18.8,  27.8, -42.5])
+    array([ 19.2,  -9.2,   8.6, -30.6])
     >>> model - done.step * done.mean
     array([-0.9375, -0.0625])
     """
 
     rule: Rule
     requests: Requests
-    lens: Lens = None  # pyright: ignore[reportAssignmentType] - made in __post_init__
+    lens: Lens = Plain()  # noqa: RUF009 - frozen
     broadcast: Broadcast = AtModel()  # noqa: RUF009 - frozen
     sends: Sends = "gradients"
 
     def __post_init__(self) -> None:
         check_choice("sends", self.sends, ("gradients", "models"))
         check_parts(self.rule, self.requests, self.lens, self.broadcast, self.sends)
-        if self.lens is None:  # pyright: ignore[reportUnnecessaryComparison]
-            object.__setattr__(self, "lens", lens_of(self.rule))
-
-    @classmethod
-    def of(
-        cls,
-        rule: Rule,
-        requests: Requests,
-        prediction: Prediction | None = None,
-        dither: Dither | None = None,
-        sends: Sends = "gradients",
-        alike: bool = False,
-        records: OwnRecords | None = RECORDS,
-    ) -> "Server":
-        """Return a server with the lens that goes with a rule (see `lens_of`), and with a dither if one is given."""
-        check_parts(rule, requests, None, AtModel() if dither is None else dither, sends)
-        lens = lens_of(rule, prediction, alike=alike, records=records, dithered=dither is not None)
-        return cls(rule, requests, lens, AtModel() if dither is None else dither, sends)
-
-    @property
-    def dither(self) -> Dither | None:
-        """The dither, if there is one."""
-        return self.broadcast if isinstance(self.broadcast, Dither) else None
 
     def init(self, model: Any, num_agents: int) -> ServerState:
         """Return the state before the first round."""
@@ -170,19 +142,20 @@ class Server:
         """
         check_model(model)
         check_same_model(state, model)
-        if normals is None and self.broadcast.learns:
-            normals = _secret(model)
         sent, placed = self.broadcast.place(state.broadcast, model, normals)
         request, start = self.request(state), sent if self.sends == "models" else None
         prediction = self.lens.predict(state.lens, sent)
-        notice = self.rule.notice(state.rule, request)
+        notice = notice_of(self.rule, state.rule, request)
         ask = Ask(sent, request, model, prediction, notice, start, state.enrolled)
         return ask, state._replace(broadcast=placed)
 
     def pay(self, state: ServerState, ask: Ask, reports: Layers, sent: Array) -> tuple[Payments, Reading, ServerState]:
         """Return what each agent is paid, how the reports compare, and the state with what it learned of agents."""
         check_reports(ask.origin, reports, sent, state.enrolled)
-        payments, _, reading, _, state = self._pay(state, ask, reports, sent, mean=self.lens.learns(state.lens))
+        payments, _, reading, state = self._pay(state, ask, reports, sent)
+        if self.lens.learns(state.lens):
+            mean = self._mean(reading, ask, reports)
+            state = state._replace(lens=self.lens.learn(state.lens, ask, reports, reading, mean, None))
         return payments, reading, state
 
     def settle(
@@ -191,34 +164,38 @@ class Server:
         """Return what the round came to, and the next state. Reports of agents who did not send are not looked at.
 
         `mean=False` leaves the mean out (zeros) where nothing learns from it: for a model that is made elsewhere.
-        `factors`, one for each agent, say whose work costs a multiple of the rule's cost: so much more it is paid.
+        `factors`: one multiplier per agent. An agent with factor 1.5 is paid 1.5 times as much.
         """
         check_reports(ask.origin, reports, sent, state.enrolled)
         wanted = mean or self.needs_mean(state)
-        payments, played, reading, average, state = self._pay(state, ask, reports, sent, mean=wanted)
+        payments, played, reading, state = self._pay(state, ask, reports, sent)
+        average = self._mean(reading, ask, reports) if wanted else zeros_like(ask.origin)
         xp, payments = namespace(payments.released), times(payments, factors)
         outcome = Outcome(ask.request, reading.plain, average, xp.sum(payments.released))
         step, requests = self.requests.observe(state.requests, outcome)
-        step, moves = as_step(step, ask), self.sends == "models"
         shown, broadcast = self.broadcast.settle(state.broadcast, ask, reading, average)
-        lens = choose_state(shown.heard, lambda: self.lens.step(state.lens, shown.seen), state.lens)
-        if self.broadcast.learns and not moves:
-            average = choose_state(shown.steps, lambda: shown.seen.mean, average)
-            step = choose_state(shown.steps, lambda: step, 0 * step)
-        step = 0 * step - 1 if moves else step
+        lens = self.lens.learn(state.lens, ask, reports, reading, average, shown)
+        step, average = self._step(as_step(step, ask), average, shown)
         done = Settlement(payments, played, average, step, reading, shown.noise_scale, shown.offset)
         return done, state._replace(round=state.round + 1, requests=requests, lens=lens, broadcast=broadcast)
 
     def _pay(
-        self, state: ServerState, ask: Ask, reports: Layers, sent: Array, *, mean: bool
-    ) -> tuple[Payments, Round, Reading, Any, ServerState]:
-        """Return also the round as it is recorded, and the mean: zeros unless it is wanted."""
+        self, state: ServerState, ask: Ask, reports: Layers, sent: Array
+    ) -> tuple[Payments, Round, Reading, ServerState]:
+        """Return also the round as it is recorded."""
         reading, lens = self.lens.read(state.lens, ask, reports, sent)
         played = as_recorded(Round(reading.evidence, sent, ask.request, reading.trusted, ask.is_last))
         payments, rule = self.rule.pay(state.rule, played)
-        average = self._mean(reading, ask, reports) if mean else zeros_like(ask.origin)
-        lens = self.lens.learn(lens, ask, reports, reading, average)
-        return payments, played, reading, average, state._replace(rule=rule, lens=lens)
+        return payments, played, reading, state._replace(rule=rule, lens=lens)
+
+    def _step(self, step: Array, mean: Any, shown: Shown) -> tuple[Array, Any]:
+        """Return the step to take and along what: all of a mean move; under a dither a step once in a block."""
+        if self.sends == "models":
+            return 0 * step - 1, mean
+        if self.broadcast.learns:
+            mean = choose_state(shown.steps, lambda: shown.seen.mean, mean)
+            step = choose_state(shown.steps, lambda: step, 0 * step)
+        return step, mean
 
     def _mean(self, found: Reading, ask: Ask, reports: Layers) -> Any:
         """Return the mean of the reports that are used, shortened where they are too long; zero if there are none."""
@@ -234,13 +211,3 @@ class Server:
         if ask.start is not None:
             mean = over_layers(lambda part, start: xp.where(count > 0, part - start, 0.0), mean, ask.start)
         return over_layers(lambda part, model: namespace(part).astype(part, model.dtype), mean, ask.origin)
-
-
-def _secret(model: Any) -> Any:
-    """Return fresh normal numbers for a dither, or raise where a compiled function would draw them once for all."""
-    if is_traced(*([model] if is_array(model) else model)):
-        raise ValueError(
-            "`normals` must be given under a dither in a compiled function: fresh normal numbers in the model's shape, "
-            "such as jax.random.normal(key, model.shape)"
-        )
-    return secret_normals(model)

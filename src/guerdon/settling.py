@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon.arrays import Array, check_positive_integer, is_traced, namespace
+from guerdon.arrays import Array, check_number, check_positive_integer, is_traced, namespace
 from guerdon.costs import Cost
 from guerdon.rule import Payments, Status
-from guerdon.scale import MOST_OPEN, Estimate, ScaleState, first_scale, learn
+from guerdon.scale import MOST_OPEN, Estimate, ScaleState, first_scale, known_scale, learn
 
 # Relative. Evidence of reports in single precision is rounded at 1e-7, and a missing cut shows by far more than this:
 # any number between would do.
@@ -29,6 +29,14 @@ def first_state(num_agents: int) -> ScaledState:
     """Return the state before the first round."""
     check_positive_integer("num_agents", num_agents)
     return ScaledState(np.zeros((MOST_OPEN, num_agents)), first_scale())
+
+
+def with_scale(state: Any, value: float) -> ScaledState:
+    """Return the state as if earlier rounds had given exactly this V, or raise where a rule takes none from them."""
+    if not isinstance(state, ScaledState):
+        raise ValueError(f"`scale` must be left out for a rule that takes none from earlier rounds, got {value!r}")
+    check_number("scale", value, minimum=0, inclusive=False)
+    return state._replace(scale=known_scale(value))
 
 
 class Measured(NamedTuple):

@@ -22,19 +22,21 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from guerdon.agreement import far_or_near
-from guerdon.arrays import Array, at_least_one, check_number, check_positive_integer, is_array, namespace, over_layers
+from guerdon.arrays import Array, at_least_one, check_positive_integer, is_array, namespace, over_layers
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, gather
 from guerdon.reports import lengths_around
-from guerdon.rule import Payments, Round, Rule, as_request, check_round, check_whole, statuses
-from guerdon.scale import TINY, Estimate, ScaleState, known_scale, scale
+from guerdon.rule import Need, Payments, Round, Rule, as_request, check_round, check_whole, statuses
+from guerdon.scale import TINY, Estimate, ScaleState
 from guerdon.settling import Measured, ScaledState, first_state, pay_on_scale
+from guerdon.words import About, told_by
 
 __all__ = [
     "WitnessSample",
     "WitnessedPay",
     "stack_minibatches",
     "witness_sample",
+    "witness_samples",
 ]
 
 
@@ -81,24 +83,44 @@ def evidence_around_witness(reports: Any, sent: Array, witness: WitnessSample, r
     return found._replace(squared_length=length, pair_distance=xp.where(found.counted, expected, 0.0))
 
 
+def witness_samples(rule: Rule) -> int:
+    """Return how many samples of the server's own a rule needs in every round; 0: none."""
+    return rule.samples if Need.WITNESS in rule.needs else 0  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class _AboutWitnessed(About):
+    """Pay by distances to the server's own gradient."""
+
+    formula = "E − D"
+
+    def words(self, rule: Any) -> str:
+        return f"witnessed pay, {rule.samples} samples of the server's own"
+
+    def why(self, rule: Any, distance: float, expected: float) -> str:
+        del rule
+        return far_or_near(distance, expected).replace("the others", "the server's own gradient")
+
+
+@told_by(_AboutWitnessed())
 @dataclass(frozen=True)
 class WitnessedPay(Rule):
     """Pay each agent by its distance to the gradient of `samples` samples of the server's own.
 
     >>> import numpy as np
     >>> from guerdon import AffineCost, round_of
+    >>> from guerdon.settling import with_scale
     >>> rule, everybody = WitnessedPay(AffineCost(1, 1), samples=64), np.array([True, True])
     >>> witness = WitnessSample(np.array([0.0, 0.0]), np.array(16.0), samples=64)
     >>> evidence = evidence_around_witness(np.array([[1.0, 1.0], [2.0, 2.0]]), everybody, witness, request=8)
-    >>> rule.pay(rule.scaled(rule.init(2), 16.0), round_of(evidence, everybody, request=8))[0].released.round(6)
+    >>> rule.pay(with_scale(rule.init(2), 16.0), round_of(evidence, everybody, request=8))[0].released.round(6)
     array([ 10., -14.])
     """
 
     cost: Cost
     samples: int = 256
 
-    compares_agents, pays_short_moves, remembers = False, True, True
-    rule_name, version, formula = "witnessed", 1, "E − D"
+    name, version = "witnessed", 1
+    needs = frozenset({Need.COSTS, Need.WITNESS, Need.ONE_STEP})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,13 +128,6 @@ class WitnessedPay(Rule):
 
     def init(self, num_agents: int) -> ScaledState:
         return first_state(num_agents)
-
-    def scale(self, state: ScaledState) -> Array:
-        return scale(state.scale)
-
-    def scaled(self, state: ScaledState, scale: float) -> ScaledState:
-        check_number("scale", scale, minimum=0, inclusive=False)
-        return state._replace(scale=known_scale(scale))
 
     def pay(self, state: ScaledState, round: Round) -> tuple[Payments, ScaledState]:
         state, mask = check_round(state, round, ScaledState)
@@ -141,13 +156,3 @@ class WitnessedPay(Rule):
         bend = xp.log(xp.where(known, level, 1.0)) - 2 * xp.log(last) + xp.log(before)
         noise = bend**2 / 6  # of three independent logarithms
         return xp.where(known & (noise < most), noise, most)
-
-    def curve(self, size: Any, request: Any) -> Any:
-        """Return h(ν) + h'(ν)·ν²·(1/ν − 1/s): what is paid in the mean where V is σ²."""
-        return self.cost(request) + self.cost.slope(request) * request**2 * (1 / request - 1 / size)
-
-    def words(self) -> str:
-        return f"witnessed pay, {self.samples} samples of the server's own"
-
-    def why(self, distance: float, expected: float) -> str:
-        return far_or_near(distance, expected).replace("the others", "the server's own gradient")

@@ -1,20 +1,139 @@
-"""Why a payment is what it is, in plain words."""
+"""Rules in plain words: what a rule is, why a payment is what it is, and what operators must know of a rule.
+
+None of this decides pay. Each rule's own words stand beside it, and are bound to it by `told_by`:
+
+    @told_by(AboutMine())
+    @dataclass(frozen=True)
+    class Mine(Rule): ...
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, TypeVar
 
-from guerdon.rule import Payments, Rule, Status
+from guerdon.arrays import Array, namespace
+from guerdon.costs import Cost
+from guerdon.rule import Payments, Rule, Status, notice_of
 
 __all__ = [
+    "About",
+    "about",
     "explain",
     "price",
+    "told_by",
 ]
 
 FEWEST = 3  # whose reports tell which of them lies further out
+INFINITY = "infinity"
 LIKELY_CUT = 2  # times the distance of honest work: a mean beyond that may hold a distance that was cut
 NOT_COMPARED = "only two took part, or all reports were the same: they cannot be compared, and are paid their cost"
 FOLLOWS = "the extra of this round follows when distances have a scale"
 NO_SCALE = "no extra follows: this was the last round, and there is no scale for distances"
+
+Kind = TypeVar("Kind", bound=type[Rule])
+_ABOUT: dict[type, "About"] = {}
+
+
+class About:
+    """What people, books and laboratories ask about a rule; every answer has a default.
+
+    `formula`: what is in the brackets of R = h(ν) + h'(ν)·ν²/V·(…), in letters; empty where there is no such formula.
+    `holds`: whether the rule releases later what a round earned. `fewest_rounds`: rounds of an agent, before which it
+    is not paid at all.
+    """
+
+    formula: str = ""
+    holds: bool = False
+    fewest_rounds: int = 1
+
+    def words(self, rule: Any) -> str:
+        """Return what the rule is, in words."""
+        return f"{rule.name} pay"
+
+    def why(self, rule: Any, distance: float, expected: float) -> str | None:
+        """Return in words why a paid agent got more or less than the cost; None: there is nothing to say."""
+        del rule, distance, expected
+        return None
+
+    def bracket(self, distance: float, expected: float) -> tuple[float, float]:
+        """Return the two numbers of `formula`."""
+        return expected, distance
+
+    def reasons(self) -> Mapping[Status, str]:
+        """Return why an agent gets nothing for a round, by status, where there are other words for it than usual."""
+        return {}
+
+    def choices(self, kind: Any) -> Mapping[str, Callable[..., Rule]]:
+        """Return the names by which people choose the rule, and what makes it from a cost (and a number)."""
+        return {kind.name: kind}
+
+    def worst_loss(self, rule: Any, request: Any) -> float:
+        """Return the most that a member can lose in one round, below h(ν); infinity: there is no bound."""
+        del rule, request
+        return math.inf
+
+    def transfers(self, rule: Any) -> bool:
+        """Tell whether what one member loses others gain in the same round: then no loss may be cut."""
+        del rule
+        return False
+
+    def held(self, rule: Any, state: Any) -> Array | None:
+        """Return what each agent would be released if the run ended now; None for a rule that holds nothing."""
+        del rule, state
+        return None
+
+    def advice(self, rule: Any, state: Any, request: Any) -> str:
+        """Return what an operator must know of how the rule does here, at this request; mostly nothing."""
+        del rule, state, request
+        return ""
+
+    def largest_distance(self, payments: Payments, length: Array) -> Array:
+        """Return, per payment, how large the parts of D and E are together: rounding is relative to this."""
+        del length
+        xp = namespace(payments.squared_distance)
+        return xp.abs(payments.expected) + xp.abs(payments.squared_distance)
+
+    def settings(self, rule: Any) -> dict[str, Any]:
+        """Return all of a rule but its cost, as JSON can hold it; infinity is text."""
+        found = {field.name: getattr(rule, field.name) for field in fields(rule) if field.name != "cost"}
+        return {name: INFINITY if value == math.inf else value for name, value in found.items()}
+
+    def from_settings(self, kind: Any, cost: Cost, settings: Mapping[str, Any]) -> Rule:
+        """Return the rule that `settings` described."""
+        names = [field.name for field in fields(kind) if field.name != "cost"]
+        if set(settings) != set(names):
+            raise ValueError(f"its settings must be {', '.join(names)}, got {', '.join(settings)}")
+        return kind(cost, **{name: math.inf if value == INFINITY else value for name, value in settings.items()})
+
+
+def told_by(words: About) -> Callable[[Kind], Kind]:
+    """Bind what is to be said about a kind of rule to it; used above its class.
+
+    >>> from guerdon import AffineCost, OutputAgreement
+    >>> about(OutputAgreement(AffineCost(1, 1))).formula
+    'E − D'
+    """
+
+    def bind(kind: Kind) -> Kind:
+        _ABOUT[kind] = words
+        return kind
+
+    return bind
+
+
+def about(rule: Rule | type[Rule]) -> About:
+    """Return what is to be said about a rule, or a kind of rules: its own, else that of the class it inherits from."""
+    kind = rule if isinstance(rule, type) else type(rule)
+    return next((_ABOUT[one] for one in kind.__mro__ if one in _ABOUT), DEFAULT)
+
+
+DEFAULT = About()
+
+
+def can_take_back(rule: Rule) -> bool:
+    """Tell whether a member can lose more in a round than what it is paid for honest work."""
+    return about(rule).worst_loss(rule, 1) > float(rule.cost(1))
 
 
 def explain(
@@ -54,7 +173,7 @@ def _explain(
         return f"{_cost_and_earlier(rule, request, factor, reward)}; {NOT_COMPARED}"
     if not known.is_paid:
         return _explain_unpaid(rule, known, reward)
-    if rule.holds:
+    if about(rule).holds:
         told = _explain_paid(rule, request, factor, earned, distance, expected)
         return f"{reward:.4g} released; earned in this round: {earned:.4g} ({told})"
     late = settled(rule, request, factor, reward, distance, expected, variance)
@@ -64,7 +183,7 @@ def _explain(
 
 
 def _explain_unpaid(rule: Rule, status: Status, reward: float) -> str:
-    why = (_REASONS | dict(rule.reasons()))[status]
+    why = (_REASONS | dict(about(rule).reasons()))[status]
     if reward == 0:
         return f"nothing: {why}"
     return f"{reward:.4g}, the extra of earlier rounds: {why}" + " in this one" * (status is Status.DECLINED)
@@ -91,7 +210,7 @@ def cut_words(rule: Rule, request: int, distance: float, expected: float, varian
 
 def _reach(rule: Rule, request: int) -> float:
     """Return how far apart two reports may count, which a rule says before every round; 0: there is no limit."""
-    return rule.notice(rule.init(1), request).reach
+    return notice_of(rule, rule.init(1), request).reach
 
 
 def price(rule: Rule, request: int, distance: float, expected: float, variance: float) -> float:
@@ -109,7 +228,8 @@ def settled(
     >>> settled(OutputAgreement(AffineCost(1, 1)), 8, 1.0, 12.5, distance=3.0, expected=4.0, variance=32.0)
     1.5
     """
-    if not rule.formula or rule.vary or variance != variance:  # with `vary` a price is not that of the request
+    varied = notice_of(rule, rule.init(1), request).own is not None  # then a price is not that of the request
+    if not about(rule).formula or varied or variance != variance:
         return 0.0
     late = reward - factor * price(rule, request, distance, expected, variance)
     parts = abs(price(rule, request, -abs(distance), abs(expected), variance))
@@ -121,7 +241,7 @@ def _explain_paid(rule: Rule, request: int, factor: float, reward: float, distan
     if distance != distance:  # NaN: the rule does not look at distances
         same = _same(reward, fair, factor)
         return f"{asked}, whatever was sent" if same else f"{asked}, {_more(reward - fair)}"
-    why = rule.why(distance, expected)
+    why = about(rule).why(rule, distance, expected)
     return f"{asked}, {_more(reward - fair)}" + ("" if why is None else f": {why}")
 
 

@@ -14,6 +14,7 @@ from guerdon.cli.options import read_factors
 from guerdon.cli.reports import print_claims
 from guerdon.lab.experiments.claims import Claim, Experiment
 from guerdon.registry import choices
+from guerdon.settling import with_scale
 from tests.support.command_line import run, run_json, start
 
 EQUILIBRIUM = ["equilibrium", "--agents", "10", "--request", "8", "--cost", "1 + s", "--max-batch", "32"]
@@ -114,7 +115,7 @@ def test_pay_is_what_the_mechanism_says(gradients: Path) -> None:
     report = run_json("pay", str(gradients), "--request", "8", "--scale", "40")
     rule = OutputAgreement(ExpressionCost("1 + s"))
     evidence = gather(np.load(gradients), [True] * 5)
-    expected, _ = rule.pay(rule.scaled(rule.init(5), 40.0), round_of(evidence, np.ones(5, dtype=bool), 8))
+    expected, _ = rule.pay(with_scale(rule.init(5), 40.0), round_of(evidence, np.ones(5, dtype=bool), 8))
     assert [agent["reward"] for agent in report["agents"]] == pytest.approx(expected.released.tolist(), rel=1e-12)
     assert [agent["status"] for agent in report["agents"]] == ["paid"] * 4 + ["invalid"]
     assert report["agents"][4]["distance"] is None
@@ -155,7 +156,10 @@ PLAN = ["plan", "--variance", "4", "--signal", "1"]
         (["equilibrium", "--plot", "game.docx"], "docx"),
         (["equilibrium", "--rule", "guess"], "`rule` must be one of 'agreement', 'known', 'estimated', "),
         (["equilibrium", "--request", "eight"], "Invalid value for '--request'"),
-        (["pay", "FILE", "--request", "8", "--rule", "known"], "needs what only a simulation knows; give the number"),
+        (
+            ["pay", "FILE", "--request", "8", "--rule", "known"],
+            "it needs the variance of a single sample",
+        ),
         (["pay", "FILE", "--request", "8", "--rule", "known:-1"], "`variance` must be a finite number above 0, got -1"),
         (
             ["pay", "FILE", "--request", "8", "--rule", "known:nan"],
@@ -386,10 +390,10 @@ def test_cost_factors_that_are_none_are_refused(wrong: str) -> None:
 
 
 PLUGIN = """
-from guerdon.controls import FlatPay
+from guerdon.agreement import FlatPay
 
 class Plugged(FlatPay):
-    rule_name = "plugged"
+    name = "plugged"
 """
 
 

@@ -13,7 +13,6 @@ from guerdon import (
     CalibratedAgreement,
     EstimatedVariance,
     FlatPay,
-    GenieAided,
     InformationPay,
     KnownVariance,
     OutputAgreement,
@@ -26,7 +25,9 @@ from guerdon import (
 )
 from guerdon.evidence import Evidence
 from guerdon.lab.arena.balanced import BalancedVariance
-from guerdon.rule import Round, Rule
+from guerdon.lab.truth import GenieAided
+from guerdon.rule import Need, Round, Rule, remembers
+from guerdon.statistical.trust import trust_of
 from tests.support.libraries import Library, without_jax
 
 COST = AffineCost(1, 1)
@@ -63,17 +64,19 @@ def rounds(seed: int = 0) -> list[tuple[Any, Any, int]]:
 
 def begun(rule: Rule, agents: int) -> tuple[Any, Any]:
     """Return the states of a rule, and of its trust, before the first round."""
-    return rule.init(agents), rule.trust.init(agents) if rule.trust else None
+    trust = trust_of(rule)
+    return rule.init(agents), trust and trust.init(agents)
 
 
 def compare(rule: Rule, trust: Any, gradients: Any, mask: Any, nu: Any) -> tuple[Round, Any]:
     """Return the round as a server tells it to a rule, and the next state of the rule's trust."""
     plain = gather(gradients, mask)
-    if rule.trust is None:
+    keeper = trust_of(rule)
+    if keeper is None:
         return round_of(plain, mask, nu), None
-    trusted = rule.trust.reference(trust, plain.counted)
+    trusted = keeper.reference(trust, plain.counted)
     evidence = gather(gradients, mask, None, trusted)
-    return round_of(evidence, mask, nu, trusted), rule.trust.learn(trust, evidence, trusted, nu)
+    return round_of(evidence, mask, nu, trusted), keeper.learn(trust, evidence, trusted, nu)
 
 
 def play(rule: Rule, played: list[tuple[Any, Any, int]]) -> list[Any]:
@@ -175,7 +178,7 @@ def test_rewards_can_be_differentiated(name: str) -> None:
 
 
 # Where requests vary, who is asked for more depends on the agent's number.
-@pytest.mark.parametrize("rule", [one for one in MECHANISMS.values() if not one.vary])
+@pytest.mark.parametrize("rule", [one for one in MECHANISMS.values() if not getattr(one, "vary", 0)])
 def test_agents_can_be_permuted(rule: Rule) -> None:
     order = np.random.default_rng(1).permutation(AGENTS)
     permuted = [(g[order], m[order], nu) for g, m, nu in rounds()]
@@ -194,7 +197,7 @@ def test_a_common_vector_changes_nothing(name: str) -> None:
 
 
 # Not where the evidence is without a unit already.
-@pytest.mark.parametrize("name", [name for name, one in MECHANISMS.items() if not one.wants_witness])
+@pytest.mark.parametrize("name", [name for name, one in MECHANISMS.items() if Need.WITNESS not in one.needs])
 def test_the_unit_of_gradients_does_not_matter(name: str) -> None:
     rule: Any = MECHANISMS[name]
     known = isinstance(getattr(rule, "variance", None), KnownVariance)
@@ -276,7 +279,7 @@ def test_bad_input_never_gives_a_number(
     rule: Rule, change: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     gradients, mask, nu = rounds()[0]
-    if "agents" in change and not rule.remembers:
+    if "agents" in change and not remembers(rule):
         return  # it has no state that could be of others
     state, mask = rule.init(change.get("agents", AGENTS)), mask & ("nobody" not in change)
     told = round_of(gather(gradients, mask), mask, nu)._replace(
@@ -319,7 +322,7 @@ def test_a_state_that_is_none_is_refused(rule: Rule, state: Any) -> None:
 @every_mechanism
 def test_a_rule_that_remembers_refuses_the_state_of_another(rule: Rule) -> None:
     sent, mask, request = rounds()[0]
-    if rule.remembers:
+    if remembers(rule):
         with pytest.raises(TypeError, match=r"`state` must be of type .*State, got NoState: begin with"):
             rule.pay(FlatPay(COST).init(AGENTS), round_of(gather(sent, mask), mask, request))
 
@@ -333,7 +336,7 @@ def test_a_traced_request_must_be_whole_too(rule: Rule) -> None:
 
 
 # Those that remember nothing.
-@pytest.mark.parametrize("name", [name for name, rule in MECHANISMS.items() if not rule.remembers])
+@pytest.mark.parametrize("name", [name for name, rule in MECHANISMS.items() if not remembers(rule)])
 @without_jax
 def test_many_rounds_at_once_are_paid_as_one_by_one(name: str, library: Library) -> None:
     pay_together(name, library)

@@ -209,7 +209,7 @@ def test_hostile_questions(served: Served, text: str) -> None:
         ("agents=100000", "`agents`: input should be less than or equal to 200, got '100000'"),
         (
             "rule=fair",
-            "known, estimated, calibrated, information, steady, witnessed, flat, genie, got 'fair'",
+            "known, estimated, witnessed, flat, calibrated, information, steady, genie, got 'fair'",
         ),
     ],
 )

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 from guerdon import registry
-from guerdon.controls import FlatPay
+from guerdon.agreement import FlatPay
 from guerdon.costs import ExpressionCost
 from guerdon.dashboard import playground
 from guerdon.evidence import gather
 from guerdon.lab.arena.prices import ContractMenu, LocalAccuracy, StackelbergPrice
 from guerdon.lab.game import MinibatchGame
+from guerdon.lab.truth import Facts
 from guerdon.registry import register
-from guerdon.rule import Facts, round_of
+from guerdon.rule import round_of
 from tests.dashboard.conftest import Served, Visitor, ask, serving
 
 UTILITY = "document.querySelector('#curve .plot').data.find(t => t.name.startsWith('utility')).y"
@@ -200,7 +201,7 @@ def paid_for(rule: Any, announced: list[int]) -> list[float]:
 def test_a_rule_of_your_own_with_a_curve_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass(frozen=True)
     class HalfPrice(FlatPay):
-        rule_name = "half-price"
+        name = "half-price"
 
         def curve(self, size: Any, request: Any) -> Any:
             return self.cost(request) * size / (2 * request)

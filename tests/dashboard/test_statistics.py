@@ -18,7 +18,6 @@ from guerdon import (
     FixedRequest,
     KnownVariance,
     OutputAgreement,
-    Server,
     gather,
     round_of,
 )
@@ -27,6 +26,8 @@ from guerdon.dashboard.queries import RunData, RunMember, read_run
 from guerdon.dashboard.source import KeptAudit, LedgerSource
 from guerdon.ledger import Ledger
 from guerdon.rule import Rule, Status
+from guerdon.statistical.servers import server_for
+from guerdon.words import about
 from tests.dashboard.conftest import ask, serving
 from tests.ledger.test_waiting import play_by_default
 from tests.support.dashboard_scenes import NAMES, SHIRKER, Training
@@ -44,7 +45,7 @@ def played(
     """
     rng, crowd, present = np.random.default_rng(seed), len(used), np.ones(len(used), dtype=bool)
     model, rows = np.zeros(len(scales)), list[Any]()
-    server = Server.of(rule, FixedRequest(request, step=0.1), alike=True)
+    server = server_for(rule, FixedRequest(request, step=0.1), alike=True)
     state = server.init(model, crowd)
     for _ in range(rounds):
         gradients = 1 + rng.normal(size=(crowd, len(scales))) * scales / np.sqrt(used)[:, None]
@@ -319,5 +320,5 @@ def test_when_a_run_is_quiet(silence: float, gap: float, state: str) -> None:
 
 def test_rules_in_words() -> None:
     cost = AffineCost(1, 1)
-    words = [OutputAgreement(cost, rule).words() for rule in RULES]
+    words = [about(rule).words(rule) for rule in (OutputAgreement(cost, variance) for variance in RULES)]
     assert words[0] == "output agreement, known variance"

@@ -16,8 +16,8 @@ from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnkn
 from guerdon import AffineCost, FixedRequest, OutputAgreement
 from guerdon.ledger import Ledger
 from guerdon.paying.run import PaidRun
-from guerdon.server import Server
 from guerdon.statistical.dithers import Dither
+from guerdon.statistical.servers import server_for
 from tests.flower.test_one_server import same_dither, settled_by_default, simulated
 from tests.support.ledger_scenes import check_agreement
 from tests.support.namespaces import run_alone
@@ -48,7 +48,7 @@ def test_the_aggregator_pays_as_the_simulator_does(tmp_path: Path) -> None:
     rewards, names = np.zeros((ROUNDS, AGENTS)), [f"n{k}" for k in range(AGENTS)]
     with Ledger(tmp_path / "guerdon.db") as ledger:
         aggregator = RewardedAggregator(
-            PaidRun(Server.of(RULE, REQUESTS, **options), ledger, "run", MODEL, rounds=ROUNDS)
+            PaidRun(server_for(RULE, REQUESTS, **options), ledger, "run", MODEL, rounds=ROUNDS)
         )
         aggregator.broadcast()
         for number in range(ROUNDS):
@@ -70,7 +70,7 @@ def test_the_default_rule_adds_up(tmp_path: Path) -> None:
 
     sent, present = scene(0)
     with Ledger(tmp_path / "guerdon.db") as ledger:
-        server = Server(OutputAgreement(COST), REQUESTS)
+        server = server_for(OutputAgreement(COST), REQUESTS)
         aggregator = RewardedAggregator(PaidRun(server, ledger, "run", MODEL, rounds=ROUNDS))
         aggregator.broadcast()
         for number in range(ROUNDS):
@@ -123,7 +123,7 @@ def test_rounds_in_flare_are_paid(tmp_path: Path, where: str) -> None:
         assert [(run.rounds, run.last_round) for run in ledger.runs()] == [(3, 3)], told
         assert ledger.verify().holds
         paid = {(s.agent, n): s.reward / 1e6 for n in (1, 2, 3) for s in ledger.payslips("run", n)}
-    server = Server(OutputAgreement(AffineCost(1, 1)), FixedRequest(8, 0.05))
+    server = server_for(OutputAgreement(AffineCost(1, 1)), FixedRequest(8, 0.05))
     model = np.zeros(12)
     state = server.init(model, 3)
     for number in range(3):

@@ -7,11 +7,12 @@ import numpy as np
 from flwr.app import Context, Message
 
 from guerdon import InformationPay, gather, round_of
+from guerdon.broadcast import StepObservation
 from guerdon.flower import Request, decline
 from guerdon.gram import shortening
 from guerdon.ledger import Ledger
 from guerdon.statistical.dithers import Dither
-from guerdon.statistical.predictions import Prediction, StepObservation
+from guerdon.statistical.predictions import Prediction
 from tests.flower.grids import Node, record, reply
 
 DIM, NOISE, LOCAL = 20, 3.0, 0.1

@@ -181,7 +181,7 @@ def test_a_pair_that_was_broken_off_goes_on_as_if_it_had_not_been(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In either half: the model, the pay and all that is remembered, to the last bit."""
-    monkeypatch.setattr("guerdon.server.secret_normals", same_each_time)
+    monkeypatch.setattr("guerdon.statistical.dithers.secret_normals", same_each_time)
     options = {"rule": RULE, "prediction": prediction, "dither": Dither(0.5, COST)}
 
     def start(run: str, grid: MemoryGrid) -> ArrayRecord:

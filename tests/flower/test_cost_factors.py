@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord
 
-from guerdon import AffineCost, BudgetRequest, FixedRequest, FlatPay, InformationPay, Server, SteadyPay
+from guerdon import AffineCost, BudgetRequest, FixedRequest, FlatPay, InformationPay, SteadyPay
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.paying.reports import Report
 from guerdon.paying.run import PaidRun
+from guerdon.statistical.servers import server_for
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid
 
@@ -44,7 +45,7 @@ def test_a_node_is_paid_its_factor_times_what_it_would_be(
 def test_steady_pay_releases_the_factor_times_as_much_and_no_more_than_the_nodes_own_cost(ledger: Ledger) -> None:
     names, factors, paid = ["n0", "n1", "n2", "n3"], {"n0": 1.5, "n3": 0.25}, dict[str, dict[str, float]]()
     for name, told in (("plain", None), ("own", factors)):
-        server = Server(SteadyPay(COST, period=10), FixedRequest(8, 0.1))
+        server = server_for(SteadyPay(COST, period=10), FixedRequest(8, 0.1))
         run, rng = (
             PaidRun(server, ledger, name, {"w": np.zeros(20)}, rounds=20, cost_factors=told),
             np.random.default_rng(1),
@@ -101,7 +102,7 @@ def test_a_run_that_goes_on_keeps_its_factors(
 def test_a_policy_with_a_budget_of_its_own_counts_them_too(ledger: Ledger) -> None:
     """`BudgetRequest` shares what is left among cost factors, not heads, and counts what was really paid."""
     names, rng = ["a", "b", "c"], np.random.default_rng(0)
-    server = Server(FlatPay(COST), BudgetRequest(COST, 400.0))
+    server = server_for(FlatPay(COST), BudgetRequest(COST, 400.0))
     run = PaidRun(server, ledger, "run", {"w": np.zeros(4)}, cost_factors={"a": 8.0})
     while run.ask(names) and run.done < 60:
         arrays = {name: {"w": rng.normal(size=4)} for name in names}
@@ -111,7 +112,7 @@ def test_a_policy_with_a_budget_of_its_own_counts_them_too(ledger: Ledger) -> No
 
 
 def test_a_server_of_your_own_takes_factors() -> None:
-    server, model = Server(FlatPay(COST), FixedRequest(8, 0.1)), np.zeros(3)
+    server, model = server_for(FlatPay(COST), FixedRequest(8, 0.1)), np.zeros(3)
     ask, state = server.ask(server.init(model, num_agents=3), model)
     done, _ = server.settle(state, ask, np.eye(3), np.ones(3, dtype=bool), factors=np.array([1.0, 2.0, 0.5]))
     assert done.payments.released.tolist() == [9.0, 18.0, 4.5]

@@ -10,15 +10,7 @@ import pytest
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian
 
-from guerdon import (
-    AffineCost,
-    FixedRequest,
-    FlatPay,
-    InformationPay,
-    NoiseScaleRequest,
-    OutputAgreement,
-    PowerCost,
-)
+from guerdon import AffineCost, FixedRequest, FlatPay, InformationPay, NoiseScaleRequest, OutputAgreement, PowerCost
 from guerdon.flower import FedSGD
 from guerdon.lab import agents
 from guerdon.lab.agents import zero
@@ -46,7 +38,7 @@ def _same_dither_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
         seed = [int(abs(part.sum()) * 2**40) % 2**32 for part in layers]
         return [np.random.default_rng([*seed, i]).normal(size=part.shape) for i, part in enumerate(layers)]
 
-    monkeypatch.setattr("guerdon.server.secret_normals", normals)
+    monkeypatch.setattr("guerdon.statistical.dithers.secret_normals", normals)
 
 
 def pay_of(result: Any) -> np.ndarray:

@@ -21,7 +21,7 @@ from flwr.serverapp.strategy import FedAvg, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from guerdon import CalibratedAgreement, Server, SteadyPay
+from guerdon import CalibratedAgreement, SteadyPay
 from guerdon.arrays import Array
 from guerdon.flower import FedSGD, Request, Rewarded, decline
 from guerdon.lab._trees import register
@@ -35,6 +35,9 @@ from guerdon.statistical.bets import against_agents, evidence_against
 from guerdon.statistical.dithers import Dither
 from guerdon.statistical.pairs import pair_limit
 from guerdon.statistical.predictions import Extrapolation, RunningMean, ZeroPrediction
+from guerdon.statistical.servers import server_for
+from guerdon.statistical.trust import trust_of
+from guerdon.words import about
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, record, reply
 from tests.support.ledger_scenes import check_agreement, exported_rows
@@ -181,7 +184,7 @@ def same_dither(monkeypatch: pytest.MonkeyPatch) -> None:
             drawn = np.asarray(jax.random.normal(key, (DIM,), jnp.float64))
         return [drawn[:8].reshape(2, 4), drawn[8:]]
 
-    monkeypatch.setattr("guerdon.server.secret_normals", normals)
+    monkeypatch.setattr("guerdon.statistical.dithers.secret_normals", normals)
     monkeypatch.setattr("guerdon.paying.paid_server.secret_normals", normals)
 
 
@@ -210,7 +213,7 @@ def by_name(rewards: Any) -> list[dict[str, float]]:
 
 def settled_by_default() -> list[dict[str, float]]:
     """Return what a bare server pays by the default rule in each round, to those who had joined."""
-    server, model, rewards = Server(PLAIN["agreement"], REQUESTS), np.zeros(DIM), np.zeros((ROUNDS, AGENTS))
+    server, model, rewards = server_for(PLAIN["agreement"], REQUESTS), np.zeros(DIM), np.zeros((ROUNDS, AGENTS))
     state = server.init(model, int(np.sum(JOINS == 0)))
     for turn, (sent, present) in enumerate(zip(*scene(0), strict=True)):
         joined = int(np.sum(turn >= JOINS))
@@ -250,7 +253,7 @@ def test_both_pay_trust_and_accuse_alike(rule: Any, options: dict[str, Any], rew
     assert model @ model == pytest.approx(history.metrics["length"][0, -1], rel=1e-9)
     assert ledger.verify().holds
     pairs: Any = None
-    if rule.compares_pairs:
+    if trust_of(rule) is not None:
         assert against_agents(kept.arrays["lens"]["trust.wealth"]) == pytest.approx(
             history.accusation[0, -1], rel=1e-9, abs=1e-9
         )
@@ -282,7 +285,7 @@ def test_extras_add_up_to_nothing_on_flower_whatever_is_sent(
         strategy = Rewarded(inner, rule=rule, requests=REQUESTS, run="run", ledger=ledger, alike=True)
         strategy.start(MemoryGrid(nodes, wire=False), record(a=np.zeros((2, 4)), b=np.zeros(4)), num_rounds=rounds)
         (most,) = {float(found) for found in re.findall(r"can lose at most ([\d.]+) in a round", caplog.text)}
-        assert most == rule.worst_loss(NU)
+        assert most == about(rule).worst_loss(rule, NU)
         paid = exported_rows(ledger, "payments")
     for number in {row["round"] for row in paid}:
         rewards = [float(row["released"]) for row in paid if row["round"] == number]

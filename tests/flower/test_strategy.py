@@ -382,7 +382,7 @@ class Lavish(Rule):
 
     cost: Cost
 
-    rule_name = "lavish"
+    name = "lavish"
 
     def pay(self, state: Any, round: Round) -> tuple[Payments, Any]:
         state, mask = check_round(state, round)

@@ -28,7 +28,7 @@ from guerdon.lab.agents import (
     sign_flip,
     zero,
 )
-from guerdon.lab.game import Rule
+from guerdon.lab.game import RuleName
 from guerdon.lab.simulation.players import Players, by_kind, choose, sort_by_kind
 from tests.support.means import mean
 
@@ -103,7 +103,7 @@ def test_declining_declines_as_often_as_he_says(probability: float) -> None:
 @pytest.mark.parametrize("rule", ["agreement", "known", "estimated", "information"])
 @pytest.mark.parametrize("cost", [COST, PowerCost(0.5, 2, 1), AffineCost(30, 1)])
 @pytest.mark.parametrize("others", [None, 2])
-def test_best_responding_plays_the_best_response_of_the_game(rule: Rule, cost: Cost, others: int | None) -> None:
+def test_best_responding_plays_the_best_response_of_the_game(rule: RuleName, cost: Cost, others: int | None) -> None:
     agent = best_responding(cost, num_agents=5, max_batch=8, rule=rule, others=others)
     for request in range(1, 9):
         game = MinibatchGame(5, request, cost, 8, rule=rule)

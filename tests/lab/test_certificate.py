@@ -6,11 +6,11 @@ import pytest
 
 from guerdon import AffineCost, FlatPay, OutputAgreement
 from guerdon._quantiles import student_quantile
-from guerdon.agreement import TrueVariance
 from guerdon.lab.agents import Fixed, Portion, Reporting, shrink
 from guerdon.lab.certificate import Certificate, certify, standard_deviations
 from guerdon.lab.problems import linear_regression
 from guerdon.lab.problems.linear_regression import optimal_step
+from guerdon.lab.truth import TrueVariance
 
 COST = AffineCost(1, 1)
 PROBLEM = linear_regression(dim=100, max_batch=16)

@@ -9,31 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guerdon import (
-    AffineCost,
-    Cost,
-    ExpressionCost,
-    FlatPay,
-    InformationPay,
-    MinibatchGame,
-    PowerCost,
-    WitnessedPay,
-)
-from guerdon.lab.game import Rule
+from guerdon import AffineCost, Cost, ExpressionCost, FlatPay, InformationPay, MinibatchGame, PowerCost, WitnessedPay
+from guerdon.lab.game import RuleName, curve_of
 from tests.support.libraries import Library, jax_once
 
 COST = AffineCost(1, 1)
-RULES: list[Rule] = ["agreement", "known", "estimated", "information"]
+RULES: list[RuleName] = ["agreement", "known", "estimated", "information"]
 every_rule = pytest.mark.parametrize("rule", RULES)
 
 
-def paper_game(rule: Rule = "known", **changes: Any) -> MinibatchGame:
+def paper_game(rule: RuleName = "known", **changes: Any) -> MinibatchGame:
     paper: dict[str, Any] = {"num_agents": 10, "request": 8, "cost": COST, "max_batch": 32, "rule": rule}
     return MinibatchGame(**paper | changes)
 
 
 @pytest.mark.parametrize("rule", ["agreement", "known", "estimated"])
-def test_figure_3(rule: Rule) -> None:
+def test_figure_3(rule: RuleName) -> None:
     game = paper_game(rule)
     profiles = [[size, *[8] * 9] for size in (2, 4, 8, 16)]
     np.testing.assert_allclose([game.expected_reward(p)[0] for p in profiles], [-15, 1, 9, 13], atol=1e-12)
@@ -48,20 +39,22 @@ def test_figure_3_under_information_pay() -> None:
 
 @every_rule
 @given(request=st.integers(1, 40), agents=st.integers(3, 12), cost=st.sampled_from([COST, PowerCost(0.1, 2, 1)]))
-def test_cooperation_is_an_equilibrium_that_pays_the_cost(rule: Rule, request: int, agents: int, cost: Cost) -> None:
+def test_cooperation_is_an_equilibrium_that_pays_the_cost(
+    rule: RuleName, request: int, agents: int, cost: Cost
+) -> None:
     game = MinibatchGame(agents, request, cost, 2 * request, rule=rule)
     assert game.is_equilibrium([request] * agents)
     np.testing.assert_allclose(game.utility([request] * agents), 0, atol=1e-9 * cost(request))
 
 
 @every_rule
-def test_everybody_declining_is_an_equilibrium(rule: Rule) -> None:
+def test_everybody_declining_is_an_equilibrium(rule: RuleName) -> None:
     assert paper_game(rule).is_equilibrium([0] * 10)
 
 
 @pytest.mark.parametrize(("rule", "needed"), [("agreement", 2), ("known", 1)])
 @given(sizes=st.lists(st.integers(0, 32), min_size=10, max_size=10))
-def test_a_scale_from_elsewhere_makes_a_size_dominant(rule: Rule, needed: int, sizes: list[int]) -> None:
+def test_a_scale_from_elsewhere_makes_a_size_dominant(rule: RuleName, needed: int, sizes: list[int]) -> None:
     """Given that he takes part, ν is best whatever the others do; they matter only for whether to take part."""
     game = paper_game(rule)
     if sum(size > 0 for size in sizes[1:]) >= needed:
@@ -200,7 +193,7 @@ def test_symmetric_equilibria() -> None:
 
 
 @every_rule
-def test_symmetric_equilibria_are_those_found_by_brute_force(rule: Rule) -> None:
+def test_symmetric_equilibria_are_those_found_by_brute_force(rule: RuleName) -> None:
     game = MinibatchGame(4, 5, PowerCost(0.3, 1.5, 0.7), 12, rule=rule)
     found: list[int] = []
     for s in range(13):
@@ -213,7 +206,7 @@ def test_symmetric_equilibria_are_those_found_by_brute_force(rule: Rule) -> None
 @every_rule
 @settings(max_examples=40)
 @given(sizes=st.lists(st.integers(0, 6), min_size=3, max_size=3))
-def test_equilibrium_means_no_agent_gains(rule: Rule, sizes: list[int]) -> None:
+def test_equilibrium_means_no_agent_gains(rule: RuleName, sizes: list[int]) -> None:
     game = MinibatchGame(3, 4, COST, 6, rule=rule)
     gain = max(
         float(game.utility([*sizes[:k], d, *sizes[k + 1 :]])[k] - game.utility(sizes)[k])
@@ -242,7 +235,7 @@ def test_rounding_does_not_decide() -> None:
 
 
 def test_a_participant_without_enough_others_is_paid_nothing() -> None:
-    least_others: dict[Rule, int] = {"known": 1, "agreement": 1, "estimated": 2, "information": 2}
+    least_others: dict[RuleName, int] = {"known": 1, "agreement": 1, "estimated": 2, "information": 2}
     for rule, needed in least_others.items():
         for others in range(3):
             sizes = [8] + [8] * others + [0] * (9 - others)
@@ -260,7 +253,7 @@ def test_the_literal_crowd_underpays_when_somebody_is_absent() -> None:
 
 
 @pytest.mark.parametrize("rule", ["known", "estimated", "information"])
-def test_the_literal_crowd_matters_under_every_rule_with_a_constant(rule: Rule) -> None:
+def test_the_literal_crowd_matters_under_every_rule_with_a_constant(rule: RuleName) -> None:
     sizes = [8] * 5 + [0] * 5
     present, enrolled = (paper_game(rule, crowd=crowd).expected_reward(sizes)[0] for crowd in ("present", "enrolled"))
     assert present - enrolled == pytest.approx(8 * (5 / 4 - 10 / 9))
@@ -288,7 +281,7 @@ def test_few_dimensions_underpay() -> None:
 
 @every_rule
 @jax_once
-def test_array_libraries_agree(rule: Rule, library: Library) -> None:
+def test_array_libraries_agree(rule: RuleName, library: Library) -> None:
     game = paper_game(rule)
     sizes = [0, 3, 8, 8, 5, 16, 1, 8, 0, 32]
     with library.precision():
@@ -307,7 +300,7 @@ def test_array_libraries_agree(rule: Rule, library: Library) -> None:
 
 
 @every_rule
-def test_best_responses_under_jit_and_vmap(rule: Rule) -> None:
+def test_best_responses_under_jit_and_vmap(rule: RuleName) -> None:
     game = paper_game(rule)
     profiles = np.random.default_rng(0).integers(0, 33, (20, 10))
     agents = np.arange(20) % 10
@@ -361,11 +354,11 @@ def test_the_agent_is_checked(agent: int) -> None:
 
 def test_a_rule_with_a_curve_of_its_own_is_played_like_any_other() -> None:
     cost = AffineCost(1, 1)
-    flat = MinibatchGame(10, 8, cost, 32, rule="flat", curve=FlatPay(cost).curve)
+    flat = MinibatchGame(10, 8, cost, 32, rule="flat", curve=curve_of(FlatPay(cost)))
     assert flat.expected_reward([0, 1, 8, 32, 8, 8, 8, 8, 8, 8]).tolist() == [0, *[9] * 9]
     assert flat.best_response(0, [8] * 10) == 1
     assert flat.symmetric_equilibria() == [1]
-    witnessed = MinibatchGame(10, 8, cost, 32, rule="witnessed", curve=WitnessedPay(cost, 64).curve)
+    witnessed = MinibatchGame(10, 8, cost, 32, rule="witnessed", curve=curve_of(WitnessedPay(cost, 64)))
     assert witnessed.best_response(0, [2] * 10) == 8
     assert witnessed.expected_reward([8] * 10).tolist() == pytest.approx([9] * 10)
-    assert InformationPay(cost).curve(8.0, 8.0) is None
+    assert curve_of(InformationPay(cost)) is None

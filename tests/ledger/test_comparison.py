@@ -6,10 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, FixedRequest, OutputAgreement, PowerCost, Server, round_of
+from guerdon import AffineCost, FixedRequest, OutputAgreement, PowerCost, round_of
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import MICRO, to_micro
 from guerdon.rule import Status
+from guerdon.statistical.servers import server_for
 from tests.support.ledger_scenes import NAMES, RULE, play
 from tests.support.libraries import Library, every_library
 
@@ -79,7 +80,7 @@ def test_payments_of_other_agents_are_refused(ledger: Ledger) -> None:
 @pytest.mark.parametrize("cost", [AffineCost(1, 1), PowerCost(0.3, 1.7, 0.1)], ids=repr)
 def test_a_loop_in_any_library_pays_what_the_ledger_computes(ledger: Ledger, library: Library, cost: Any) -> None:
     """Reports in float32 too: pay is computed in NumPy's float64, from the evidence as it is recorded."""
-    server, rng = Server(OutputAgreement(cost), FixedRequest(8, 0.1)), np.random.default_rng(4)
+    server, rng = server_for(OutputAgreement(cost), FixedRequest(8, 0.1)), np.random.default_rng(4)
     ledger.start_run("heart", NAMES, server.rule, cost_factors=FACTORS)
     factors = np.array([FACTORS.get(name, 1.0) for name in NAMES])
     with library.precision():
@@ -99,7 +100,7 @@ def test_a_loop_in_any_library_pays_what_the_ledger_computes(ledger: Ledger, lib
 
 def test_a_compiled_round_stays_in_its_library() -> None:
     """Within `jax.jit` there is no NumPy: the rule pays in JAX, and nothing is recorded from there."""
-    server = Server.of(OutputAgreement(AffineCost(1, 1)), FixedRequest(8, 0.1), alike=True)
+    server = server_for(OutputAgreement(AffineCost(1, 1)), FixedRequest(8, 0.1), alike=True)
     with jax.enable_x64(True):
         model, reports = jax.numpy.zeros(6), jax.numpy.asarray(np.random.default_rng(0).normal(size=(4, 6)))
         ask, state = server.ask(server.init(model, 4), model)

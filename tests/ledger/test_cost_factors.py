@@ -37,7 +37,7 @@ def amounts(ledger: Ledger, run: str) -> Any:
     return np.array([float(row["released"]) for row in rows]).reshape(-1, len(NAMES))
 
 
-@pytest.mark.parametrize("rule", [RULE, HARSH, REMEMBERING, FLAT], ids=lambda rule: rule.rule_name)
+@pytest.mark.parametrize("rule", [RULE, HARSH, REMEMBERING, FLAT], ids=lambda rule: rule.name)
 def test_pay_is_times_the_factor_and_with_1_as_before_to_the_micro_unit(ledger: Ledger, rule: Rule) -> None:
     rounds = play(5, rule)
     for run, told in (("plain", None), ("one", dict.fromkeys(NAMES, 1)), ("own", FACTORS)):

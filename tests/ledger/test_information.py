@@ -16,9 +16,10 @@ from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import largest_term
 from guerdon.ledger.statements import payments_of
-from guerdon.rule import padded
+from guerdon.rule import padded, remembers
 from guerdon.states import NoState
 from guerdon.statistical.signal import SignalState
+from guerdon.words import about
 from tests.support.audit_scenes import COST, REQUEST, RULE, Training, record_more, record_training, send_prediction
 from tests.support.ledger_scenes import REMEMBERING, play
 
@@ -38,7 +39,7 @@ def test_a_rule_can_be_written_down_and_read_again(rule: InformationPay) -> None
     assert (again.decay, again.least, again.doubt, again.limit) == (rule.decay, rule.least, rule.doubt, rule.limit)
     assert again.cost(7) == rule.cost(7)
     assert registry.describe(again)[0] == text
-    assert again.remembers
+    assert remembers(again)
 
 
 def test_infinity_is_text() -> None:
@@ -101,7 +102,7 @@ def test_the_size_of_the_parts_is_known_where_they_cancel() -> None:
     # D = 5 − 5 and E = −3: the reward's rounding is relative to the fives.
     parts = ([9.0], [9.0], [0.0], [-3.0], [1.0], [0])
     own = Payments(*(np.array(part) for part in parts))
-    assert RULE.largest_distance(own, np.array([5.0])) >= 13
+    assert about(RULE).largest_distance(own, np.array([5.0])) >= 13
     assert largest_term(RULE, own, 8, np.array([5.0])) >= 13 * 64
 
 
@@ -111,8 +112,10 @@ def test_a_rule_goes_on_with_what_it_remembers_after_another(ledger: Ledger, whe
     state: Any = REMEMBERING.init(4)
     used: list[Rule] = [REMEMBERING, RULE, FlatPay(COST), REMEMBERING, REMEMBERING]
     for one, rule in zip(play(5, REMEMBERING), used, strict=True):
-        paid, after = rule.pay(state if rule.remembers else rule.init(4), round_of(one.evidence, one.sent, one.request))
-        state = after if rule.remembers else state
+        paid, after = rule.pay(
+            state if remembers(rule) else rule.init(4), round_of(one.evidence, one.sent, one.request)
+        )
+        state = after if remembers(rule) else state
         with Ledger(where) as another:  # remembers nothing: replays
             writer = another if one.number == 5 else ledger
             recorded = writer.record_round("mixed", *one.arguments(), rule=rule).payments
@@ -163,7 +166,7 @@ def test_the_dashboard_shows_scores_and_no_band_of_distances(ledger: Ledger) -> 
     assert statistics.honest_band(data) is None
     assert statistics.histogram(data, None) is None
     assert all(row.median_distance is None for row in statistics.pay_against_cost(data))
-    assert data.rule.words() == "information pay, decay 0.7"
+    assert about(data.rule).words(data.rule) == "information pay, decay 0.7"
     filled: Any = [formula(row) for row in rows.values() if row.status == "paid"]
     assert all(one.rule.endswith("(I − J)") for one in filled)
     for one, row in zip(filled, (row for row in rows.values() if row.status == "paid"), strict=True):

@@ -12,7 +12,6 @@ from guerdon import (
     EstimatedVariance,
     FlatPay,
     FunctionCost,
-    GenieAided,
     KnownVariance,
     OutputAgreement,
     PowerCost,
@@ -21,6 +20,7 @@ from guerdon import (
     round_of,
 )
 from guerdon.evidence import Evidence
+from guerdon.lab.truth import GenieAided
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
 from guerdon.rule import Payments, Round
@@ -117,7 +117,7 @@ def test_the_ledger_says_what_it_paid_also_when_asked_again(ledger: Ledger, rule
 class Careless(FlatPay):
     """Says that it has paid everybody, whatever anybody sent."""
 
-    rule_name = "careless"
+    name = "careless"
 
     def pay(self, state: Any, round: Round) -> tuple[Payments, Any]:
         payments, state = super().pay(state, round)

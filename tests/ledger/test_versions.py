@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, FixedRequest, FlatPay, Server
+from guerdon import AffineCost, FixedRequest, FlatPay
 from guerdon.dashboard.monitor import LedgerMonitor
 from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.recorded_rules import restored
 from guerdon.paying.run import PaidRun
+from guerdon.statistical.servers import server_for
 from tests.dashboard.conftest import ask, serving
 from tests.support import command_line
 from tests.support.ledger_scenes import NAMES, RULE, play
@@ -97,7 +98,7 @@ def test_the_run_is_not_gone_on_with_by_another_version(path: Path) -> None:
     with Ledger(path) as ledger:
         before = ledger.verify()
         with pytest.raises(RefusedError, match=f"{said}.* or begin another run"):
-            PaidRun(Server(FLAT, FixedRequest(8, 0.1)), ledger, "late", {"w": np.zeros(6)})
+            PaidRun(server_for(FLAT, FixedRequest(8, 0.1)), ledger, "late", {"w": np.zeros(6)})
         with pytest.raises(RefusedError, match=MISSING):
             ledger.resume("late")
         with pytest.raises(RefusedError, match=MISSING):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guerdon import AffineCost, ExpressionCost, FixedRequest, Server, gather, registry, round_of
+from guerdon import AffineCost, ExpressionCost, FixedRequest, gather, registry, round_of
 from guerdon.agreement import KnownVariance, OutputAgreement
 from guerdon.dashboard.explanations import formula
 from guerdon.dashboard.series import agent_series, participation
@@ -22,6 +22,8 @@ from guerdon.ledger.statements import payments_of
 from guerdon.ledger.vesting import begin, settle_round
 from guerdon.registry import register
 from guerdon.rule import Status, paid_work
+from guerdon.statistical.servers import server_for
+from guerdon.words import about
 from tests.support.command_line import run as guerdon
 from tests.support.late_rule import LateExtra
 from tests.support.ledger_scenes import NAMES, check_agreement, check_totals
@@ -162,7 +164,7 @@ SETTLES = 2  # index of the round that settles those before it
 def play_by_default(ledger: Ledger) -> list[dict[str, float]]:
     """Record twelve rounds of a server that pays by the default rule; west is away at first, and somebody joins."""
     rule = OutputAgreement(COST)
-    server, rng, model = Server(rule, FixedRequest(8, step=0.1)), np.random.default_rng(4), np.zeros(6)
+    server, rng, model = server_for(rule, FixedRequest(8, step=0.1)), np.random.default_rng(4), np.zeros(6)
     state, names, told = server.init(model, 4), NAMES, list[dict[str, float]]()
     ledger.start_run("run", names, rule)
     for number in range(1, 13):
@@ -199,7 +201,7 @@ def test_extras_add_up_to_nothing_in_the_books_whatever_is_sent(data: st.DataObj
     """To a micro-unit an agent, in every round: any numbers, absences, and a last round that settles what is open."""
     agents, dim, rounds = data.draw(st.integers(3, 5)), data.draw(st.integers(1, 3)), data.draw(st.integers(1, 5))
     rule = OutputAgreement(COST)
-    server, model = Server.of(rule, FixedRequest(8, 0.1), alike=True), np.zeros(dim)
+    server, model = server_for(rule, FixedRequest(8, 0.1), alike=True), np.zeros(dim)
     state, names = server.init(model, agents), [f"m{i}" for i in range(agents)]
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "guerdon.db") as ledger:
         ledger.start_run("run", names, rule)
@@ -213,7 +215,7 @@ def test_extras_add_up_to_nothing_in_the_books_whatever_is_sent(data: st.DataObj
             recorded = ledger.record_round("run", number, done.round, payments=done.payments).payments
             assert recorded is not None
             assert recorded.released.sum() == pytest.approx(9.0 * paid_work(recorded.status).sum(), abs=1e-6 * agents)
-            assert (recorded.released >= -rule.worst_loss(8) * (1 + 1e-9)).all()
+            assert (recorded.released >= -about(rule).worst_loss(rule, 8) * (1 + 1e-9)).all()
         assert ledger.verify().problem is None
 
 

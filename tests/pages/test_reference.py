@@ -20,7 +20,7 @@ ELSEWHERE = {
     "guerdon.flower": {"decline", "last_pay", "samples_to_use"},  # a message of a running federation
     "guerdon.lab.strategic_nodes": {"strategic"},  # a node of a running federation
     "guerdon.pilot": {"Trial"},  # `run_pilot` and Flower's `Pilot` hold it
-    "guerdon.agreement": {"TrueVariance"},  # a simulation puts it in the place of σ²
+    "guerdon.lab.simulation": {"TrueVariance"},  # a simulation puts it in the place of σ²
 }
 # What functions return: their examples show it.
 RETURNED = {
@@ -48,8 +48,8 @@ def test_examples_import_what_the_reference_has() -> None:
         word for page in PAGES for word in re.findall(r"(?:from|import) (guerdon(?:\.lab)?(?:\.\w+)?)", TEXT[page])
     }
     assert len(found) > 10
-    # One name each: for rules on any array library, a file's format, what a checkpoint holds.
-    helpers = {"guerdon.arrays", "guerdon.cli", "guerdon.states"}
+    # One name each: for rules on any array library, a file's format, what a checkpoint holds, a known V, the default.
+    helpers = {"guerdon.arrays", "guerdon.cli", "guerdon.states", "guerdon.settling", "guerdon.broadcast"}
     assert found - set(PUBLIC) == helpers
 
 

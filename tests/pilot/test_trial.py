@@ -5,23 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon import (
-    AffineCost,
-    CalibratedAgreement,
-    FixedRequest,
-    FlatPay,
-    GenieAided,
-    InformationPay,
-    OutputAgreement,
-    Server,
-    SteadyPay,
-)
-from guerdon.agreement import TrueVariance
+from guerdon import AffineCost, CalibratedAgreement, FixedRequest, FlatPay, InformationPay, OutputAgreement, SteadyPay
+from guerdon.lab.truth import GenieAided, TrueVariance
 from guerdon.pilot import PilotDesign, RoundScores, Trial, default_rules
 from guerdon.rule import Payments
 from guerdon.states import NoState
 from guerdon.statistical.predictions import RunningMean, ZeroPrediction
+from guerdon.statistical.servers import server_for
 from guerdon.witness import WitnessedPay, witness_sample
+from guerdon.words import about
 
 COST, DIM = AffineCost(1, 1), 12
 RULES = {"agreement": OutputAgreement(COST), "information": InformationPay(COST)}
@@ -55,9 +47,12 @@ def own_pay(rule: str, payments: Payments) -> Any:
 def test_agents_are_paid_as_in_a_round_of_full_work_with_one_shirker_at_most(rule: str) -> None:
     """The definition, with servers of their own and arrays in place of rows."""
     trial = Trial(RULES, PilotDesign(16, seed=1), 0.1)
-    server = Server.of(RULES[rule], FixedRequest(16, 0.1), RunningMean())
+    server = server_for(RULES[rule], FixedRequest(16, 0.1), RunningMean())
     model = np.zeros(DIM)
-    state, trainer = server.init(model, 6), Server.of(FlatPay(COST), FixedRequest(16, 0.1), RunningMean(), records=None)
+    state, trainer = (
+        server.init(model, 6),
+        server_for(FlatPay(COST), FixedRequest(16, 0.1), RunningMean(), records=None),
+    )
     training = trainer.init(model, 6)
     for asked, reports, sent, scores in play(trial, 12, agents=6):
         ask, training = trainer.ask(training, model)
@@ -74,7 +69,7 @@ def test_agents_are_paid_as_in_a_round_of_full_work_with_one_shirker_at_most(rul
 
 def test_a_ghost_is_one_more_agent_that_sends_nothing_new() -> None:
     trial = Trial(RULES, PilotDesign(16, seed=1), 0.1, alike=True)
-    server, model = Server.of(RULES["agreement"], FixedRequest(16, 0.1), alike=True), np.zeros(DIM)
+    server, model = server_for(RULES["agreement"], FixedRequest(16, 0.1), alike=True), np.zeros(DIM)
     state, found = server.init(model, 7), list[float]()
     for asked, reports, sent, scores in play(trial, 6, agents=6):
         full = sent & (asked == 16)
@@ -122,8 +117,8 @@ def test_what_a_rule_holds_is_worth_what_an_agent_would_leave_with() -> None:
     """All that a rule that holds paid and held at the end is the sum of its rounds: of full work, and of ghosts."""
     rule = SteadyPay(COST, period=14)
     trial = Trial({"steady": rule}, PilotDesign(16, seed=1), 0.1, prediction=ZeroPrediction())
-    trainer = Server.of(FlatPay(COST), FixedRequest(16, 0.1), ZeroPrediction(), records=None)
-    server, model = Server.of(rule, FixedRequest(16, 0.1), ZeroPrediction()), np.zeros(DIM)
+    trainer = server_for(FlatPay(COST), FixedRequest(16, 0.1), ZeroPrediction(), records=None)
+    server, model = server_for(rule, FixedRequest(16, 0.1), ZeroPrediction()), np.zeros(DIM)
     state, haunted, training = server.init(model, 6), server.init(model, 7), trainer.init(model, 6)
     paid, worth, ghost = np.zeros(6), np.zeros(6), 0.0
     found = play(trial, 40, agents=6)
@@ -132,7 +127,7 @@ def test_what_a_rule_holds_is_worth_what_an_agent_would_leave_with() -> None:
         full = sent & (asked == 16)
         payments, _, state = server.pay(state, ask, reports, full)
         paid = paid + payments.released
-        worth = np.where(full, paid + rule.held(state.rule), worth)
+        worth = np.where(full, paid + about(rule).held(rule, state.rule), worth)
         payments, _, haunted = server.pay(haunted, ask, np.vstack([np.zeros(DIM), reports]), np.append(True, full))
         ghost += payments.released[0]
         _, training = trainer.settle(training, ask, reports, sent)
@@ -147,8 +142,8 @@ def test_half_work_has_a_past_of_its_own_under_a_rule_that_holds() -> None:
     """A twin that was paid for the rounds of half work only, among others that always did all."""
     rule, seat = SteadyPay(COST, period=1000), 2
     trial = Trial({"steady": rule}, PilotDesign(16, seed=3), 0.1, prediction=ZeroPrediction(), alike=True)
-    trainer = Server.of(FlatPay(COST), FixedRequest(16, 0.1), ZeroPrediction(), alike=True)
-    server, model = Server.of(rule, FixedRequest(16, 0.1), ZeroPrediction(), alike=True), np.zeros(DIM)
+    trainer = server_for(FlatPay(COST), FixedRequest(16, 0.1), ZeroPrediction(), alike=True)
+    server, model = server_for(rule, FixedRequest(16, 0.1), ZeroPrediction(), alike=True), np.zeros(DIM)
     state, twin, training = server.init(model, 6), server.init(model, 6), trainer.init(model, 6)
     own, paid, worth = np.arange(6) == seat, 0.0, 0.0
     found = play(trial, 100, agents=6)

@@ -22,7 +22,7 @@ from guerdon.paying.run import PaidRun
 from guerdon.serve.access import Members
 from guerdon.serve.app import create_service_app
 from guerdon.serve.service import Service
-from guerdon.server import Server
+from guerdon.statistical.servers import server_for
 
 MODEL = {"a": np.zeros((2, 4)), "b": np.zeros(4)}
 TOKENS = {name: f"token-of-{name}-is-long" for name in ("north", "south", "east", "west")}
@@ -46,7 +46,7 @@ def make_service(
     **options: Any,
 ) -> Service:  # fmt: skip
     """Return the service of a run; `options` are the server's."""
-    server = Server.of(rule, requests or FixedRequest(8, 0.05), **options)
+    server = server_for(rule, requests or FixedRequest(8, 0.05), **options)
     paid = PaidRun(server, ledger, "run", model, **(dict[str, Any](rounds=3) | dict(run or {})))
     return Service(paid, folder / "spool", deadline, Members("run", paid.book.keys, tokens))
 

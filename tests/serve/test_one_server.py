@@ -14,9 +14,9 @@ from guerdon.paying.run import PaidRun
 from guerdon.serve.access import Members
 from guerdon.serve.service import Service
 from guerdon.serve.spool import SpooledAnswer
-from guerdon.server import Server
 from guerdon.statistical.bets import against_agents, evidence_against
 from guerdon.statistical.dithers import Dither
+from guerdon.statistical.servers import server_for
 from tests.flower.test_one_server import by_name, same_dither, settled_by_default, simulated, simulated_plainly
 from tests.serve.conftest import save_draft
 from tests.support.ledger_scenes import check_agreement
@@ -41,7 +41,7 @@ def served(folder: Path, ledger: Ledger, rule: Any, sent: Any, present: Any, **o
             tokens = {
                 name: f"token-of-{name}-is-long" for name, join in zip(NAMES, JOINS, strict=True) if join < number
             }
-            server = Server.of(rule, REQUESTS, **options)
+            server = server_for(rule, REQUESTS, **options)
             paid = PaidRun(server, ledger, "run", MODEL, rounds=ROUNDS)
             service = Service(paid, folder, 60.0, Members("run", paid.book.keys, tokens))
         answer_all(service, number, sent[number - 1], present[number - 1])

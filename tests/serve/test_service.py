@@ -16,7 +16,7 @@ from guerdon import AffineCost, FlatPay, OutputAgreement, SteadyPay
 from guerdon.client import ServiceClient, ServiceError, ServiceTask
 from guerdon.ledger import Ledger
 from guerdon.ledger.errors import RefusedError
-from guerdon.rule import Rule
+from guerdon.rule import Need, Rule
 from guerdon.serve.access import Members
 from guerdon.serve.running import check_members, read_model, read_tokens, write_lines
 from guerdon.statistical.dithers import Dither
@@ -264,7 +264,7 @@ def test_fewer_agents_than_can_be_compared_are_warned_of(
 ) -> None:
     check_members(Members("run", ledger.keys, dict(list(TOKENS.items())[:count])), rule)
     warned = f"Only {count} of the agents that it takes, 3, can work (" in caplog.text
-    assert warned == (count < 3 and rule.compares_agents)
+    assert warned == (count < 3 and (Need.OTHERS in rule.needs))
 
 
 def test_tokens_must_be_different_and_hard_to_guess(tmp_path: Path, ledger: Ledger) -> None:
@@ -297,7 +297,7 @@ def test_steady_pay_without_a_dither_is_warned_of(tmp_path: Path, caplog: pytest
     cost = AffineCost(1, 1)
     for rule, dither, said in ((SteadyPay(cost), None, 1), (SteadyPay(cost), Dither(3.0), 0), (FlatPay(cost), None, 0)):
         caplog.clear()
-        folder = tmp_path / f"{rule.rule_name}-{dither}"
+        folder = tmp_path / f"{rule.name}-{dither}"
         folder.mkdir()
         with Ledger(folder / "guerdon.db") as own:
             make_service(folder, own, rule=rule, dither=dither).spool.close()

@@ -8,14 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, FixedRequest, InformationPay, PowerCost, Server, Status, explain, gather, round_of
+from guerdon import AffineCost, FixedRequest, InformationPay, PowerCost, Status, explain, gather, round_of
 from guerdon.asking import prediction_error
 from guerdon.costs import Cost
 from guerdon.states import flatten_state
 from guerdon.statistical.bets import BETS, TESTS
 from guerdon.statistical.information import NOT_SOUND, noise_scale_bound
+from guerdon.statistical.servers import server_for
 from guerdon.statistical.signal import SignalState
 from guerdon.statistical.trust import Trust, TrustState
+from guerdon.words import about
 from tests.support.information_oracle import InformationOracle, mean_length, mean_product
 from tests.support.libraries import Library, without_jax
 
@@ -38,7 +40,7 @@ def known(rule: InformationPay, agents: int = AGENTS) -> Known:
 
 def settle(rule: InformationPay, state: Known, gradients: Any, mask: Any, prediction: Any, nu: Any) -> Any:
     """Shorten, compare and pay, as a server does."""
-    server = Server.of(rule, FixedRequest(8, 0.1), alike=True)
+    server = server_for(rule, FixedRequest(8, 0.1), alike=True)
     begun = server.init(prediction, len(mask))
     begun = begun._replace(rule=state.rule, lens=begun.lens._replace(trust=state.trust))
     ask, begun = server.ask(begun, prediction)
@@ -413,9 +415,9 @@ def test_pooled_knowledge_is_the_same_for_all_and_for_newcomers() -> None:
     np.testing.assert_allclose(found, expected, rtol=0.1)
     alone = InformationPay(COST, decay=0.9)
     assert abs(alone.pay(joined, one)[0].released[5] / expected[5] - 1) > 0.1
-    assert InformationPay.from_settings(COST, rule.settings()) == rule
-    assert (rule.settings()["pooled"], alone.settings()["pooled"]) == (True, False)
-    assert InformationPay.from_settings(COST, alone.settings()) == alone
+    assert about(InformationPay).from_settings(InformationPay, COST, about(rule).settings(rule)) == rule
+    assert (about(rule).settings(rule)["pooled"], about(alone).settings(alone)["pooled"]) == (True, False)
+    assert about(InformationPay).from_settings(InformationPay, COST, about(alone).settings(alone)) == alone
 
 
 def test_it_warns_where_the_noise_scale_is_far_above_the_request() -> None:
@@ -426,6 +428,6 @@ def test_it_warns_where_the_noise_scale_is_far_above_the_request() -> None:
         for number in range(14):
             direction = rng.normal(size=25)
             reports = surprise * direction / np.linalg.norm(direction) + rng.normal(size=(8, 25)) / 8**0.5
-            assert number > 8 or rule.warning(state, 8) == ""
+            assert number > 8 or about(rule).advice(rule, state, 8) == ""
             _, state = rule.pay(state, round_of(gather(reports, everybody, np.zeros(25)), everybody, 8))
-        assert rule.warning(state, 8) == told
+        assert about(rule).advice(rule, state, 8) == told

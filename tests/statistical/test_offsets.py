@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, FixedRequest, InformationPay, OutputAgreement, Server
+from guerdon import AffineCost, FixedRequest, InformationPay, OutputAgreement
 from guerdon.statistical.dithers import Dither
 from guerdon.statistical.offsets import LARGE_MODEL, OwnRecords
 from guerdon.statistical.predictions import ZeroPrediction
+from guerdon.statistical.servers import server_for
 
 COST, AGENTS, DIM = AffineCost(1, 1), 8, 30
 EVERYBODY = np.ones(AGENTS, dtype=bool)
@@ -36,7 +37,7 @@ def slow_offsets(rounds: list[tuple[Any, Any]], decay: float = 0.95) -> Any:
 
 def test_offsets_are_those_of_the_formula() -> None:
     rng = np.random.default_rng(0)
-    server, model = Server(OutputAgreement(COST), FixedRequest(8, 0.1)), np.zeros(DIM)
+    server, model = server_for(OutputAgreement(COST), FixedRequest(8, 0.1)), np.zeros(DIM)
     state, rounds = server.init(model, AGENTS), list[tuple[Any, Any]]()
     away = rng.normal(size=(AGENTS, DIM)) * np.linspace(0, 1, AGENTS)[:, None]
     for _ in range(12):
@@ -51,7 +52,7 @@ def test_offsets_are_those_of_the_formula() -> None:
 def mean_pay(rule: Any, away: Any, rounds: int, **options: Any) -> Any:
     """Return honest agents' mean pay a round, after 60 rounds, where each differs by a constant."""
     rng, model, paid = np.random.default_rng(1), np.zeros(DIM), list[Any]()
-    server = Server.of(rule, FixedRequest(8, 0.1), **options)
+    server = server_for(rule, FixedRequest(8, 0.1), **options)
     state = server.init(model, AGENTS)
     for _ in range(rounds):
         ask, state = server.ask(state, model)
@@ -76,7 +77,7 @@ def test_an_agent_far_out_is_paid_its_cost(rule: Any) -> None:
 def test_constant_differences_leave_no_trace_under_a_dither() -> None:
     """Answers to a dither that differ, number by number, are taken off too."""
     rng, model, lengths = np.random.default_rng(3), np.zeros(DIM), list[Any]()
-    server = Server.of(InformationPay(COST), FixedRequest(8, 0.0), ZeroPrediction(), Dither(2.0))
+    server = server_for(InformationPay(COST), FixedRequest(8, 0.0), ZeroPrediction(), Dither(2.0))
     state = server.init(model, AGENTS)
     curvature = 1 + np.where(np.arange(AGENTS)[:, None] == 0, 3.0, 0.0) * rng.normal(size=(1, DIM))
     for _ in range(300):
@@ -92,7 +93,7 @@ def test_constant_differences_leave_no_trace_under_a_dither() -> None:
 def test_no_more_than_its_reach_is_taken_off() -> None:
     """A report that is a thousand times too far out in every round is not forgiven."""
     recorder, rng = OwnRecords(reach=2.0), np.random.default_rng(4)
-    server, model = Server.of(OutputAgreement(COST), FixedRequest(8, 0.1), records=recorder), np.zeros(DIM)
+    server, model = server_for(OutputAgreement(COST), FixedRequest(8, 0.1), records=recorder), np.zeros(DIM)
     state = server.init(model, AGENTS)
     for _ in range(20):
         ask, state = server.ask(state, model)
@@ -106,7 +107,7 @@ def test_no_more_than_its_reach_is_taken_off() -> None:
 
 def test_garbage_cannot_walk_away_from_the_others() -> None:
     """What is remembered is the report as the model has it: cut to three times the usual length."""
-    rng, server, model = np.random.default_rng(5), Server(InformationPay(COST), FixedRequest(8, 0.0)), np.zeros(DIM)
+    rng, server, model = np.random.default_rng(5), server_for(InformationPay(COST), FixedRequest(8, 0.0)), np.zeros(DIM)
     state = server.init(model, AGENTS)
     for _ in range(150):
         ask, state = server.ask(state, model)
@@ -121,7 +122,7 @@ def test_an_agent_that_sends_zeros_is_not_credited_with_the_answer_of_the_others
     """Its record is made from its own reports; one whose gradient answers more strongly is forgiven that."""
     rng, model, curvature = np.random.default_rng(6), np.zeros(DIM), np.linspace(0.5, 2.0, DIM)
     recorder = OwnRecords()
-    server = Server.of(InformationPay(COST), FixedRequest(8, 0.0), ZeroPrediction(), Dither(5.0), records=recorder)
+    server = server_for(InformationPay(COST), FixedRequest(8, 0.0), ZeroPrediction(), Dither(5.0), records=recorder)
     state = server.init(model, AGENTS)
     for _ in range(200):
         ask, state = server.ask(state, model, rng.normal(size=DIM))

@@ -6,14 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from guerdon.statistical.predictions import (
-    LARGEST_SLOPE,
-    Extrapolation,
-    Prediction,
-    RunningMean,
-    StepObservation,
-    ZeroPrediction,
-)
+from guerdon.broadcast import StepObservation
+from guerdon.statistical.predictions import LARGEST_SLOPE, Extrapolation, Prediction, RunningMean, ZeroPrediction
 from tests.support.information_oracle import (
     Step,
     predict_extrapolated,

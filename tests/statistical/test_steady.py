@@ -13,6 +13,7 @@ from guerdon.states import chosen, flatten_state
 from guerdon.statistical.steady import FAINT, PREDICTABLE, SteadyState
 from guerdon.statistical.told import shares
 from guerdon.statistical.trust import TrustState
+from guerdon.words import about
 
 COST, NU, DIM, AGENTS, PERIOD = AffineCost(1, 1), 16, 30, 8, 40
 RULE = SteadyPay(COST, period=PERIOD)
@@ -354,8 +355,8 @@ def test_where_nothing_can_be_told_it_says_so() -> None:
         evidence = gather(rng.normal(size=(AGENTS, DIM)) / 4, EVERYBODY, np.zeros(DIM), EVERYBODY)
         payments, state = RULE.pay(state, round_of(evidence, EVERYBODY, NU))
         assert not payments.released.any()
-    assert RULE.warning(state, NU) == PREDICTABLE
-    assert RULE.warning(RULE.init(AGENTS), NU) == ""
+    assert about(RULE).advice(RULE, state, NU) == PREDICTABLE
+    assert about(RULE).advice(RULE, RULE.init(AGENTS), NU) == ""
 
 
 @pytest.mark.parametrize(("told", "warns"), [(1.0, False), (0.2, True)])
@@ -368,8 +369,8 @@ def test_where_too_little_is_told_for_a_wage_it_says_so(told: float, warns: bool
         surprise = told * direction / np.linalg.norm(direction)
         sent = np.stack([sample(rng, surprise, NU) for _ in range(AGENTS)])
         _, state = pay(state, sent, EVERYBODY, rule)
-        assert number > 48 or rule.warning(state.rule, NU) != FAINT
-    assert rule.warning(state.rule, NU) == (FAINT if warns else "")
+        assert number > 48 or about(rule).advice(rule, state.rule, NU) != FAINT
+    assert about(rule).advice(rule, state.rule, NU) == (FAINT if warns else "")
 
 
 def test_a_payment_is_explained_by_what_was_earned_and_what_is_released() -> None:

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, FixedRequest, PowerCost, SteadyPay
-from guerdon.server import Server
+from guerdon.rule import notice_of
 from guerdon.statistical.bets import evidence_against
 from guerdon.statistical.information import InformationPay
+from guerdon.statistical.servers import server_for
 from guerdon.statistical.steady import FAINT, PREDICTABLE
+from guerdon.words import about
 from tests.support.steady_oracle import SteadyOracle
 from tests.support.steady_reports_oracle import Compared, ReportsOracle
 
@@ -181,7 +183,7 @@ def paid(name: str) -> Iterator[Numbers]:
     """Yield what the server comes to: the one function that knows how it is called."""
     one = SETTINGS[name]
     rule = SteadyPay(COSTS[one.cost], **one.settings)
-    server = Server.of(rule, FixedRequest(8, 0.1), alike=one.alike, records=None)
+    server = server_for(rule, FixedRequest(8, 0.1), alike=one.alike, records=None)
     state = server.init(np.zeros(DIM), one.agents)
     for given in rounds(name):
         state = server.enlarge(state, given.joined)
@@ -198,9 +200,9 @@ def paid(name: str) -> Iterator[Numbers]:
             "against": rule.trust.suspicion(state.lens.trust),
             "suspicious": np.max(evidence_against(state.lens.pairs.wealth), axis=1, initial=0.0),
             "credit": state.lens.pairs.credit,
-            "held": rule.held(state.rule),
-            "knowledge": rule.notice(state.rule, given.request).knowledge,
-            "warning": rule.warning(state.rule, given.request),
+            "held": about(rule).held(rule, state.rule),
+            "knowledge": notice_of(rule, state.rule, given.request).knowledge,
+            "warning": about(rule).advice(rule, state.rule, given.request),
         }  # fmt: skip
 
 
@@ -244,7 +246,6 @@ UNREACHED = {
     "guerdon.reports.BLOCK": "how reports are read: it changes no number",
     "guerdon.reports.NARROWEST": "how reports are read: it changes no number",
     "guerdon.reports.WIDEST": "how reports are read: it changes no number",
-    "guerdon.statistical.lenses.LONGEST": "of rules that do not compare pairs",
 }
 # Numbers that something is compared with: a change shows where it lies between the two, so it must be large enough.
 LARGER = {

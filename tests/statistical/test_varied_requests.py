@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, CalibratedAgreement, FixedRequest, Server, Status, gather, round_of
+from guerdon import AffineCost, CalibratedAgreement, FixedRequest, Status, gather, round_of
 from guerdon.statistical.calibrated import LEAST_EFFECT, NO_EFFECT
+from guerdon.statistical.servers import server_for
+from guerdon.words import about
 
 COST, NU, DIM, AGENTS = AffineCost(1, 1), 16, 40, 8
 RULE = CalibratedAgreement(COST, calibration=60, vary=0.25)
@@ -73,7 +75,7 @@ def test_every_agent_is_asked_for_less_and_for_more_equally_often_and_not_in_ste
 
 def test_the_server_says_what_each_is_asked_for() -> None:
     model = np.zeros(DIM)
-    server = Server(RULE, FixedRequest(NU, step=0.1))
+    server = server_for(RULE, FixedRequest(NU, step=0.1))
     state = server.init(model, AGENTS)
     ask, state = server.ask(state, model)
     assert ask.notice.own is not None
@@ -83,7 +85,7 @@ def test_the_server_says_what_each_is_asked_for() -> None:
     own = server.ask(state, model)[0].notice.own
     assert own is not None
     assert set(own.tolist()) == {12, 20}
-    plain = Server(CalibratedAgreement(COST), FixedRequest(NU, step=0.1))
+    plain = server_for(CalibratedAgreement(COST), FixedRequest(NU, step=0.1))
     assert plain.ask(plain.init(model, AGENTS), model)[0].notice.own is None
 
 
@@ -134,7 +136,7 @@ def test_where_work_is_not_seen_pay_is_flat_and_the_rule_says_so(effect: float) 
     """As with models that are trained in local steps: fewer samples are a shorter, less noisy move."""
     found, state = play(first(lambda asked: 0.5 * asked), effect=effect, runs=4)
     assert (RULE.effects(state) < LEAST_EFFECT).all()
-    assert RULE.warning(state, NU) == NO_EFFECT
+    assert about(RULE).advice(RULE, state, NU) == NO_EFFECT
     np.testing.assert_allclose(found[:, 1:], 0.0, atol=1e-12)
     asked = RULE.own_requests(state, NU)
     assert asked is not None

@@ -9,10 +9,11 @@ from guerdon import AffineCost, FixedRequest, InformationPay, round_of
 from guerdon.gram import multiply
 from guerdon.ledger import Ledger
 from guerdon.rule import Rule, padded
-from guerdon.server import Server
 from guerdon.statistical.audit import PlayedRound
 from guerdon.statistical.bets import widened
 from guerdon.statistical.pairs import first_pairs, watch_pairs
+from guerdon.statistical.servers import server_for
+from guerdon.statistical.trust import trust_of
 
 COST = AffineCost(1, 1)
 RULE = InformationPay(COST)
@@ -52,15 +53,14 @@ class Training:
             reports[agent] = cheat(self.prediction, true, reports[agent], self.number, self.rng)
         here = self.rng.random(self.agents) < self.present
         here[:3] = True
-        server = Server.of(self.rule, FixedRequest(REQUEST, 0.1), alike=True)
+        server = server_for(self.rule, FixedRequest(REQUEST, 0.1), alike=True)
         known = server.init(self.prediction, self.agents)
-        known = known._replace(
-            rule=padded(known.rule, self.state),
-            lens=known.lens._replace(trust=padded(known.lens.trust, self.trust)),  # and nothing of pairs
-        )
+        known = known._replace(rule=padded(known.rule, self.state))
+        if trust_of(self.rule):  # nothing is known of pairs
+            known = known._replace(lens=known.lens._replace(trust=padded(known.lens.trust, self.trust)))
         ask, known = server.ask(known, self.prediction)
         payments, found, after = server.pay(known, ask._replace(prediction=self.prediction), reports, here)
-        self.state, self.trust = after.rule, after.lens.trust
+        self.state, self.trust = after.rule, getattr(after.lens, "trust", None)
         return PlayedRound(self.rule, found.evidence, here, REQUEST, found.trusted), payments, reports
 
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from guerdon import AffineCost, FixedRequest, InformationPay
-from guerdon.server import Server
 from guerdon.statistical.bets import BETS, TESTS
+from guerdon.statistical.servers import server_for
 from guerdon.statistical.signal import SignalState
 from guerdon.statistical.trust import TrustState
 
@@ -79,7 +79,7 @@ NOISE = {"normal": _normal_noise, "skewed": _skewed_noise, "heavy": _heavy_noise
 def _payer(rule: InformationPay) -> Any:
     """Return the compiled function of a state, v (repetitions, rounds, agents, dimensions) and who takes part."""
 
-    server = Server.of(rule, FixedRequest(NU, 0.1), alike=True)
+    server = server_for(rule, FixedRequest(NU, 0.1), alike=True)
 
     def one_round(state: Any, sent: Any) -> Any:
         v, mask = sent

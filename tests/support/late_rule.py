@@ -7,8 +7,9 @@ import numpy as np
 
 from guerdon import Cost, KnownVariance, OutputAgreement
 from guerdon.arrays import Array, namespace
-from guerdon.rule import Payments, Round, Rule, Status
+from guerdon.rule import Need, Payments, Round, Rule, Status
 from guerdon.states import NoState
+from guerdon.words import About, told_by
 
 
 class LateState(NamedTuple):
@@ -18,6 +19,13 @@ class LateState(NamedTuple):
     owed: Array
 
 
+class AboutLate(About):
+    """Pays by distances to the others."""
+
+    formula = "E − D"
+
+
+@told_by(AboutLate())
 @dataclass(frozen=True)
 class LateExtra(Rule):
     """Output agreement of which the first `wait` rounds pay the cost alone; the round after them pays what was left.
@@ -29,8 +37,8 @@ class LateExtra(Rule):
     wait: int = 2
     variance: float = 10.0
 
-    remembers = True
-    rule_name, formula = "late-extra", "E − D"
+    name = "late-extra"
+    needs = frozenset({Need.COSTS, Need.OTHERS})
 
     def init(self, num_agents: int) -> LateState:
         return LateState(np.zeros(num_agents), np.zeros(num_agents))

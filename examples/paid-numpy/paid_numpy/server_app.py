@@ -5,7 +5,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from guerdon import AffineCost, NoiseScaleRequest
 from guerdon.flower import FedSGD, Rewarded
-from guerdon.registry import choose_payable
+from guerdon.registry import choose
 from paid_numpy.task import accuracy, make_model
 
 app = ServerApp()
@@ -18,7 +18,7 @@ def main(grid: Grid, context: Context) -> None:
     nodes, cost = int(config["min-nodes"]), AffineCost(1, 1)
     strategy = Rewarded(
         FedSGD(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes),
-        rule=choose_payable(str(config["rule"]), cost),
+        rule=choose(str(config["rule"]), cost),
         requests=NoiseScaleRequest(cost, max_batch=int(config["max-samples"])),
         ledger=str(config["guerdon-db"]),
         run=str(config["guerdon-run"]),

@@ -6,7 +6,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from guerdon import AffineCost, FixedRequest
 from guerdon.flower import Rewarded
-from guerdon.registry import choose_payable
+from guerdon.registry import choose
 from paid_torch.task import accuracy, make_model
 
 app = ServerApp()
@@ -19,7 +19,7 @@ def main(grid: Grid, context: Context) -> None:
     nodes = int(config["min-nodes"])
     strategy = Rewarded(
         FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes),
-        rule=choose_payable(str(config["rule"]), AffineCost(1, 1)),
+        rule=choose(str(config["rule"]), AffineCost(1, 1)),
         requests=FixedRequest(int(config["samples"]), step=float(config["learning-rate"])),
         one_step=True,  # nodes take one step on all the samples asked for
         ledger=str(config["guerdon-db"]),

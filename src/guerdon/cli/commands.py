@@ -40,11 +40,12 @@ from guerdon.cli.reports import (
 )
 from guerdon.cli.tables import print_json, progress_bar
 from guerdon.costs import ExpressionCost, check_cost
-from guerdon.lab.game import RULES, MinibatchGame, Rule, equilibrium_report
-from guerdon.registry import choose
-from guerdon.words import explain
+from guerdon.lab.game import RULES, MinibatchGame, equilibrium_report
+from guerdon.lab.truth import choose
+from guerdon.words import about, explain
 
 if TYPE_CHECKING:
+    from guerdon.lab.game import RuleName
     from guerdon.requests import FixedRequest
 
 LARGEST_BATCH = 10_000  # a longer table helps nobody, and finding its equilibria takes the square of its length
@@ -137,7 +138,7 @@ def equilibrium(
         raise ValueError(
             f"`--ratio` must be left out under the rule {rule!r}, got {ratio:g}: only agreement has a scale"
         )
-    game = MinibatchGame(agents, request, ExpressionCost(cost), max_batch, rule=cast("Rule", rule), ratio=ratio)
+    game = MinibatchGame(agents, request, ExpressionCost(cost), max_batch, rule=cast("RuleName", rule), ratio=ratio)
     others = request if others is None else others
     report = equilibrium_report(game, others, cost)
     if plot is not None:
@@ -190,7 +191,7 @@ def pay(
     if as_json:
         print_json({"request": request, "cost": cost, "rule": rule, "agents": rows})
     else:
-        print_payments(rows, f"{file.name}: request {request}, h(s) = {cost}, {chosen.words()}")
+        print_payments(rows, f"{file.name}: request {request}, h(s) = {cost}, {about(chosen).words(chosen)}")
 
 
 @app.command(epilog='Example: [bold]guerdon certify --rule known --request 8 --cost "1 + s"[/]')

@@ -17,11 +17,12 @@ from guerdon.lab.agents import Agent
 from guerdon.lab.problems import Problem, linear_regression
 from guerdon.lab.problems.linear_regression import optimal_step
 from guerdon.lab.simulation import Stop
-from guerdon.registry import choices, choose
+from guerdon.lab.truth import choices, choose
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
-from guerdon.rule import Rule
+from guerdon.rule import Rule, remembers
 from guerdon.statistical.dithers import Dither
 from guerdon.statistical.predictions import Extrapolation, Prediction, RunningMean, ZeroPrediction
+from guerdon.witness import witness_samples
 
 EXAMPLE = files("guerdon.cli").joinpath("example.toml").read_text(encoding="utf-8")
 COMPLETE = "`guerdon simulate --example` shows a complete file"
@@ -48,7 +49,7 @@ class ExperimentConfig:
     @property
     def witness(self) -> int:
         """How many minibatches the server draws itself, of the largest size: for rules that want a witness."""
-        wanted = [rule.samples // self.problem.max_batch for rule in self.rules.values() if rule.wants_witness]
+        wanted = [witness_samples(rule) // self.problem.max_batch for rule in self.rules.values()]
         return max(wanted, default=0)
 
 
@@ -160,7 +161,9 @@ def _rules(table: SettingsTable, cost: Cost) -> dict[str, Rule]:
     for name in names or [None]:
         check_choice("server.rules", str(name).partition(":")[0], tuple(choices()))
     rules = {name: choose(name, cost) for name in names}
-    takes = {name: hasattr(rule, "crowd") and not rule.remembers for name, rule in rules.items()}  # pairs need no crowd
+    takes = {
+        name: hasattr(rule, "crowd") and not remembers(rule) for name, rule in rules.items()
+    }  # pairs need no crowd
     return {name: replace(rule, crowd=crowd) if takes[name] else rule for name, rule in rules.items()}  # pyright: ignore[reportArgumentType]
 
 

@@ -7,8 +7,9 @@ import numpy as np
 from guerdon.arrays import check_positive_integer
 from guerdon.requests import FixedRequest
 from guerdon.rule import Payments, Rule
-from guerdon.server import Server
+from guerdon.settling import with_scale
 from guerdon.statistical.predictions import ZeroPrediction
+from guerdon.statistical.servers import server_for
 
 
 def pay_once(
@@ -24,10 +25,10 @@ def pay_once(
     if prediction is not None and prediction.shape != matrix.shape[1:]:
         raise ValueError(f"`prediction` must have {matrix.shape[1]} numbers, as a gradient has, got {prediction.size}")
     model = np.zeros(matrix.shape[1])
-    server = Server.of(rule, FixedRequest(request, 0.0), ZeroPrediction())
+    server = server_for(rule, FixedRequest(request, 0.0), ZeroPrediction())
     state = server.init(model, len(matrix))
     if scale is not None:
-        state = state._replace(rule=rule.scaled(state.rule, scale))
+        state = state._replace(rule=with_scale(state.rule, scale))
     ask, state = server.ask(state, model)
     ask = ask if prediction is None else ask._replace(prediction=prediction)
     with np.errstate(over="ignore", invalid="ignore"):

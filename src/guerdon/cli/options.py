@@ -8,7 +8,7 @@ import typer
 
 from guerdon.cli.programs import keep_programs
 from guerdon.costs import Cost
-from guerdon.registry import choices, choose_payable
+from guerdon.registry import choices, choose
 from guerdon.rule import Rule
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def chosen_rule(text: str, cost: Cost) -> Rule:
         raise ValueError(
             f"`--rule` must be a name, or a name and a number such as known:4.0, got {text!r}: {wrong}"
         ) from None
-    return choose_payable(text, cost)
+    return choose(text, cost)
 
 
 def find_run(runs: "list[RunSummary]", name: str | None, what: str) -> "RunSummary":

@@ -11,6 +11,7 @@ from rich.markup import escape
 from guerdon.arrays import check_number, check_positive_integer
 from guerdon.cli.options import DEFAULT, CostOption, DbOption, RuleOption, chosen_rule, need, read_factors
 from guerdon.costs import ExpressionCost, check_cost
+from guerdon.statistical.servers import server_for
 
 PORT = 8734
 LARGEST_CHECKED = 1_000_000
@@ -65,7 +66,6 @@ def serve(
     from guerdon.paying.run import PaidRun
     from guerdon.requests import FixedRequest
     from guerdon.serve.running import read_model, read_tokens, run_service, write_lines
-    from guerdon.server import Server
     from guerdon.statistical.dithers import Dither
 
     if (tls_cert is None) != (tls_key is None):
@@ -76,7 +76,7 @@ def serve(
     price = ExpressionCost(cost)
     check_cost(price, min(max(4 * request, 1), LARGEST_CHECKED))
     space = None if dither is None else Dither(dither)
-    server = Server.of(chosen_rule(rule, price), FixedRequest(request, step), None, space, sends, alike)
+    server = server_for(chosen_rule(rule, price), FixedRequest(request, step), None, space, sends, alike)
     factors = read_factors(cost_factor)
     arrays, known = read_model(model), {} if tokens is None else read_tokens(tokens)
     console = Console(stderr=True, soft_wrap=True, highlight=False)

@@ -8,7 +8,7 @@ from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.tables import AnyRow
 from guerdon.rule import PAID_LABELS
-from guerdon.words import cut_words, price, settled
+from guerdon.words import about, cut_words, price, settled
 
 QUIET = 120.0  # seconds without a round after which a run may count as quiet
 GAPS = 3.0  # or this many times the usual time between rounds, if that is longer
@@ -48,19 +48,19 @@ def formula(payment: AnyRow) -> Formula | None:
         same = abs(payment.released - factor * cost(nu) * MICRO) < 1
         return Formula(f"R = {times}h(ν)", f"{own}h({nu}) = {total}" if same else total)
     rule = restored(payment.rule, payment.cost)
-    bracket = rule.bracket(payment.squared_distance, payment.expected)
+    holds, bracket = about(rule).holds, about(rule).bracket(payment.squared_distance, payment.expected)
     paid, slope, variance, first, second = map(_number, (cost(nu), cost.slope(nu), payment.variance, *bracket))
     second = second if bracket[1] >= 0 else f"({second})"
-    if rule.holds:
+    if holds:
         total = _number(factor * price(rule, nu, payment.squared_distance, payment.expected, payment.variance))
-    filled, name = f"{paid} + {slope} · {nu}² ÷ {variance} · ({first} − {second})", "earned" if rule.holds else "R"
-    common = f"h(ν) + h′(ν) · ν² ÷ V · ({rule.formula})"
+    filled, name = f"{paid} + {slope} · {nu}² ÷ {variance} · ({first} − {second})", "earned" if holds else "R"
+    common = f"h(ν) + h′(ν) · ν² ÷ V · ({about(rule).formula})"
     if times:
         common, filled = f"{times}({common})", f"{own}({filled})"
-    late = 0.0 if rule.holds else settled(
+    late = 0.0 if holds else settled(
         rule, nu, factor, payment.released / MICRO, payment.squared_distance, payment.expected, payment.variance
     )  # fmt: skip
-    common += "" if rule.holds else cut_words(rule, nu, payment.squared_distance, payment.expected, payment.variance)
+    common += "" if holds else cut_words(rule, nu, payment.squared_distance, payment.expected, payment.variance)
     if late:
         common, filled = (
             f"{common} + extra of earlier rounds",

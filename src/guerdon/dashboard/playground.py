@@ -7,15 +7,15 @@ from collections.abc import AsyncGenerator, Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 from pydantic import BaseModel, Field
 
 from guerdon._quantiles import student_quantile
 from guerdon.costs import AffineCost, ExpressionCost, check_cost
 from guerdon.dashboard.monitor import TICK, event
-from guerdon.lab.game import LARGEST_RATIO, RULES, MinibatchGame, equilibrium_report
-from guerdon.registry import choices, choose
+from guerdon.lab.game import LARGEST_RATIO, RULES, MinibatchGame, curve_of, equilibrium_report
+from guerdon.lab.truth import choices, choose
 from guerdon.rule import Rule
+from guerdon.words import about
 
 if TYPE_CHECKING:
     from guerdon.lab.certificate import Certificate
@@ -80,9 +80,10 @@ class GameSettings(BaseModel):
         rule, sizes = self.chosen(), (self.agents, self.request, ExpressionCost(self.cost), self.max_batch)
         if self.rule in RULES:
             return MinibatchGame(*sizes, rule=self.rule, ratio=self.ratio)
-        if rule.curve(np.ones(1), float(self.request)) is None:
+        curve = curve_of(rule)
+        if curve is None:
             raise ValueError(f"the rule {self.rule!r} has no closed form; press Simulate to see what it pays")
-        return MinibatchGame(*sizes, rule=self.rule, curve=rule.curve)
+        return MinibatchGame(*sizes, rule=self.rule, curve=curve)
 
 
 class BatchSizePay(BaseModel):
@@ -123,7 +124,8 @@ def can_simulate() -> bool:
 
 def offered_rules() -> dict[str, str]:
     """Return the rules that can be chosen, in words: every one that is registered, and prices of the arena."""
-    known = {name: make(AffineCost(1, 1)).words() for name, make in choices().items()}
+    made = {name: make(AffineCost(1, 1)) for name, make in choices().items()}
+    known = {name: about(rule).words(rule) for name, rule in made.items()}
     return known | {name: words for name, words in PRICES.items() if name not in known and can_simulate()}
 
 

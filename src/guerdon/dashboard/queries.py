@@ -23,7 +23,8 @@ from guerdon.ledger.statements import Line, payments_of, read_lines
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.unvested import terms_of
 from guerdon.provenance import version_of
-from guerdon.rule import Rule
+from guerdon.rule import Need, Rule
+from guerdon.words import about
 
 agents, members, payments = tables.agents, tables.members, tables.payments
 records, rounds, runs = tables.records, tables.rounds, tables.runs
@@ -178,7 +179,7 @@ def _words_of(run: AnyRow) -> tuple[str, Literal["information", "distance"]]:
     except RuleMissingError:
         name, version = version_of(run.rule)
         return f"{name}, in version {version}, which is not installed here", "distance"
-    return rule.words(), "information" if rule.wants_prediction else "distance"
+    return about(rule).words(rule), "information" if Need.PREDICTION in rule.needs else "distance"
 
 
 def rule_of(row: AnyRow) -> Rule:

@@ -27,6 +27,7 @@ from guerdon._quantiles import f_quantile, student_quantile
 from guerdon.dashboard.queries import RunData, RunMember
 from guerdon.ledger.money import MICRO
 from guerdon.rule import Status
+from guerdon.words import about
 
 CONFIDENCE = 0.95
 BINS = 48
@@ -147,9 +148,9 @@ def distance_ratios(data: RunData) -> Any:
 
     Under information pay D and E are no distances: they say how much a report failed to tell. Both may be negative.
     """
-    if data.rule.formula != "E − D":
+    if about(data.rule).formula != "E − D":
         return np.full(len(data.ratio), np.nan)
-    if not data.rule.transfers:  # not compared in pairs
+    if not about(data.rule).transfers(data.rule):  # not compared in pairs
         return data.ratio
     count = np.maximum(participants(data)[data.round], 3)  # fewer are not paid by pairs
     shared = (count - 2) / (2 * (count - 1))
@@ -163,7 +164,7 @@ def participants(data: RunData) -> Any:
 
 def honest_band(data: RunData) -> DistanceBand | None:
     """Return the band of relative distances of honest work, or None where there are none or too few."""
-    variance: dict[str, Any] = data.rule.settings().get("variance", {})
+    variance: dict[str, Any] = about(data.rule).settings(data.rule).get("variance", {})
     ratios = distance_ratios(data)
     known = ~np.isnan(ratios)
     if not variance or np.count_nonzero(known) < FEWEST_DISTANCES:

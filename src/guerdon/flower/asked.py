@@ -31,6 +31,7 @@ from guerdon.paying.book import OnRound, PaidRound, RunBook
 from guerdon.paying.messages import Request
 from guerdon.paying.paid_server import PaidServer
 from guerdon.paying.reports import Report, Template, is_finite
+from guerdon.words import about
 
 log = logging.getLogger("flwr.guerdon")
 
@@ -190,7 +191,7 @@ class AskedRounds(Strategy):
             log.info("All %d rounds of run %r are paid: there is nothing left to do", rounds.last, self.run)
             return Result(arrays=arrays)
         self.summary()
-        fewest = self._server.server.rule.fewest_rounds
+        fewest = about(self.server.rule).fewest_rounds
         if rounds.last < fewest:
             log.warning("%d rounds are planned: nobody is paid before round %d of the run", rounds.last, fewest)
         return rounds.play(self, arrays, self._done)

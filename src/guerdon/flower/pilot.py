@@ -24,6 +24,7 @@ from guerdon.pilot import PilotDesign, PilotRecord, Trial, assess, default_rules
 from guerdon.rule import Rule
 from guerdon.statistical.dithers import Dither
 from guerdon.statistical.predictions import Prediction
+from guerdon.witness import witness_samples
 
 log = logging.getLogger("flwr.guerdon")
 
@@ -57,7 +58,7 @@ class Pilot(AskedRounds):
         seed: int | None = None,
     ) -> None:
         steps, rules = find_steps(strategy), rules or default_rules(cost)
-        samples = {rule.samples for rule in rules.values() if rule.wants_witness}
+        samples = {witness_samples(rule) for rule in rules.values()} - {0}
         if len(samples) != (witness is not None):
             raise ValueError("`witness` must be given with `WitnessedPay` among the `rules`, of one number of samples")
         design = PilotDesign(request, share) if seed is None else PilotDesign(request, share, seed)

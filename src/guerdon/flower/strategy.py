@@ -21,10 +21,11 @@ from guerdon.paying.messages import GRADIENTS, MODELS, Request
 from guerdon.paying.paid_server import PaidServer, check_server
 from guerdon.registry import as_recorded
 from guerdon.requests import Requests
-from guerdon.rule import Rule
-from guerdon.server import Server
-from guerdon.statistical.dithers import Dither
+from guerdon.rule import Need, Rule
+from guerdon.statistical.dithers import Dither, dither_in
+from guerdon.statistical.lenses import prediction_of
 from guerdon.statistical.predictions import Prediction
+from guerdon.statistical.servers import server_for
 
 log = logging.getLogger("flwr.guerdon")
 
@@ -95,11 +96,11 @@ class Rewarded(AskedRounds):
         sends = MODELS if find_steps(strategy) is None else GRADIENTS
         check_name("a run's name", run)
         check_choice("liability", liability, LIABILITIES)
-        asks = Server.of(rule, requests, prediction, dither, sends, alike)  # which checks its parts
+        asks = server_for(rule, requests, prediction, dither, sends, alike)  # which checks its parts
         stakes = pay_terms(rule, liability, vesting, deposit)
         rule = as_recorded(rule)
         server = check_server(replace(asks, rule=rule), one_step=one_step)
-        if (witness is None) == rule.wants_witness:
+        if (witness is None) == (Need.WITNESS in rule.needs):
             raise ValueError("`witness` must be given with `WitnessedPay`, and with no other rule")
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self._owns_ledger = self.ledger is not ledger
@@ -117,8 +118,8 @@ class Rewarded(AskedRounds):
             told = ", ".join(f"{name} × {factor:g}" for name, factor in self._paid.cost_factors.items())
             log.info("\t│\t├── Cost: %s", told)
         log.info("\t│\t├── Requests: %r%s", server.requests, "" if self._steps else STEP_UNUSED)
-        if server.rule.wants_prediction or server.dither is not None:
-            log.info("\t│\t├── Prediction: %s, dither: %s", server.lens.prediction, server.dither)
+        if Need.PREDICTION in server.rule.needs or server.broadcast.learns:
+            log.info("\t│\t├── Prediction: %s, dither: %s", prediction_of(server.lens), dither_in(server))
         if self._server.shifts:
             log.info("\t│\t├── Nodes are not asked to evaluate: the model itself would give the dither away")
         log.info("\t│\t└── Nodes: %s", "anonymous ones too" if self.allow_anonymous else "with enrolled keys only")

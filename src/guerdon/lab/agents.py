@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from guerdon.arrays import Array, check_number
 from guerdon.costs import Cost
 from guerdon.lab._trees import register
-from guerdon.lab.game import MinibatchGame, Rule
+from guerdon.lab.game import MinibatchGame, RuleName
 
 
 class View(NamedTuple):
@@ -147,7 +147,7 @@ class BestResponding(Agent):
 
 
 def best_responding(
-    cost: Cost, num_agents: int, max_batch: int, rule: Rule = "known", others: int | None = None
+    cost: Cost, num_agents: int, max_batch: int, rule: RuleName = "known", others: int | None = None
 ) -> BestResponding:
     """Return an agent with this cost that knows the payment rule and assumes the others at `others` (the request).
 

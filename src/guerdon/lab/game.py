@@ -22,14 +22,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from guerdon.agreement import Crowd
+from guerdon.agreement import Crowd, FlatPay
 from guerdon.arrays import Array, as_float, check_choice, check_number, check_positive_integer, is_traced, namespace
 from guerdon.costs import Cost, check_cost
+from guerdon.rule import Rule
+from guerdon.witness import WitnessedPay
 
-Rule: TypeAlias = Literal["agreement", "known", "estimated", "information"]
+RuleName: TypeAlias = Literal["agreement", "known", "estimated", "information"]
 RULES = ("agreement", "known", "estimated", "information")  # those with a closed form
 EXACT = ("agreement", "known")  # in any dimension
 LARGEST_RATIO = 1e9  # beyond it pay is a number without meaning, and utilities that differ round to the same
+
+
+def curve_of(rule: Rule) -> Callable[[Any, Any], Any] | None:
+    """Return what any number of samples is paid in the mean, of (size, request), where that depends on nobody else."""
+    own: Any = getattr(rule, "curve", None)
+    if own is not None:
+        return own
+    if isinstance(rule, FlatPay):
+        return lambda size, request: rule.cost(request) + 0 * size
+    if isinstance(rule, WitnessedPay):
+        cost = rule.cost
+        return lambda size, nu: cost(nu) + cost.slope(nu) * nu**2 * (1 / nu - 1 / size)
+    return None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from guerdon.ledger import holdings, queries, tables
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import read_payments
 from guerdon.ledger.tables import AnyRow
+from guerdon.rule import Need
 from guerdon.statistical.audit import AuditFinding, PlayedRound, VerdictTrail, differ_among_themselves, follow, judge
 
 
@@ -51,7 +52,7 @@ def audit_run(connection: Connection, run: str, alpha: float = 0.001, *, alike: 
     return RunAudit(
         run, alpha, alike, people.names, np.array([row.number for row in rows], dtype=np.int64),
         judge(trail, alpha, alike=alike), trail, own,
-        any(restored(row.rule, row.cost).wants_prediction for row in rows), people.agents,
+        any(Need.PREDICTION in restored(row.rule, row.cost).needs for row in rows), people.agents,
     )  # fmt: skip
 
 

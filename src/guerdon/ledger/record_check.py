@@ -21,7 +21,7 @@ from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.unvested import Terms, costs_of
 from guerdon.ledger.vesting import Vesting, begin, closing, ended, joined, settle_round, take
-from guerdon.rule import paid_work
+from guerdon.rule import paid_work, remembers
 
 ONLY_IN = {  # which kinds of record a table's rows belong to
     "payees": ("enrol",),
@@ -186,7 +186,7 @@ def _check_remembered(
     except RuleMissingError as missing:
         state.skipped.setdefault(run, (named, str(missing)))
         return
-    if rule.remembers and run not in state.skipped:
+    if remembers(rule) and run not in state.skipped:
         told = block.round(request, here, is_last=bool(played["is_last"]))
         own, state.states[run] = replay_round(rule, state.states.get(run), told)
         factors = lookup.factors_of(run, numbers["agent"])

@@ -6,7 +6,7 @@ from guerdon import registry
 from guerdon.costs import Cost, ExpressionCost
 from guerdon.ledger.errors import RefusedError, RuleMissingError
 from guerdon.provenance import NotInstalledError, same_rule, version_of
-from guerdon.rule import Rule
+from guerdon.rule import Rule, remembers
 
 
 def described(rule: Rule) -> tuple[str, str]:
@@ -47,9 +47,9 @@ def check_same_rule(run: str, told: str, kept: str) -> None:
     raise RefusedError(f"run {run!r} was started with another rule: {kept}, now {told}")
 
 
-def remembers(rule: str, cost: str) -> bool:
+def is_replayed(rule: str, cost: str) -> bool:
     """Tell whether the pay of a round by a rule follows from earlier rounds, or is not known here at all."""
     try:
-        return restored(rule, cost).remembers
+        return remembers(restored(rule, cost))
     except RuleMissingError:
         return True

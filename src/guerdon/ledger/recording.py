@@ -28,7 +28,7 @@ from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
 from guerdon.ledger.unvested import Terms, check_deposits, costs_of, last_closing, replay_vesting, terms_of
 from guerdon.ledger.vesting import Vesting, begin, joined, settle_round
-from guerdon.rule import Payments, Round, Rule, Status, padded, paid_work, times
+from guerdon.rule import Payments, Round, Rule, Status, padded, paid_work, remembers, times
 
 LATEST = 2**62  # no round has a greater number: databases hold 64 bits
 LONGEST_NOTE = 500
@@ -246,7 +246,7 @@ class RoundRecorder:
         if vesting is not None:
             self._vesting[run.id] = ((record, given.payload, last_closing(connection, run.id)), vesting)
         journal.save_checkpoint(connection, run.id, checkpoints.parts(data or b""))
-        if given.payer.remembers:
+        if remembers(given.payer):
             self._states[run.id] = ((record, given.payload), state)
         return Recorded(record, new=True, payments=_rounded(paid))
 
@@ -276,7 +276,7 @@ class RoundRecorder:
         A record that was not committed may be in the database as another, with another payload.
         """
         empty = given.payer.init(len(given.played.sent))
-        if not given.payer.remembers or last is None:
+        if not remembers(given.payer) or last is None:
             return empty
         after, state = self._states.get(run, (None, None))
         return padded(empty, state if after == (last.record, last.payload) else replay_state(connection, run))

@@ -10,7 +10,8 @@ from guerdon.evidence import Evidence
 from guerdon.ledger import chain, tables
 from guerdon.ledger.money import MICRO, to_micro
 from guerdon.ledger.recorded_rules import restored
-from guerdon.rule import Payments, Round, Rule, Status, padded, times
+from guerdon.rule import Payments, Round, Rule, Status, padded, remembers, times
+from guerdon.words import about
 
 TOLERANCE = 1e-9  # relative: what another machine's last digit may change in a recomputed number
 
@@ -75,7 +76,7 @@ def first_difference(rule: Rule, own: Payments, recorded: Any, request: Any, fac
     same = recorded["status"] == own.status
     for name in ("earned", "released"):
         same &= np.abs(recorded[name] - to_micro(getattr(computed, name))) <= slack
-    parts = TOLERANCE * np.nan_to_num(rule.largest_distance(own, recorded["squared_length"]))
+    parts = TOLERANCE * np.nan_to_num(about(rule).largest_distance(own, recorded["squared_length"]))
     for name, slack in (("squared_distance", parts), ("expected", parts), ("variance", 0.0)):
         same &= np.isclose(recorded[name], getattr(own, name), rtol=TOLERANCE, atol=slack, equal_nan=True)
     return None if same.all() else int(np.argmin(same))
@@ -86,7 +87,7 @@ def largest_term(rule: Rule, payments: Payments, request: Any, length: Any) -> A
     nu = np.asarray(request, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         slope = rule.cost.slope(nu) * nu**2 / payments.variance
-        return rule.cost(nu) + np.nan_to_num(slope * rule.largest_distance(payments, length))
+        return rule.cost(nu) + np.nan_to_num(slope * about(rule).largest_distance(payments, length))
 
 
 def replay_state(connection: Connection, run: int) -> Any:
@@ -94,7 +95,7 @@ def replay_state(connection: Connection, run: int) -> Any:
     table, state = tables.rounds, None
     for row in connection.execute(select(table).where(table.c.run == run).order_by(table.c.number)).all():
         rule = restored(row.rule, row.cost)
-        if rule.remembers:
+        if remembers(rule):
             block = read_payments(connection, row.record, row.record)
             _, state = replay_round(rule, state, block.round(row.request, is_last=bool(row.is_last)))
     return state

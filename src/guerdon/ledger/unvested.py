@@ -26,6 +26,7 @@ from guerdon.ledger.vesting import (
     take,
 )
 from guerdon.rule import PAID_LABELS, Rule, Status
+from guerdon.words import about
 
 entry, played, paid, account_ = tables.entries.c, tables.rounds.c, tables.payments.c, tables.accounts.c
 closed = tables.closings.c
@@ -52,10 +53,10 @@ class Closing(NamedTuple):
 
 def check_losses(rule: Rule, liability: str, terms: Terms) -> None:
     """Raise where losses would be cut under a rule by which others gain them: then doing less would pay again."""
-    if rule.transfers and (liability == "floor" or (liability == "deposit" and not terms.vesting)):
+    if about(rule).transfers(rule) and (liability == "floor" or (liability == "deposit" and not terms.vesting)):
         raise ValueError(
-            f"`liability` must be 'carry' under {rule.words()}, or 'deposit' with `vesting`, got {liability!r}: "
-            "what one member loses others gain, and a loss that is cut makes less work pay"
+            f"`liability` must be 'carry' under {about(rule).words(rule)}, or 'deposit' with `vesting`, got "
+            f"{liability!r}: what one member loses others gain, and a loss that is cut makes less work pay"
         )
 
 

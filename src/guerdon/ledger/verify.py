@@ -23,7 +23,7 @@ from guerdon.ledger.journal import DETAILS, fingerprint, load_checkpoint
 from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.receipts import Coverage, contradiction, coverage
 from guerdon.ledger.record_check import Lookup, MismatchError, VerifierState, check_payments, check_record, require
-from guerdon.ledger.recorded_rules import remembers, restored
+from guerdon.ledger.recorded_rules import is_replayed, restored
 from guerdon.ledger.replay import PaymentBlock, first_difference, read_payments
 from guerdon.ledger.signing import Receipt
 from guerdon.ledger.tables import AnyRow
@@ -138,7 +138,7 @@ def _check_rewards(lookup: Lookup, block: PaymentBlock, bounds: Any, first: int)
     groups = defaultdict[tuple[str, str, int, int], list[tuple[int, int, int]]](list)
     for seq, (start, stop) in enumerate(pairwise(bounds.tolist()), first):
         for row in lookup.details.get(seq, {}).get("rounds", ()):
-            if stop > start and not remembers(row["rule"], row["cost"]):
+            if stop > start and not is_replayed(row["rule"], row["cost"]):
                 groups[row["rule"], row["cost"], row["is_last"], stop - start].append(
                     (start, row["request"], row["run"])
                 )

@@ -20,6 +20,7 @@ from guerdon.paying.reports import Report
 from guerdon.rule import Payments, Rule, Status
 from guerdon.server import Settlement
 from guerdon.statistical.audit import held_back
+from guerdon.words import about, can_take_back
 
 if TYPE_CHECKING:
     from guerdon.ledger.statements import Payslip
@@ -126,13 +127,13 @@ class PayTerms(NamedTuple):
 
     def of_new_run(self, rule: Rule) -> "PayTerms":
         """Return what a run is begun with: pay vests where a reward can be negative, unless it is told otherwise."""
-        usual = ROUNDS if rule.takes_back else 0
+        usual = ROUNDS if can_take_back(rule) else 0
         return self._replace(vesting=usual if self.vesting is None else self.vesting)
 
     def warning(self, rule: Rule) -> str:
         """Return what an operator must know before money is paid on these terms; mostly nothing."""
         terms = self.of_new_run(rule)
-        if not rule.takes_back or (self.liability != "floor" and terms.vesting):
+        if not can_take_back(rule) or (self.liability != "floor" and terms.vesting):
             return ""
         cut = "cuts losses at zero: it pays more than the rule makes it, and " if self.liability == "floor" else ""
         at_once = "" if terms.vesting else f"vesting=0 pays at once: {HIT_AND_RUN}"
@@ -341,7 +342,7 @@ class Book(RunBook):
             return math.inf
         spent = self._patiently(lambda: self.ledger.earnings(self.run)) if self.roster else []
         # A rule that holds pay back may release it later: as much as the work costs.
-        bound = [max(found.paid, found.cost) if self.rule.holds else found.paid for found in spent]
+        bound = [max(found.paid, found.cost) if about(self.rule).holds else found.paid for found in spent]
         left, price = self.budget - sum(bound), float(np.sum(factors)) * float(self.rule.cost(request))
         if left < price * (1 - ROUNDING):
             self.log.warning("Of the budget of %g, %g is left, and the next round costs %g", self.budget, left, price)

@@ -14,12 +14,15 @@ from guerdon.paying.book import PaidRound, Seats
 from guerdon.paying.messages import MODELS, Request
 from guerdon.paying.reports import TOO_LARGE, Arrays, Report, Template, Witness
 from guerdon.reports import AgentRows
+from guerdon.rule import Need, Rule, notice_of
 from guerdon.server import Ask, Server
 from guerdon.states import flatten_state, restore_parts
-from guerdon.statistical.dithers import secret_normals
+from guerdon.statistical.dithers import dither_in, secret_normals
 from guerdon.statistical.information import noise_scale_bound
+from guerdon.statistical.lenses import prediction_of, warning_of
 from guerdon.statistical.predictions import ZeroPrediction
-from guerdon.witness import WitnessSample, stack_minibatches, witness_sample
+from guerdon.witness import WitnessSample, stack_minibatches, witness_sample, witness_samples
+from guerdon.words import about
 
 TOO_FAR = "it lies so far from all others that nobody else could be paid"
 
@@ -48,7 +51,7 @@ class PaidServer:
     ) -> None:
         self.server, self._witness = server, witness
         self.log = logging.getLogger("guerdon") if log is None else log
-        self._samples = samples or server.rule.samples  # that the witness's gradients are of
+        self._samples = samples or witness_samples(server.rule)  # that the witness's gradients are of
         self._names: list[str] = []  # of the arrays that are compared
         self._state: Any = None  # a `ServerState`
         self._ask: Any = None  # an `Ask`, with the model as it is sent
@@ -63,17 +66,17 @@ class PaidServer:
     @property
     def shifts(self) -> bool:
         """Whether agents send models that they trained from beside the model: then these are moved back."""
-        return self.server.dither is not None and self.server.sends == MODELS
+        return self.server.broadcast.learns and self.server.sends == MODELS
 
     def begin(self, template: Template, model: Arrays) -> None:
         """Begin with nothing known."""
         self._names, self._fresh = sorted(template.compared), True
         given, layers = self.server, [model[name] for name in self._names]
         self._state = given.init(layers, num_agents=1)
-        warning = given.lens.warning(layers)
+        warning = warning_of(given.lens, layers)
         if warning:
             self.log.warning("%s", warning)
-        if given.rule.holds and given.dither is None:
+        if about(given.rule).holds and not given.broadcast.learns:
             self.log.warning(NOTHING_TO_TELL)
         self._state = given.init(self.layers(model), num_agents=1)
 
@@ -116,7 +119,7 @@ class PaidServer:
         The same `normals` give the same dither; by default they are drawn secretly.
         """
         self._ask, self._state = self.server.ask(self._state, self.layers(model), normals)
-        return model if self.server.dither is None else self.with_layers(model, self._ask.model)
+        return model if not self.server.broadcast.learns else self.with_layers(model, self._ask.model)
 
     def with_layers(self, model: Arrays, layers: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Return a model with other numbers in the arrays that are compared, in its own types."""
@@ -130,8 +133,8 @@ class PaidServer:
         self._fresh, self._state = False, self.server.for_agents(self._state, float(np.sum(factors)))
         asked = int(self.server.request(self._state))
         # Agents see the model in its own precision, so that is where reports are compared from.
-        model = self.layers(sent) if self.server.dither is not None else self._ask.model
-        notice = self.server.rule.notice(self._state.rule, asked)
+        model = self.layers(sent) if self.server.broadcast.learns else self._ask.model
+        notice = notice_of(self.server.rule, self._state.rule, asked)
         start = None if self._ask.start is None else model
         self._ask = self._ask._replace(request=asked, model=model, start=start, notice=notice)
         self.seen = self._look(sent) if asked > 0 else None
@@ -140,7 +143,7 @@ class PaidServer:
 
     def _log_stake(self, asked: int) -> None:
         """Say what a member can lose in a round of so many samples, where that is new."""
-        most = self.server.rule.worst_loss(max(asked, 1))
+        most = about(self.server.rule).worst_loss(self.server.rule, max(asked, 1))
         if asked > 0 and math.isfinite(most) and most != self._stake:
             self._stake = most
             self.log.info(STAKE, most, asked)
@@ -151,7 +154,7 @@ class PaidServer:
         `mean`: also the mean of the reports, where no strategy of the framework makes the model.
         """
         before, rows = self.server.enlarge(self._state, len(seats.accounts)), AgentRows(self.rows(seats))
-        notice = self.server.rule.notice(before.rule, self._ask.request)  # also of those who came since
+        notice = notice_of(self.server.rule, before.rule, self._ask.request)  # also of those who came since
         ask = self._ask._replace(notice=notice, enrolled=before.enrolled, witness=self.seen, is_last=self.is_last)
         done, after = self.server.settle(before, ask, rows, seats.sent, mean=mean, factors=seats.factors)
         paid = PaidRound(request, seats, done)
@@ -204,7 +207,7 @@ class PaidServer:
 
     def along(self, paid: PaidRound) -> dict[str, np.ndarray] | None:
         """Return what a step is taken along under a dither: nothing in the first half of a pair; None: without one."""
-        if self.server.dither is None:
+        if not self.server.broadcast.learns:
             return None
         return dict(zip(self._names, paid.done.mean, strict=True)) if paid.done.step else {}
 
@@ -230,14 +233,14 @@ class PaidServer:
 
     def metrics(self, paid: PaidRound) -> dict[str, float]:
         """Return what is to be logged of the dither: ‖u‖, and the noise scale that it made."""
-        if self.server.dither is None:
+        if not self.server.broadcast.learns:
             return {}
         return {"guerdon-noise-scale": float(paid.done.noise_scale), "guerdon-offset": float(paid.done.offset)}
 
     def log_noise_scale(self, paid: PaidRound) -> None:
         """Log whether the noise scale is below the bound of the cost, when that changes."""
-        dither, rule = self.server.dither, self.server.rule
-        if dither is None or not rule.wants_prediction or self._state.broadcast.weight == 0:
+        dither, rule = dither_in(self.server), self.server.rule
+        if dither is None or Need.PREDICTION not in rule.needs or self._state.broadcast.weight == 0:
             return
         bound, found = noise_scale_bound(rule.cost, paid.request.request), float(paid.done.noise_scale)
         longest = dither.cost is None or paid.done.offset >= dither.largest
@@ -248,7 +251,8 @@ class PaidServer:
 
     def log_warning(self, paid: "PaidRound") -> None:
         """Log what the rule has to say of this federation, when that changes."""
-        told = self.server.rule.warning(self._state.rule, paid.request.request)
+        rule = self.server.rule
+        told = about(rule).advice(rule, self._state.rule, paid.request.request)
         if told != self._told:
             self.log.warning("%s", told or "What was warned of no longer holds")
         self._told = told
@@ -290,12 +294,12 @@ class PaidServer:
 def check_server(server: Server, *, one_step: bool) -> Server:
     """Return a server that pays for work and whose prediction is looked at, or raise."""
     rule = type(server.rule).__name__
-    if not isinstance(server.lens.prediction, ZeroPrediction) and not server.rule.wants_prediction:
+    if not isinstance(prediction_of(server.lens), ZeroPrediction) and Need.PREDICTION not in server.rule.needs:
         raise ValueError(
             f"`prediction` must be None with {rule}, which would not look at it; pay by `InformationPay`, or leave the "
             "prediction out"
         )
-    if server.sends == MODELS and server.rule.pays_short_moves and not (one_step or server.rule.vary):
+    if server.sends == MODELS and Need.ONE_STEP in server.rule.needs and not (one_step or _varies(server.rule)):
         raise ValueError(
             f"`rule` must not be {rule} where nodes send models that they trained in several steps: fewer samples "
             "are fewer steps, a shorter move, and closer to the others', so a node that shirks is paid more than one "
@@ -305,3 +309,8 @@ def check_server(server: Server, *, one_step: bool) -> Server:
             "so with `one_step=True`"
         )
     return server
+
+
+def _varies(rule: Rule) -> bool:
+    """Tell whether a rule asks each member for a number of its own, and so sees what samples are worth."""
+    return notice_of(rule, rule.init(1), 1).own is not None

@@ -23,6 +23,7 @@ from guerdon.paying.messages import Request
 from guerdon.paying.paid_server import PaidServer, check_server
 from guerdon.paying.reports import Arrays, Report, Template, Witness
 from guerdon.registry import as_recorded
+from guerdon.rule import Need
 from guerdon.server import Server
 
 
@@ -61,7 +62,7 @@ class PaidRun:
             check_positive_integer("rounds", rounds)
         server = replace(server, rule=as_recorded(server.rule))
         check_server(server, one_step=one_step)
-        if (witness is None) == server.rule.wants_witness:
+        if (witness is None) == (Need.WITNESS in server.rule.needs):
             raise ValueError("`witness` must be given with `WitnessedPay`, and with no other rule")
         self.name, self.ledger, self.rounds, self.on_round = run, ledger, rounds, on_round
         self.template, self.model = Template.of(model, "model"), model
@@ -93,7 +94,7 @@ class PaidRun:
 
     def normals(self) -> list[np.ndarray] | None:
         """Return fresh secret numbers for a dither; None where there is none. The same ones open the same round."""
-        return None if self.server.dither is None or self.is_over else self._server.draw(self.model)
+        return None if not self.server.broadcast.learns or self.is_over else self._server.draw(self.model)
 
     def ask(self, members: Sequence[str], normals: list[np.ndarray] | None = None) -> Request | None:
         """Open the next round, and return what all are asked for; None: the run has ended."""

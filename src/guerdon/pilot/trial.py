@@ -22,23 +22,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon.agreement import OutputAgreement
+from guerdon.agreement import FlatPay, OutputAgreement
 from guerdon.arrays import Array, zeros_like
-from guerdon.controls import FlatPay
 from guerdon.costs import Cost
 from guerdon.evidence import gather
 from guerdon.noise_scale import estimate_noise
 from guerdon.pilot.design import PilotDesign
 from guerdon.reports import AgentRows
 from guerdon.requests import FixedRequest
-from guerdon.rule import Payments, Rule, Status
+from guerdon.rule import Need, Payments, Rule, Status, notice_of, remembers
 from guerdon.server import Ask, Sends, Server, ServerState
 from guerdon.statistical.dithers import Dither
 from guerdon.statistical.information import InformationPay
+from guerdon.statistical.lenses import suspicion_of
 from guerdon.statistical.predictions import Prediction, RunningMean
+from guerdon.statistical.servers import server_for
 from guerdon.statistical.steady import SteadyPay
 from guerdon.witness import WitnessSample
-from guerdon.words import settled
+from guerdon.words import about, settled
 
 GHOSTS = ("prediction", "nothing")
 # The round cannot say what the rule would have paid for it.
@@ -86,9 +87,9 @@ class Trial:
         if not rules:
             raise ValueError("`rules` must hold at least one payment rule by name, got none")
         for name, rule in rules.items():
-            if rule.needs_truth:
+            if Need.TRUTH in rule.needs:
                 raise ValueError(f"`rules` must do without the truth, but {name!r} needs it; leave it out")
-            if rule.wants_witness and not witness:
+            if Need.WITNESS in rule.needs and not witness:
                 raise ValueError(
                     f"`witness` must be given for {name!r}, which pays by it; give it, or leave the rule out"
                 )
@@ -96,9 +97,9 @@ class Trial:
         self.design = design
         options: dict[str, Any] = {"prediction": prediction or RunningMean(), "dither": dither, "sends": sends}
         requests = FixedRequest(design.request, step)
-        self.trainer = Server.of(FlatPay(self.cost), requests, **options, alike=alike)
+        self.trainer = server_for(FlatPay(self.cost), requests, **options, alike=alike)
         self.tried = {
-            name: _TriedRule(Server.of(rule, requests, **options, alike=alike)) for name, rule in rules.items()
+            name: _TriedRule(server_for(rule, requests, **options, alike=alike)) for name, rule in rules.items()
         }
 
     def begin(self, model: Any) -> None:
@@ -109,7 +110,7 @@ class Trial:
     @property
     def holding(self) -> tuple[str, ...]:
         """The rules that hold what is earned."""
-        return tuple(name for name, rule in self.tried.items() if rule.server.rule.holds)
+        return tuple(name for name, rule in self.tried.items() if about(rule.server.rule).holds)
 
     def score(
         self, ask: Ask, rows: Rows, asked: Array, sent: Array, witness: WitnessSample | None = None
@@ -176,16 +177,16 @@ class _TriedRule:
             self._halves = self.server.adopt(self._halves, found, alone)
         self._state = after
         earned = {name: self._haunt(name, played, report) for name, report in ghosts.items()}
-        return pay, earned, self.server.lens.suspicion(after.lens)
+        return pay, earned, suspicion_of(self.server.lens, after.lens)
 
     def _pay(self, state: ServerState, played: _PilotRound, reports: AgentRows, who: Array) -> tuple[Payments, Any]:
-        notice = self.server.rule.notice(state.rule, played.ask.request)
+        notice = notice_of(self.server.rule, state.rule, played.ask.request)
         ask = played.ask._replace(notice=notice, enrolled=state.enrolled, witness=played.witness)
         payments, _, after = self.server.pay(state, ask, reports, who)
         return payments, after
 
     def _as_shirker(self, state: ServerState, who: Array) -> ServerState:
-        return self.server.adopt(state, self._halves, who) if self.server.rule.holds else state
+        return self.server.adopt(state, self._halves, who) if about(self.server.rule).holds else state
 
     def _haunt(self, name: str, played: _PilotRound, report: Any) -> float:
         rows, played = [report, *played.rows], played._replace(full=np.append(True, played.full))
@@ -207,7 +208,7 @@ class _Worth:
     def of_round(self, payments: Payments, after: ServerState, played: _PilotRound) -> Any:
         """Return it for the agents that did all of the work; NaN where the round cannot say."""
         pay = _known(payments, self._rule, int(played.ask.request))
-        held = self._rule.held(after.rule)
+        held = about(self._rule).held(self._rule, after.rule)
         if held is None:
             return pay
         known = np.isfinite(pay) & played.full
@@ -237,8 +238,8 @@ def _known(payments: Payments, rule: Rule, request: int) -> Any:
     What a rule settles of earlier rounds is left out: some did half of the work in those, and all of it in this one.
     """
     paid = payments.status == Status.PAID.value
-    flat = paid & np.isnan(payments.squared_distance) & rule.remembers
+    flat = paid & np.isnan(payments.squared_distance) & remembers(rule)
     pay = payments.released.copy()
-    for seat in np.flatnonzero(paid) if not rule.holds else ():
+    for seat in np.flatnonzero(paid) if not about(rule).holds else ():
         pay[seat] -= settled(rule, request, 1.0, *(float(part[seat]) for part in payments[1:5]))
     return np.where(np.isin(payments.status, UNKNOWN) | flat, np.nan, pay)

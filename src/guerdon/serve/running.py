@@ -14,7 +14,7 @@ from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariable
 from guerdon.dashboard.security import is_loopback
 from guerdon.dashboard.sockets import address_of, listen
 from guerdon.paying.run import PaidRun
-from guerdon.rule import Rule
+from guerdon.rule import Need, Rule
 from guerdon.serve.access import Members
 from guerdon.serve.app import create_service_app
 from guerdon.serve.service import Service
@@ -75,7 +75,7 @@ def check_members(members: Members, rule: Rule) -> None:
             "`guerdon serve` must have agents, got no enrolled key and no token: run `guerdon ledger enrol NAME "
             "--public-key FILE` for each, or give `--tokens FILE`"
         )
-    if rule.compares_agents and len(names) < FEWEST:
+    if Need.OTHERS in rule.needs and len(names) < FEWEST:
         log.warning(
             "Only %d of the agents that it takes, %d, can work (%s): so few reports cannot be compared. Enrol more: "
             "they can join while the run goes on", len(names), FEWEST, ", ".join(names),

@@ -12,13 +12,23 @@ if TYPE_CHECKING:
     from guerdon.statistical.calibrated import CalibratedAgreement
     from guerdon.statistical.dithers import Dither
     from guerdon.statistical.information import InformationPay, noise_scale_bound
+    from guerdon.statistical.servers import information_pay, server_for, steady_pay
     from guerdon.statistical.steady import SteadyPay
 
-__all__ = ["CalibratedAgreement", "Dither", "InformationPay", "SteadyPay", "noise_scale_bound"]
+__all__ = [
+    "CalibratedAgreement",
+    "Dither",
+    "InformationPay",
+    "SteadyPay",
+    "information_pay",
+    "noise_scale_bound",
+    "server_for",
+    "steady_pay",
+]
 
 _WHERE = {
     "CalibratedAgreement": "calibrated", "Dither": "dithers", "InformationPay": "information", "SteadyPay": "steady",
-    "noise_scale_bound": "information",
+    "information_pay": "servers", "noise_scale_bound": "information", "server_for": "servers", "steady_pay": "servers",
 }  # fmt: skip
 
 __getattr__ = loader(__name__, _WHERE)

@@ -43,7 +43,7 @@ from guerdon.statistical.bets import (
 )
 from guerdon.statistical.information import InformationPay
 from guerdon.statistical.signal import SignalState, information_scores
-from guerdon.statistical.trust import Trust, TrustState
+from guerdon.statistical.trust import Trust, TrustState, trust_of
 
 __all__ = [
     "AuditFinding",
@@ -181,7 +181,7 @@ def held_back(reward: Any, cost: Cost, request: int, amount: float | None = None
 
 def _trust(rule: Rule) -> Trust:
     """Return what keeps the bets: the rule's own, or one that trusts every agent, as the run did."""
-    return rule.trust or Trust(doubt=float("inf"), probation=0)
+    return trust_of(rule) or Trust(doubt=float("inf"), probation=0)
 
 
 def _trusted(played: PlayedRound, trust: Trust, state: TrustState) -> Any:
@@ -216,7 +216,7 @@ def _ranked(evidence: Evidence, trusted: Any) -> tuple[Any, Any]:
 def _agreement(played: PlayedRound, trusted: Any) -> Any:
     """Return the sign of ⟨v_k, w_k⟩ per agent: 0 where it is not resolved, or says nothing."""
     evidence = played.evidence
-    if played.rule.trust is None:
+    if trust_of(played.rule) is None:
         return np.zeros(len(evidence.squared_length))
     cross = evidence.alignment - np.where(trusted, evidence.squared_length, 0.0)
     # A report that lies on the prediction differs from it by rounding, which may well have a constant sign.

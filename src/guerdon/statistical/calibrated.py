@@ -40,7 +40,8 @@ from guerdon.arrays import Array, at_least_one, check_number, check_positive_int
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.gram import median_of, median_of_others
-from guerdon.rule import Notice, Payments, Round, Rule, Status, as_request, check_round, check_whole, statuses
+from guerdon.rule import Need, Notice, Payments, Round, Rule, Status, as_request, check_round, check_whole, statuses
+from guerdon.words import About, told_by
 
 UNSETTLED = 0.1  # of a calibration, at its start, that does not count: what agents differ by is not yet known
 LEAST_LEVEL = 0.2  # an agent is never taken to be quieter than this, relative to the others
@@ -71,6 +72,30 @@ class CalibrationState(NamedTuple):
     work: Array
 
 
+class _AboutCalibrated(About):
+    """Pay by distances, relative to each agent's own level."""
+
+    formula = "E − D"
+
+    def words(self, rule: Any) -> str:
+        varied = f", requests vary by {rule.vary:.0%}" if rule.vary else ""
+        return f"calibrated agreement, flat pay for {rule.calibration} rounds{varied}"
+
+    def why(self, rule: Any, distance: float, expected: float) -> str:
+        del rule
+        return far_or_near(distance, expected)
+
+    def reasons(self) -> Mapping[Status, str]:
+        return {Status.TOO_FEW: "fewer than two others took part, which does not tell how much gradients vary"}
+
+    def advice(self, rule: Any, state: Any, request: Any) -> str:
+        """Return that more samples hardly lower the noise of some agent's reports, where that is so."""
+        del request
+        effect = rule.effects(state)
+        return NO_EFFECT if bool(namespace(effect).any(effect < LEAST_EFFECT)) else ""
+
+
+@told_by(_AboutCalibrated())
 @dataclass(frozen=True)
 class CalibratedAgreement(Rule):
     """Pay h(ν) flat for `calibration` rounds, then by the distance to the others, relative to the agent's own level.
@@ -92,8 +117,8 @@ class CalibratedAgreement(Rule):
     calibration: int = 100
     vary: float = 0.0
 
-    remembers = pays_short_moves = True
-    rule_name, version, formula = "calibrated", 1, "E − D"
+    name, version = "calibrated", 1
+    needs = frozenset({Need.COSTS, Need.OTHERS, Need.ONE_STEP})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -194,21 +219,6 @@ class CalibratedAgreement(Rule):
         others = xp.sum(xp.astype(known, xp.int32)) - xp.astype(known, xp.int32)
         unknown = xp.nan if self.vary else 1.0
         return xp.where(others >= FEWEST - 1, xp.where(found < MOST_EFFECT, found, MOST_EFFECT), unknown)
-
-    def warning(self, state: CalibrationState, request: Any) -> str:
-        del request
-        effect = self.effects(state)
-        return NO_EFFECT if bool(namespace(effect).any(effect < LEAST_EFFECT)) else ""
-
-    def words(self) -> str:
-        varied = f", requests vary by {self.vary:.0%}" if self.vary else ""
-        return f"calibrated agreement, flat pay for {self.calibration} rounds{varied}"
-
-    def why(self, distance: float, expected: float) -> str:
-        return far_or_near(distance, expected)
-
-    def reasons(self) -> Mapping[Status, str]:
-        return {Status.TOO_FEW: "fewer than two others took part, which does not tell how much gradients vary"}
 
     def _remember(
         self, state: CalibrationState, evidence: Evidence, number: Array, squares: Array, work: Array

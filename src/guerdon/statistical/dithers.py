@@ -28,7 +28,7 @@ does not suffice, `DitherState.noise_scale` says so.
 
 import secrets
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -36,18 +36,20 @@ from guerdon.arrays import (
     Array,
     check_number,
     check_positive_integer,
+    is_array,
     is_numpy,
+    is_traced,
     layers_dot,
     namespace,
     over_layers,
     zeros_like,
 )
 from guerdon.asking import Ask, Reading
+from guerdon.broadcast import Shown, StepObservation
 from guerdon.costs import Cost
 from guerdon.rule import as_request
-from guerdon.states import NoState, choose_state
+from guerdon.states import choose_state
 from guerdon.statistical.information import noise_scale_bound
-from guerdon.statistical.predictions import StepObservation
 
 MARGIN = 0.7  # the noise scale aimed at, relative to the bound, where that is below the request
 MEMORY = 0.8  # weight of a pair in what is believed of the noise scale, relative to the pair after it
@@ -55,55 +57,9 @@ CAUTION = 0.5  # how much of the way to the length that seems right is gone in a
 QUICKEST = 2.0  # by how much the length may change from pair to pair
 
 
-class Shown(NamedTuple):
-    """What a round has shown of the gradient where it was taken."""
-
-    seen: StepObservation  # what the server learns from, where there is a step
-    heard: Array  # whether there is something to learn
-    steps: Array  # whether the model takes a step
-    noise_scale: Array  # that the dither made, as the last pairs had it; infinite without one
-    offset: Array  # how far from the model the gradients were taken
-
-
-class Broadcast(Protocol):
-    """Where gradients are taken."""
-
-    learns: ClassVar[bool]  # whether it wants the mean of the reports
-
-    def init(self, model: Any) -> Any:
-        """Return the state before the first round."""
-        ...
-
-    def place(self, state: Any, model: Any, normals: Any) -> tuple[Any, Any]:
-        """Return the model to broadcast, and the next state; `normals` are fresh, in the model's shape, or None."""
-        ...
-
-    def settle(self, state: Any, ask: Ask, reading: Reading, mean: Any) -> tuple[Shown, Any]:
-        """Return what a round with this mean has shown, and the next state."""
-        ...
-
-
-@dataclass(frozen=True)
-class AtModel:
-    """Broadcasts the model itself, and steps in every round."""
-
-    learns: ClassVar[bool] = False
-
-    def init(self, model: Any) -> NoState:
-        """Return nothing."""
-        del model
-        return NoState()
-
-    def place(self, state: NoState, model: Any, normals: Any) -> tuple[Any, NoState]:
-        """Return the model."""
-        del normals
-        return model, state
-
-    def settle(self, state: NoState, ask: Ask, reading: Reading, mean: Any) -> tuple[Shown, NoState]:
-        """Return the mean as it is."""
-        xp, nothing = namespace(reading.error.signal), 0 * reading.error.signal
-        heard = xp.any(reading.used)
-        return Shown(StepObservation(ask.origin, mean), heard, heard | True, xp.inf + nothing, nothing), state
+def dither_in(server: Any) -> "Dither | None":
+    """Return a server's dither; None where it asks at the model itself."""
+    return server.broadcast if isinstance(server.broadcast, Dither) else None
 
 
 class MeanNoise(NamedTuple):
@@ -177,11 +133,12 @@ class Dither:
         return namespace(state.length).asarray(state.answered == self.block - 1)
 
     def place(self, state: DitherState, model: Any, normals: Any) -> tuple[Any, DitherState]:
-        """Return the model to broadcast; `normals` are fresh, in the model's shape.
+        """Return the model to broadcast; `normals` are fresh, in the model's shape (default: secret ones).
 
         Of the k offsets that are left each is −1/k of the sum so far, and something new at right angles to that sum. So
         all are of one length, and the last one brings the sum to zero.
         """
+        normals = _secret(model) if normals is None else normals
         xp = namespace(state.length)
         left = self.block - xp.astype(xp.asarray(state.answered), state.length.dtype)
         square = layers_dot(state.offsets, state.offsets)
@@ -254,6 +211,16 @@ class Dither:
         ratio = xp.clip(xp.sqrt(excess), 1 / QUICKEST, QUICKEST) ** CAUTION
         length = xp.clip(state.length * ratio, 0.01 * self.largest, self.largest)
         return state._replace(length=xp.where(state.weight > 0, length, state.length))
+
+
+def _secret(model: Any) -> Any:
+    """Return fresh normal numbers, or raise where a compiled function would draw them once for all."""
+    if is_traced(*([model] if is_array(model) else model)):
+        raise ValueError(
+            "`normals` must be given under a dither in a compiled function: fresh normal numbers in the model's shape, "
+            "such as jax.random.normal(key, model.shape)"
+        )
+    return secret_normals(model)
 
 
 def secret_normals(model: Any) -> Any:

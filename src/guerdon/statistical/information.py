@@ -29,10 +29,11 @@ from typing import Any
 
 from guerdon.arrays import Array, check_number, check_positive_integer, is_array, namespace
 from guerdon.costs import Cost
-from guerdon.rule import Payments, Round, Rule, Status, as_request, check_round, check_whole, statuses
+from guerdon.rule import Need, Payments, Round, Rule, Status, as_request, check_round, check_whole, statuses
 from guerdon.statistical.bets import LEAST
 from guerdon.statistical.signal import Signal, SignalState, information_scores
 from guerdon.statistical.trust import PROBATION, Trust
+from guerdon.words import About, told_by
 
 SOUND = 1 / 3  # of the noise scale, that the request must be for the score to be a price
 WAIT = 10  # rounds, before which the rule says nothing of itself
@@ -44,6 +45,57 @@ NOT_SOUND = (
 )
 
 
+class _AboutInformation(About):
+    """Pay for what reports tell."""
+
+    formula = "I − J"
+
+    def words(self, rule: Any) -> str:
+        return f"information pay, decay {rule.decay:g}"
+
+    def why(self, rule: Any, distance: float, expected: float) -> str:
+        del rule
+        more = expected - distance
+        side = "more" if more >= 0 else "less"
+        return f"its report told {abs(more):.4g} {side} about the gradient than the others' did"
+
+    def bracket(self, distance: float, expected: float) -> tuple[float, float]:
+        """Return the agent's score I and the others' J, both divided by a²."""
+        return -distance, -expected
+
+    def reasons(self) -> Mapping[Status, str]:
+        return {
+            Status.TOO_FEW: "fewer than two others sent something to compare its report with",
+            Status.NO_VARIANCE: "all reports were identical, so what they told has no scale",
+        }
+
+    def advice(self, rule: Any, state: Any, request: Any) -> str:
+        """Return that the rule is not sound here, where that is so: the noise scale is far above the request."""
+        xp = namespace(state.signal)
+        signal, weight = float(xp.sum(state.signal)), float(xp.max(state.weight))
+        rounds = (1 - rule.decay**WAIT) / (1 - rule.decay) if rule.decay < 1 else float(WAIT)
+        if weight < rounds:
+            return ""
+        told = float(request) * signal / float(xp.sum(state.weight))  # ν/B
+        return NOT_SOUND if told < SOUND else ""
+
+    def settings(self, rule: Any) -> dict[str, Any]:
+        """Return all but the cost; 3 and 3.0 are the same text."""
+        found = super().settings(rule)
+        numbers = {name: x if isinstance(x, str) else float(x) for name, x in found.items()}
+        return numbers | {"pooled": bool(found["pooled"]), "probation": int(found["probation"])}
+
+    def largest_distance(self, payments: Payments, length: Array) -> Array:
+        """Return how large the parts of D and E are together.
+
+        D = ‖v‖² − (2/a)⟨v, w⟩, and E is the same for the others: both may be negative, or small where their parts are
+        not. No part of D is larger than `|D| + ‖v‖²`.
+        """
+        xp = namespace(length)
+        return super().largest_distance(payments, length) + 2 * (length + xp.max(length, axis=-1, keepdims=True))
+
+
+@told_by(_AboutInformation())
 @dataclass(frozen=True)
 class InformationPay(Rule):
     """Pay each agent for what its report adds to the public prediction that the evidence was gathered around.
@@ -77,8 +129,8 @@ class InformationPay(Rule):
     pooled: bool = False
     probation: int = PROBATION
 
-    wants_prediction = compares_pairs = remembers = True
-    rule_name, version, formula = "information", 1, "I − J"
+    name, version = "information", 1
+    needs = frozenset({Need.COSTS, Need.OTHERS, Need.PREDICTION})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,56 +154,6 @@ class InformationPay(Rule):
         """Return the state before the first round: nothing is known."""
         check_positive_integer("num_agents", num_agents)
         return self.signal.init(num_agents)
-
-    def shrinkage(self, state: SignalState, request: Any) -> Array:
-        """Return ã as earlier rounds have it, per agent; 1 before the first."""
-        return self.signal.shrinkage(state, request)
-
-    def warning(self, state: SignalState, request: Any) -> str:
-        """Return that the rule is not sound here, where that is so: the noise scale is far above the request."""
-        xp = namespace(state.signal)
-        signal, weight = float(xp.sum(state.signal)), float(xp.max(state.weight))
-        rounds = (1 - self.decay**WAIT) / (1 - self.decay) if self.decay < 1 else float(WAIT)
-        if weight < rounds:
-            return ""
-        told = float(request) * signal / float(xp.sum(state.weight))  # ν/B
-        return NOT_SOUND if told < SOUND else ""
-
-    def settings(self) -> dict[str, Any]:
-        """Return all but the cost; 3 and 3.0 are the same text."""
-        found = super().settings()
-        numbers = {name: x if isinstance(x, str) else float(x) for name, x in found.items()}
-        return numbers | {"pooled": bool(found["pooled"]), "probation": int(found["probation"])}
-
-    def words(self) -> str:
-        """Return what the rule is, in words."""
-        return f"information pay, decay {self.decay:g}"
-
-    def why(self, distance: float, expected: float) -> str:
-        """Return in words how much the report told."""
-        more = expected - distance
-        side = "more" if more >= 0 else "less"
-        return f"its report told {abs(more):.4g} {side} about the gradient than the others' did"
-
-    def bracket(self, distance: float, expected: float) -> tuple[float, float]:
-        """Return the agent's score I and the others' J, both divided by a²."""
-        return -distance, -expected
-
-    def reasons(self) -> Mapping[Status, str]:
-        """Return why an agent gets nothing, where that has to do with what is told."""
-        return {
-            Status.TOO_FEW: "fewer than two others sent something to compare its report with",
-            Status.NO_VARIANCE: "all reports were identical, so what they told has no scale",
-        }
-
-    def largest_distance(self, payments: Payments, length: Array) -> Array:
-        """Return how large the parts of D and E are together.
-
-        D = ‖v‖² − (2/a)⟨v, w⟩, and E is the same for the others: both may be negative, or small where their parts are
-        not. No part of D is larger than `|D| + ‖v‖²`.
-        """
-        xp = namespace(length)
-        return super().largest_distance(payments, length) + 2 * (length + xp.max(length, axis=-1, keepdims=True))
 
     def pay(self, state: SignalState, round: Round) -> tuple[Payments, SignalState]:
         """Return the payments of a round, and the state with this round remembered.

@@ -1,11 +1,6 @@
-"""Lenses: what turns the reports of a round into evidence, the few numbers by which a rule pays each agent.
+"""Lenses for members that may differ, and for reports that may be made up: see `guerdon.lens` for what a lens is.
 
-    state = lens.init(model, num_agents)                       before the first round
-    reading, state = lens.read(state, ask, reports, sent)      when the reports of a round are in
-    state = lens.learn(state, ask, reports, reading, mean)     once their mean is known
-    state = lens.step(state, seen)                             once a step is taken
-
-`Plain` reads all reports in one pass. `Witnessed` compares them with a gradient of the server's own data. `Pairwise`
+`Offset` takes off what is stable in how each agent differs, or reads reports around a public prediction. `Pairwise`
 takes the products of all reports with each other: it finds copies, shortens reports that are too long, and compares
 each with the agents that are trusted. What none of them knows is by which rule will be paid.
 
@@ -18,10 +13,11 @@ reports are compared (`guerdon.statistical.offsets`), and the model is made from
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from guerdon.arrays import Array, is_array, namespace, over_layers
 from guerdon.asking import Ask, Reading, dither_of, prediction_error
+from guerdon.broadcast import Shown
 from guerdon.cuts import cut_pairs, row_of
 from guerdon.evidence import gather
 from guerdon.gram import (
@@ -32,65 +28,20 @@ from guerdon.gram import (
     shortened_products,
     shortening,
 )
-from guerdon.reports import AgentRows, Layers, as_matrices, lengths_around
-from guerdon.rule import Rule, as_recorded, as_request, round_of
-from guerdon.states import NoState
+from guerdon.lens import LONGEST, is_seatless
+from guerdon.reports import Layers, as_matrices, lengths_around
+from guerdon.rule import Need, as_recorded, as_request, round_of
+from guerdon.states import NoState, choose_state
 from guerdon.statistical.credit import add_credit, bounded, doubtful_pairs, first_credit, usual_product, without_credit
 from guerdon.statistical.offsets import LARGEST_MODEL, OwnRecords, shortened
 from guerdon.statistical.pairs import accused_pairs, copying, first_pairs, identical, watch_pairs
-from guerdon.statistical.predictions import Prediction, RunningMean, StepObservation, ZeroPrediction
+from guerdon.statistical.predictions import Prediction, ZeroPrediction
 from guerdon.statistical.trust import Trust
-from guerdon.witness import evidence_around_witness
-
-RECORDS = OwnRecords()
-LONGEST = 3.0  # times the median length of the others' reports: longer ones are shortened before the model is made
-
 
 TOO_LARGE = (
     "The model has {} numbers: too many to remember how each node differs from the others. Nodes whose data differ are "
     "paid less than their cost for it. Give `alike=True` if they do not differ"
 )
-
-
-class Lens(Protocol):
-    """Turns reports into evidence. `guerdon.states` says which axis of a state is the agents'."""
-
-    @property
-    def prediction(self) -> Prediction:
-        """The public prediction of each mean report."""
-        ...
-
-    def warning(self, model: Any) -> str:
-        """Return what an operator must know of how the lens does with such a model; mostly nothing."""
-        ...
-
-    def learns(self, state: Any) -> bool:
-        """Tell whether it learns from the mean of the reports."""
-        ...
-
-    def init(self, model: Any, num_agents: int) -> Any:
-        """Return the state before the first round."""
-        ...
-
-    def suspicion(self, state: Any) -> Array | None:
-        """Return the logarithm of the evidence against each agent; None where none is gathered."""
-        ...
-
-    def predict(self, state: Any, model: Any) -> Any:
-        """Return the public prediction of the mean report at a model: zeros, if there is none."""
-        ...
-
-    def read(self, state: Any, ask: Ask, reports: Layers, sent: Array) -> tuple[Reading, Any]:
-        """Return how the reports of those who `sent` anything compare, and the next state."""
-        ...
-
-    def learn(self, state: Any, ask: Ask, reports: Layers, reading: Reading, mean: Any) -> Any:
-        """Return the state after a round with this mean."""
-        ...
-
-    def step(self, state: Any, seen: StepObservation) -> Any:
-        """Return the state after a step."""
-        ...
 
 
 class LensState(NamedTuple):
@@ -120,6 +71,8 @@ class _Comparing:
     `records`: None compares reports as they are. `answers`: how each agent answers to a dither is taken off too.
     """
 
+    gives: ClassVar[frozenset[Need]] = frozenset({Need.PREDICTION})
+
     alike: bool = False
     records: OwnRecords | None = field(default_factory=OwnRecords)
     prediction: Prediction = field(default_factory=ZeroPrediction)
@@ -145,9 +98,6 @@ class _Comparing:
     def predict(self, state: LensState, model: Any) -> Any:
         return self.prediction.predict(state.prediction, model)
 
-    def step(self, state: LensState, seen: StepObservation) -> LensState:
-        return state._replace(prediction=self.prediction.learn(state.prediction, seen))
-
     def suspicion(self, state: LensState) -> Array | None:
         del state
 
@@ -157,8 +107,15 @@ class _Comparing:
             return None
         return self.recorder.offsets(state.records, dither_of(ask))
 
-    def learn(self, state: LensState, ask: Ask, reports: Layers, reading: Reading, mean: Any) -> LensState:
-        if reading.offsets is None or _is_seatless(reports):
+    def learn(
+        self, state: LensState, ask: Ask, reports: Layers, reading: Reading, mean: Any, shown: Shown | None
+    ) -> LensState:
+        if shown is not None:
+            learned = choose_state(
+                shown.heard, lambda: self.prediction.learn(state.prediction, shown.seen), state.prediction
+            )
+            state = state._replace(prediction=learned)
+        if reading.offsets is None or is_seatless(reports):
             return state
         rows, xp = shortened(as_matrices(reports), ask.centre, reading.parts), namespace(reading.parts)
         if ask.start is not None:
@@ -170,8 +127,8 @@ class _Comparing:
 
 
 @dataclass(frozen=True)
-class Plain(_Comparing):
-    """Reads all reports in one pass.
+class Offset(_Comparing):
+    """Takes off what is stable in how each agent differs, and reads all reports in one pass.
 
     `around`: evidence is gathered around the prediction, not around zero. Where the rule says how far apart two reports
     may count (`Notice.reach`), the distances of pairs are cut there.
@@ -193,32 +150,9 @@ class Plain(_Comparing):
             cut = ask.notice.cut_at(as_request(evidence, ask.request))
             pairs = cut_pairs(reports, evidence, offsets, cut, ask.notice.reach)
             evidence = evidence._replace(pair_distance=pairs.pair_distance)
-            if offsets is None and not _is_seatless(reports):
+            if offsets is None and not is_seatless(reports):
                 parts, towards = pairs.parts, row_of(reports, pairs.middle)
         return Reading(evidence, plain, counted, counted, nobody, whole, parts, offsets, error, towards), state
-
-
-@dataclass(frozen=True)
-class Witnessed(_Comparing):
-    """Compares all reports with the gradient of `samples` samples of the server's own (`Ask.witness`)."""
-
-    records: OwnRecords | None = None
-    samples: int = 256
-
-    def read(self, state: LensState, ask: Ask, reports: Layers, sent: Array) -> tuple[Reading, LensState]:
-        witness = ask.witness
-        if witness is None or witness.samples != self.samples:
-            raise ValueError(
-                f"`witness` must be what {self.samples} samples of the server's own say in this round (see "
-                f"`guerdon.witness.witness_sample`), got {witness and witness.samples}"
-            )
-        evidence = evidence_around_witness(reports, sent, witness, ask.request)
-        xp, counted = namespace(evidence.squared_length), evidence.counted
-        whole, nobody = xp.ones_like(evidence.squared_length), xp.zeros_like(counted)
-        error = prediction_error(gather(reports, sent, ask.centre), counted, ask.request)
-        parts = whole if self.alike else shortening(lengths_around(reports, sent, None), counted, LONGEST)
-        plain = gather(reports, sent)
-        return Reading(evidence, plain, counted, counted, nobody, whole, parts, None, error, ask.centre), state
 
 
 @dataclass(frozen=True)
@@ -287,40 +221,20 @@ class Pairwise(_Comparing):
         return xp.sum(credited * xp.astype(trusted, products.dtype)[None, :], axis=1), credit
 
 
-def lens_of(
-    rule: Rule,
-    prediction: Prediction | None = None,
-    *,
-    alike: bool = False,
-    records: OwnRecords | None = RECORDS,
-    dithered: bool = False,
-) -> Lens:
-    """Return the lens that goes with a rule.
-
-    `prediction` is the public one of each mean gradient (default: `RunningMean` where the rule wants any). `alike` says
-    that all agents draw fresh samples of the same kind, as the paper's do. `records`: what remembers how agents differ;
-    None compares them as they are. `dithered`: gradients are taken beside the model, so how each agent answers to that
-    is taken off, unless the rule pays for it.
-    """
-    wanted = rule.wants_prediction and not rule.wants_truth
-    given: dict[str, Any] = {
-        "alike": alike,
-        "records": records if rule.compares_agents else None,
-        "prediction": prediction or (RunningMean() if wanted else ZeroPrediction()),
-        "answers": dithered and rule.takes_off_answers,
-    }
-    if rule.wants_witness:
-        return Witnessed(**given, samples=rule.samples)
-    if rule.compares_pairs:
-        relies: Any = "accused" if rule.credits_doubtful_pairs else "doubtful"
-        return Pairwise(**given, limit=rule.limit, trust=rule.trust, relies=relies)
-    return Plain(**given, around=rule.wants_prediction)
-
-
 def _size(model: Any) -> int:
     return sum(math.prod(part.shape) for part in ([model] if is_array(model) else model))
 
 
-def _is_seatless(reports: Layers) -> bool:
-    """Tell whether nobody sent anything, of reports that are kept agent by agent."""
-    return isinstance(reports, AgentRows) and not len(reports.seats)
+def warning_of(lens: Any, model: Any) -> str:
+    """Return what an operator must know of how a lens does with such a model; mostly nothing."""
+    return lens.warning(model) if isinstance(lens, _Comparing) else ""
+
+
+def suspicion_of(lens: Any, state: Any) -> Array | None:
+    """Return the logarithm of the evidence against each agent; None where a lens gathers none."""
+    return lens.suspicion(state) if isinstance(lens, _Comparing) else None
+
+
+def prediction_of(lens: Any) -> Prediction:
+    """Return the public prediction that a lens makes of each mean report: zeros, unless it makes one."""
+    return lens.prediction if isinstance(lens, _Comparing) else ZeroPrediction()

@@ -18,21 +18,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from guerdon.arrays import Array, check_number, layers_dot, namespace, over_layers, zeros_like
+from guerdon.broadcast import StepObservation
 from guerdon.states import NoState
 
 LARGEST_SLOPE = 1.5  # a regression coefficient is not believed beyond this
-
-
-class StepObservation(NamedTuple):
-    """What a step shows: the model it started from, and the mean gradient it was taken along.
-
-    Where the model was broadcast dithered, by ±`offset`, `response` is half the difference of the two gradients.
-    """
-
-    model: Any
-    mean: Any
-    offset: Any = None
-    response: Any = None
 
 
 class Prediction(Protocol):

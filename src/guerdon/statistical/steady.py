@@ -47,12 +47,13 @@ from guerdon.arrays import Array, at_least_one, check_positive_integer, namespac
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.gram import median_of_others
-from guerdon.rule import Notice, Payments, Round, Rule, Status, as_request, check_round, check_whole, round_of
+from guerdon.rule import Need, Notice, Payments, Round, Rule, Status, as_request, check_round, check_whole, round_of
 from guerdon.states import NoState
 from guerdon.statistical.information import InformationPay
 from guerdon.statistical.signal import information_scores
 from guerdon.statistical.told import LEAST_TOLD, ToldState, begun_anew, knowledge, nothing_told, remember, shares
 from guerdon.statistical.trust import PROBATION, Trust
+from guerdon.words import About, about, told_by
 
 SURE = 3.0  # standard errors that ρ̂ is taken to be too high by at first, and that it must be above zero by
 STEEP = 2.5  # exponent
@@ -85,6 +86,44 @@ class SteadyState(NamedTuple):
     released: Array
 
 
+class _AboutSteady(About):
+    """Pay that is released later: nothing is ever taken back."""
+
+    formula = "E − D"
+    holds = True
+    fewest_rounds = FEWEST
+
+    def words(self, rule: Any) -> str:
+        return f"steady pay, settled every {rule.period} rounds"
+
+    def why(self, rule: Any, distance: float, expected: float) -> str:
+        del rule
+        return far_or_near(distance, expected)
+
+    def reasons(self) -> Mapping[Status, str]:
+        return about(InformationPay).reasons()
+
+    def worst_loss(self, rule: Any, request: Any) -> float:
+        """Return h(ν): in a round a member is paid nothing at the worst."""
+        return float(rule.cost(request))
+
+    def held(self, rule: Any, state: Any) -> Array:
+        return rule.held(state)
+
+    def advice(self, rule: Any, state: Any, request: Any) -> str:
+        """Return that nothing tells work from no work, or that too little does, where that is so."""
+        del rule, request
+        rounds, told, error = (to_numpy(x) for x in (state.told.rounds, state.told.told, shares(state.told).error))
+        waited, late = rounds >= 2 * FEWEST, rounds >= LATE
+        if waited.any() and not (error[waited] < VAGUE).any():
+            return PREDICTABLE
+        return FAINT if late.any() and np.median(told[late] / rounds[late]) < LEAST_TOLD else ""
+
+    def largest_distance(self, payments: Payments, length: Array) -> Array:
+        return about(InformationPay).largest_distance(payments, length)
+
+
+@told_by(_AboutSteady())
 @dataclass(frozen=True)
 class SteadyPay(Rule):
     """Pay by agreement with the others, as far as reports tell something; what is not released stays held.
@@ -101,11 +140,8 @@ class SteadyPay(Rule):
     limit: float = 3.0
     probation: int = PROBATION
 
-    wants_prediction = compares_pairs = remembers = holds = True
-    takes_back = credits_doubtful_pairs = False
-    takes_off_answers = False  # ρ̂ is how an agent's reports answer
-    fewest_rounds = FEWEST
-    rule_name, version, formula = "steady", 1, "E − D"
+    name, version = "steady", 1
+    needs = frozenset({Need.COSTS, Need.OTHERS, Need.PREDICTION})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -198,27 +234,6 @@ class SteadyPay(Rule):
     def held(self, state: SteadyState) -> Array:
         """Return what each agent would get, beyond what it got, if its period ended now."""
         return _at_least(self.final(state) - state.released, 0.0)
-
-    def warning(self, state: SteadyState, request: Any) -> str:
-        """Return that nothing tells work from no work, or that too little does, where that is so."""
-        del request
-        rounds, told, error = (to_numpy(x) for x in (state.told.rounds, state.told.told, shares(state.told).error))
-        waited, late = rounds >= 2 * FEWEST, rounds >= LATE
-        if waited.any() and not (error[waited] < VAGUE).any():
-            return PREDICTABLE
-        return FAINT if late.any() and np.median(told[late] / rounds[late]) < LEAST_TOLD else ""
-
-    def words(self) -> str:
-        return f"steady pay, settled every {self.period} rounds"
-
-    def why(self, distance: float, expected: float) -> str:
-        return far_or_near(distance, expected)
-
-    def reasons(self) -> Mapping[Status, str]:
-        return self._test.reasons()
-
-    def largest_distance(self, payments: Payments, length: Array) -> Array:
-        return self._test.largest_distance(payments, length)
 
     def _remember(
         self, state: SteadyState, evidence: Evidence, trusted: Array, worked: Array, price: Array, nu: Array

@@ -125,3 +125,8 @@ def _cleared(state: TrustState, counted: Array) -> Array:
     xp = namespace(counted)
     founder, agreed, squares = (xp.asarray(x) for x in (state.founder, state.agreed, state.agreed_squares))
     return (founder > 0) | (agreed > CLEAR * xp.sqrt(squares))
+
+
+def trust_of(rule: Any) -> Trust | None:
+    """Return the trust that a rule is paid with; None for a rule whose lens trusts everybody that counts."""
+    return getattr(rule, "trust", None)

@@ -25,10 +25,11 @@ from guerdon import AffineCost, EstimatedVariance, FlatPay, InformationPay, Know
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger
 from guerdon.ledger.tables import EPOCH
-from guerdon.rule import Round, Rule, padded, round_of
+from guerdon.rule import Need, Round, Rule, notice_of, padded, round_of
 from guerdon.statistical.calibrated import CalibratedAgreement
 from guerdon.statistical.steady import SteadyPay
-from guerdon.witness import WitnessedPay, WitnessSample, evidence_around_witness
+from guerdon.statistical.trust import trust_of
+from guerdon.witness import WitnessedPay, WitnessSample, evidence_around_witness, witness_samples
 
 HERE = Path(__file__).parent
 PINNED = HERE / "payments.json"
@@ -77,13 +78,13 @@ def read_pinned() -> dict[str, str]:
 
 def play(rule: Rule) -> Iterator[GoldenRound]:
     """Yield the rounds of a rule, the evidence of each gathered as the rule wants it."""
-    rng, state, known = np.random.default_rng(12), None, None
+    rng, state, known, trust = np.random.default_rng(12), None, None, trust_of(rule)
     for number in range(1, ROUNDS + 1):
         names, request = NAMES if number >= JOINS else NAMES[:-1], 8 if number < 8 else 12
         state = padded(rule.init(len(names)), state)
-        known = padded(rule.trust.init(len(names)), known) if rule.trust else None
+        known = padded(trust.init(len(names)), known) if trust else None
         sent = np.array([(number, name) not in ABSENT for name in names])
-        prediction, asked = rng.normal(size=DIM), rule.notice(state, request).own
+        prediction, asked = rng.normal(size=DIM), notice_of(rule, state, request).own
         gradient = prediction + rng.normal(size=DIM)
         noise = rng.normal(size=(len(NAMES), DIM))[: len(names)] * np.sqrt(VARIANCE / DIM)
         reports = gradient + noise / np.sqrt(request if asked is None else np.asarray(asked)[:, None])
@@ -91,16 +92,16 @@ def play(rule: Rule) -> Iterator[GoldenRound]:
             reports[4] = 2 * rng.normal(size=DIM)
         if number == 6:
             reports[3] = np.nan
-        witness = WitnessSample(gradient + rng.normal(size=DIM) * 0.05, np.array(VARIANCE), rule.samples)
+        witness = WitnessSample(gradient + rng.normal(size=DIM) * 0.05, np.array(VARIANCE), witness_samples(rule))
         evidence = gather(reports, sent)
-        trusted = rule.trust.reference(known, evidence.counted) if rule.trust else evidence.counted
-        if rule.wants_witness:
+        trusted = trust.reference(known, evidence.counted) if trust and known else evidence.counted
+        if Need.WITNESS in rule.needs:
             evidence = evidence_around_witness(reports, sent, witness, request)
-        if rule.wants_prediction:
+        if Need.PREDICTION in rule.needs:
             evidence = gather(reports, sent, prediction, trusted)
         one = GoldenRound(number, request, names, evidence, sent, trusted)
         _, state = rule.pay(state, one.told)
-        known = rule.trust.learn(known, evidence, trusted, request) if rule.trust else None
+        known = trust.learn(known, evidence, trusted, request) if trust and known else None
         yield one
 
 

@@ -30,11 +30,14 @@ from tests.support.one_server_scene import (
     scene,
 )
 
-from guerdon import CalibratedAgreement, InformationPay, Server, SteadyPay, WitnessedPay
-from guerdon.rule import Rule
+from guerdon import CalibratedAgreement, InformationPay, SteadyPay, WitnessedPay
+from guerdon.rule import Need, Rule
 from guerdon.statistical.dithers import Dither
+from guerdon.statistical.lenses import suspicion_of
 from guerdon.statistical.predictions import Extrapolation, RunningMean, ZeroPrediction
-from guerdon.witness import WitnessSample
+from guerdon.statistical.servers import server_for
+from guerdon.witness import WitnessSample, witness_samples
+from guerdon.words import about
 
 HERE = Path(__file__).parent
 VARIANCE = 12.0  # σ² of one sample, for the rule that has a witness
@@ -64,24 +67,24 @@ def play(case: Case, sent: Any, present: Any, normals: Any) -> Numbers:
     `normals` (rounds, dim) place the dither, and the witness. The last round closes: what is open or held is settled.
     """
     numbers: Numbers = {name: np.full((ROUNDS, AGENTS), np.nan) for name in PER_AGENT} | {"mean": np.zeros(ROUNDS)}
-    server, model = Server.of(case.rule, REQUESTS, **case.options), np.zeros(DIM)
+    server, model = server_for(case.rule, REQUESTS, **case.options), np.zeros(DIM)
     state = server.init(model, int(np.sum(JOINS == 0)))
     for turn in range(ROUNDS):
         joined = int(np.sum(turn >= JOINS))
         state = server.enlarge(state, joined)
-        ask, state = server.ask(state, model, None if server.dither is None else normals[turn])
+        ask, state = server.ask(state, model, normals[turn] if server.broadcast.learns else None)
         reports = sent[turn] if server.sends == "gradients" else ask.model - STEP * sent[turn]
-        witness = WitnessSample(1 + 0.2 * normals[turn], np.array(VARIANCE), case.rule.samples)
+        witness = WitnessSample(1 + 0.2 * normals[turn], np.array(VARIANCE), witness_samples(case.rule))
         ask = ask._replace(
-            witness=witness if case.rule.wants_witness else None, is_last=case.settles or turn == ROUNDS - 1
+            witness=witness if (Need.WITNESS in case.rule.needs) else None, is_last=case.settles or turn == ROUNDS - 1
         )
         done, state = server.settle(state, ask, reports[:joined], present[turn, :joined])
         model = model - done.step * done.mean
         found = done.reading
         values = done.payments._asdict() | done.evidence._asdict() | {"trusted": found.trusted}
         values["weights"] = np.where(found.used, found.parts, 0.0)
-        values["against"] = case.rule.trust.suspicion(state.lens.trust) if case.rule.trust else None
-        values["held"] = case.rule.held(state.rule)
+        values["against"] = suspicion_of(server.lens, state.lens)
+        values["held"] = about(case.rule).held(case.rule, state.rule)
         for name in PER_AGENT:
             numbers[name][turn, :joined] = np.nan if values[name] is None else values[name]
         numbers["mean"][turn] = np.linalg.norm(done.mean)

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from guerdon import AffineCost, gather
-from guerdon.rule import Facts, Payments, round_of
+from guerdon.lab.truth import Facts, informed
+from guerdon.rule import Payments, round_of
 
 COST = AffineCost(1, 1)
 
@@ -29,7 +30,7 @@ def pay(rule: Any, told: Facts, state: Any = None, request: int = 8, sent: Any =
     here = np.ones(agents, dtype=bool) if sent is None else np.asarray(sent)
     evidence = gather(told.reports, here)
     state = rule.init(agents) if state is None else state
-    return rule.informed(told).pay(state, round_of(evidence, here, request))
+    return informed(rule, told).pay(state, round_of(evidence, here, request))
 
 
 def rewards(rule: Any, told: Facts, **given: Any) -> Any:

@@ -17,7 +17,7 @@ from guerdon.rule import Need
 class HalfFlat(Informed):
     cost: Cost
     facts: object = None
-    rule_name, needs = "half-flat", frozenset({Need.COSTS, Need.ANNOUNCEMENTS})
+    name, needs = "half-flat", frozenset({Need.COSTS, Need.ANNOUNCEMENTS})
     def pay(self, state, round):
         state, status, nu = begin(state, round)
         return plain_payments(self.cost(nu) / 2 + announced_by(self, status) / 2, status), state

@@ -8,29 +8,30 @@ import numpy as np
 import pytest
 
 from guerdon.costs import Cost
-from guerdon.lab.arena import contest, game
+from guerdon.lab.arena import ToldRule, contest, game
 from guerdon.lab.arena.contest import count_steps_of, run_arena, spread_of
 from guerdon.lab.arena.entrants import ENTRANTS, Entrant, enter, entrants, knowledge
 from guerdon.lab.arena.game import Game, as_agent, in_words
 from guerdon.lab.arena.learning import POPULATIONS, price_of
 from guerdon.lab.arena.report import as_report, write_arena
 from guerdon.lab.arena.settings import PROBLEMS, setting_of
-from guerdon.lab.arena.shares import Informed, begin, plain_payments
+from guerdon.lab.arena.shares import begin, plain_payments
 from guerdon.lab.arena.strategies import STRATEGIES
 from guerdon.lab.arena.verdicts import first_paragraph, verdicts
 from guerdon.lab.experiments.claims import Mean
-from guerdon.rule import Facts, Need
+from guerdon.lab.truth import Facts
+from guerdon.rule import Need
 
 NOTHING = {"share": 0.0, "gradient": 1.0, "prediction": 0.0, "echo": 0.0, "noise": 0.0, "claim": 3.0}
 
 
 @dataclass(frozen=True)
-class HalfFlat(Informed):
+class HalfFlat(ToldRule):
     """Pays half of the cost to everybody, and half a unit for each announced sample."""
 
     cost: Cost
     facts: Facts | None = None
-    rule_name, compares_agents, needs = "half-flat", False, frozenset({Need.ANNOUNCEMENTS})
+    name, needs = "half-flat", frozenset({Need.ANNOUNCEMENTS})
 
     def pay(self, state: Any, round: Any) -> Any:
         state, status, nu = begin(state, round)

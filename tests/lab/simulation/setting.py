@@ -3,12 +3,12 @@
 import functools
 from typing import Any
 
-from guerdon import AffineCost, EstimatedVariance, FlatPay, GenieAided, OutputAgreement
-from guerdon.agreement import TrueVariance
+from guerdon import AffineCost, EstimatedVariance, FlatPay, OutputAgreement
 from guerdon.lab.agents import Fixed
 from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.lab.problems import linear_regression
 from guerdon.lab.simulation import History, simulate, training
+from guerdon.lab.truth import GenieAided, TrueVariance
 from guerdon.requests import ScheduledRequest
 from guerdon.rule import Rule
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from guerdon import OutputAgreement, gather
-from guerdon.agreement import TrueVariance
 from guerdon.lab.agents import Cooperative, learning
 from guerdon.lab.problems import linear_regression
 from guerdon.lab.simulation import Stop, simulate
+from guerdon.lab.truth import TrueVariance
 from guerdon.requests import FixedRequest, ScheduledRequest
 from guerdon.rule import round_of
 from tests.lab.simulation.setting import COST, DIM, DISTANCE, LARGEST, NU, RULES, STEP, compilations

@@ -16,7 +16,7 @@ from guerdon.lab.problems.linear_regression import FramedRegression
 from guerdon.lab.simulation import History, simulate
 from guerdon.lab.simulation.terms import without_dimension
 from guerdon.requests import FixedRequest, NoiseScaleRequest
-from guerdon.server import Server
+from guerdon.statistical.servers import server_for
 from tests.lab.simulation.setting import AGENTS, CHANGING, COST, DIM, LARGEST, MIXED, RULES, STEPS, train
 
 SURE = 4.5  # standard errors, of some 80 means
@@ -106,7 +106,7 @@ BALANCED, PLAIN = OutputAgreement(COST, BalancedVariance()), FixedRequest(8, 0.1
 )
 def test_where_it_is_used(agent: Any, rule: Any, requests: Any, framed: bool) -> None:
     problem = linear_regression(DIM, max_batch=LARGEST)
-    given: tuple[Any, Any, Any, int] = problem, [agent] * AGENTS, [Server.of(rule, requests, alike=True)], 0
+    given: tuple[Any, Any, Any, int] = problem, [agent] * AGENTS, [server_for(rule, requests, alike=True)], 0
     assert isinstance(without_dimension(*given, None), FramedRegression) == framed
     assert without_dimension(*given, False) is problem
     if not framed:
@@ -116,4 +116,4 @@ def test_where_it_is_used(agent: Any, rule: Any, requests: Any, framed: bool) ->
 
 def test_members_that_differ_are_compared_whole() -> None:
     problem = linear_regression(DIM, max_batch=LARGEST)
-    assert without_dimension(problem, [Cooperative()] * AGENTS, [Server(BALANCED, PLAIN)], 0, None) is problem
+    assert without_dimension(problem, [Cooperative()] * AGENTS, [server_for(BALANCED, PLAIN)], 0, None) is problem

@@ -7,7 +7,7 @@ told by `Rule.informed`. They are known here and not to `guerdon pay`: no ledger
 from guerdon.lab.arena.entrants import Entrant, enter, entrants
 from guerdon.lab.arena.game import Game
 from guerdon.lab.arena.settings import ArenaSetting, setting_of
-from guerdon.lab.arena.shares import Informed, announced_by, begin, plain_payments
+from guerdon.lab.arena.shares import ToldRule, announced_by, begin, plain_payments
 from guerdon.lab.arena.strategies import STRATEGIES
 
 __all__ = [
@@ -15,7 +15,7 @@ __all__ = [
     "ArenaSetting",
     "Entrant",
     "Game",
-    "Informed",
+    "ToldRule",
     "announced_by",
     "begin",
     "enter",

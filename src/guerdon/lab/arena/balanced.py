@@ -22,7 +22,7 @@ class BalancedVariance(VarianceRule):
 
     >>> from guerdon import AffineCost, OutputAgreement
     >>> rule = OutputAgreement(AffineCost(1, 1), BalancedVariance())
-    >>> rule.remembers
+    >>> rule.by_pairs
     False
     """
 

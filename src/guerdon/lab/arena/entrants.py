@@ -8,8 +8,7 @@ def half_flat(setting):
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from guerdon.agreement import EstimatedVariance, OutputAgreement, TrueVariance
-from guerdon.controls import FlatPay, GenieAided
+from guerdon.agreement import EstimatedVariance, FlatPay, OutputAgreement
 from guerdon.costs import Cost, ExpressionCost, formula_of
 from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.lab.arena.peers import DirectionAgreement, SignAgreement, SquaredDeviation
@@ -26,6 +25,7 @@ from guerdon.lab.arena.reputation import CosineReputation
 from guerdon.lab.arena.settings import ArenaSetting
 from guerdon.lab.arena.sources import SOURCES
 from guerdon.lab.arena.validation import GuidedShapley, LeaveOneOut, LossScore, QualityAuction, ShapleyShare
+from guerdon.lab.truth import GenieAided, TrueVariance, needs_truth
 from guerdon.registry import choices, choose
 from guerdon.rule import Need, Rule
 from guerdon.statistical.calibrated import CalibratedAgreement
@@ -89,15 +89,11 @@ def scaled(cost: Cost, factor: float) -> Cost:
 
 def knowledge(rule: Rule) -> list[str]:
     """Return in words what a server must know to pay by a rule."""
-    needs = set(rule.needs)
-    if rule.wants_truth:
-        needs.add(Need.TRUTH)
-    elif rule.wants_prediction:
-        needs.add(Need.PREDICTION)
-    if rule.needs_truth:
+    needs = set(rule.needs) - {Need.OTHERS, Need.ONE_STEP}  # what every game here has
+    if needs_truth(rule):
         needs.add(Need.VARIANCE)
-    if rule.wants_witness:
-        needs.add(Need.VALIDATION)
+    if Need.WITNESS in needs:
+        needs = needs - {Need.WITNESS} | {Need.VALIDATION}
     return [need.value for need in Need if need in needs]
 
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from guerdon.controls import FlatPay
+from guerdon.agreement import FlatPay
 from guerdon.lab.agents import Portion, Reporting
 from guerdon.lab.arena.entrants import CONTROL, Entrant
 from guerdon.lab.arena.settings import WITNESS, ArenaSetting
 from guerdon.lab.arena.strategies import Strategy
 from guerdon.lab.simulation import History, simulate
 from guerdon.requests import FixedRequest
+from guerdon.rule import Need
 from guerdon.statistical.predictions import RunningMean
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Game:
         """Play so many repetitions with these agents."""
         setting = self.setting
         rules: dict[str, Any] = {f"_{CONTROL}": FlatPay(setting.cost)} | self.rules
-        witness = WITNESS if any(rule.wants_witness for rule in self.rules.values()) else 0
+        witness = WITNESS if any(Need.WITNESS in rule.needs for rule in self.rules.values()) else 0
         return simulate(
             setting.problem, agents, rules, FixedRequest(setting.request, setting.step), setting.rounds, repetitions,
             seed, prediction=RunningMean(), dither=setting.dither, witness=witness, chunk=self.chunk,

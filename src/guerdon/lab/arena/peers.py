@@ -1,15 +1,16 @@
 """Peer prediction: agents are paid by how their reports agree with the others', beyond what comes for free."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from guerdon.arrays import Array, check_number, check_positive_integer, namespace
 from guerdon.costs import Cost
-from guerdon.lab.arena.shares import Informed, begin, facts_of, plain_payments
-from guerdon.rule import Facts, Need, Payments, Round, Rule, Status, Truth
+from guerdon.lab.arena.shares import ToldRule, begin, facts_of, plain_payments
+from guerdon.lab.truth import Facts
+from guerdon.rule import Need, Payments, Round, Rule, Status
 from guerdon.states import NoState
 
 LEAST, MOST = 0.05, 0.95  # correlations that the slope of pay is computed for
@@ -22,7 +23,7 @@ class AgreementState(NamedTuple):
     rounds: Array
 
 
-class PairAgreement(Informed, Protocol):
+class PairAgreement(ToldRule, Protocol):
     """Pays for how an agent agrees with each of the others, beyond how these agree among themselves.
 
         R_k = h(ν) + λ·( mean over j of T_kj − mean over pairs without k )
@@ -79,7 +80,7 @@ class SignAgreement(PairAgreement):
     of pay at ν is h'(ν).
 
     Source: Dasgupta and Ghosh, Crowdsourced Judgement Elicitation with Endogenous Proficiency, 2013; Shnayder et al.,
-    Informed Truthfulness in Multi-Task Peer Prediction, 2016 (correlated agreement). That coordinates are tasks, and λ,
+    ToldRule Truthfulness in Multi-Task Peer Prediction, 2016 (correlated agreement). That coordinates are tasks, and λ,
     are ours.
     """
 
@@ -87,7 +88,7 @@ class SignAgreement(PairAgreement):
     decay: float = 0.9
     facts: Facts | None = None
 
-    rule_name, compares_agents, remembers = "signs", False, True
+    name = "signs"
     needs = frozenset({Need.COSTS, Need.REPORTS, Need.PREDICTION})
 
     def agreement(self, surprises: Array, counted: Array) -> Array:
@@ -114,7 +115,7 @@ class DirectionAgreement(PairAgreement):
     decay: float = 0.9
     facts: Facts | None = None
 
-    rule_name, compares_agents, remembers = "directions", False, True
+    name = "directions"
     needs = frozenset({Need.COSTS, Need.REPORTS, Need.PREDICTION})
 
     def agreement(self, surprises: Array, counted: Array) -> Array:
@@ -162,11 +163,8 @@ class SquaredDeviation(Rule):
     cost: Cost
     variance: Any  # KnownVariance, or in a simulation TrueVariance
 
-    rule_name, compares_agents = "deviation", False
+    name = "deviation"
     needs = frozenset({Need.COSTS, Need.VARIANCE})
-
-    def knowing(self, truth: Truth) -> Rule:
-        return replace(self, variance=self.variance.knowing(truth))
 
     def pay(self, state: NoState, round: Round) -> tuple[Payments, NoState]:
         state, status, nu = begin(state, round, least=2)

@@ -12,15 +12,16 @@ import numpy as np
 
 from guerdon.arrays import Array, check_number, check_positive_integer, namespace
 from guerdon.costs import Cost
-from guerdon.lab.arena.shares import Informed, announced_by, begin, budget_of, plain_payments, shares_of
-from guerdon.rule import Facts, Need, Payments, Round, Status
+from guerdon.lab.arena.shares import ToldRule, announced_by, begin, budget_of, plain_payments, shares_of
+from guerdon.lab.truth import Facts
+from guerdon.rule import Need, Payments, Round, Status
 from guerdon.states import NoState
 
 ANNOUNCED = frozenset({Need.ANNOUNCEMENTS})
 
 
 @dataclass(frozen=True)
-class SampleShare(Informed):
+class SampleShare(ToldRule):
     """Share the budget as FedAvg shares the mean: R_k = n·h(ν) · a_k / Σ a_j, a_k the announced samples.
 
     Source: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, 2017, whose
@@ -30,7 +31,7 @@ class SampleShare(Informed):
     cost: Cost
     facts: Facts | None = None
 
-    rule_name, compares_agents, needs = "samples", False, ANNOUNCED
+    name, needs = "samples", ANNOUNCED
 
     def pay(self, state: NoState, round: Round) -> tuple[Payments, NoState]:
         state, status, nu = begin(state, round)
@@ -39,7 +40,7 @@ class SampleShare(Informed):
 
 
 @dataclass(frozen=True)
-class StackelbergPrice(Informed):
+class StackelbergPrice(ToldRule):
     """Pay a price per announced sample, R_k = q·a_k; the agent answers with h'(S) = q.
 
     The server leads: it names the price at which ν samples are the answer, q = h'(ν). Where a fixed cost makes ν a
@@ -54,7 +55,7 @@ class StackelbergPrice(Informed):
     cost: Cost
     facts: Facts | None = None
 
-    rule_name, compares_agents, needs = "stackelberg", False, ANNOUNCED | {Need.COSTS}
+    name, needs = "stackelberg", ANNOUNCED | {Need.COSTS}
 
     def price(self, request: Any) -> Any:
         """Return q."""
@@ -71,7 +72,7 @@ class StackelbergPrice(Informed):
 
 
 @dataclass(frozen=True)
-class ContractMenu(Informed):
+class ContractMenu(ToldRule):
     """Offer a menu of (samples, reward), one item for each type of agent; everybody takes the item it likes best.
 
     Type i has the cost h_i = types[i]·h, from the dearest to the cheapest, and its item asks for S_i = ν/types[i]:
@@ -90,7 +91,7 @@ class ContractMenu(Informed):
     types: tuple[float, ...] = (2.0, 1.0, 0.5)
     facts: Facts | None = None
 
-    rule_name, compares_agents, needs = "contract", False, ANNOUNCED | {Need.COSTS, Need.TYPES}
+    name, needs = "contract", ANNOUNCED | {Need.COSTS, Need.TYPES}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,7 +122,7 @@ class ContractMenu(Informed):
 
 
 @dataclass(frozen=True)
-class PublicGoods(Informed):
+class PublicGoods(ToldRule):
     """Let those who contribute less than the others pay those who contribute more.
 
         R_k = h(ν) + h'(ν) · ( a_k − mean of the others' a )
@@ -136,7 +137,7 @@ class PublicGoods(Informed):
     cost: Cost
     facts: Facts | None = None
 
-    rule_name, compares_agents, needs = "public-goods", False, ANNOUNCED | {Need.COSTS}
+    name, needs = "public-goods", ANNOUNCED | {Need.COSTS}
 
     def pay(self, state: NoState, round: Round) -> tuple[Payments, NoState]:
         state, status, nu = begin(state, round, least=2)
@@ -148,7 +149,7 @@ class PublicGoods(Informed):
 
 
 @dataclass(frozen=True)
-class LocalAccuracy(Informed):
+class LocalAccuracy(ToldRule):
     """Pay for the local accuracy that an agent says it reached: R_k = r·(1 − θ_k), θ_k the error left.
 
     The error falls by a constant factor with every ν samples, θ_k = exp(−a_k/ν), and r = e·ν·h'(ν) is the rate at which
@@ -161,7 +162,7 @@ class LocalAccuracy(Informed):
     cost: Cost
     facts: Facts | None = None
 
-    rule_name, compares_agents, needs = "accuracy", False, ANNOUNCED | {Need.COSTS}
+    name, needs = "accuracy", ANNOUNCED | {Need.COSTS}
 
     def rate(self, request: Any) -> Any:
         """Return r."""
@@ -183,7 +184,7 @@ class MarketState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MarketPrice(Informed):
+class MarketPrice(ToldRule):
     """Let a market find the price of a sample: R_k = q_t·a_k, and the price rises while fewer are offered than wanted.
 
         ln q_{t+1} = ln q_t + speed · ( 1 − Σ a_j / (K·ν) ),   q_0 = h(ν)/ν
@@ -196,7 +197,7 @@ class MarketPrice(Informed):
     speed: float = 0.1
     facts: Facts | None = None
 
-    rule_name, compares_agents, remembers, needs = "market", False, True, ANNOUNCED | {Need.COSTS}
+    name, needs = "market", ANNOUNCED | {Need.COSTS}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -36,7 +36,7 @@ class ZeroDeterminant(Rule):
     cost: Cost
     tolerance: float = 2.0
 
-    rule_name, compares_agents, remembers = "zero-determinant", False, True
+    name = "zero-determinant"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,7 +69,7 @@ class RobustWeights(Rule):
 
     cost: Cost
 
-    rule_name, compares_agents = "robust-weights", False
+    name = "robust-weights"
     needs = frozenset[Need]()
 
     def pay(self, state: NoState, round: Round) -> tuple[Payments, NoState]:

@@ -7,8 +7,9 @@ import numpy as np
 
 from guerdon.arrays import Array, check_number, check_positive_integer, namespace
 from guerdon.costs import Cost
-from guerdon.lab.arena.shares import Informed, begin, budget_of, facts_of, plain_payments, shares_of
-from guerdon.rule import Facts, Need, Payments, Round
+from guerdon.lab.arena.shares import ToldRule, begin, budget_of, facts_of, plain_payments, shares_of
+from guerdon.lab.truth import Facts
+from guerdon.rule import Need, Payments, Round
 
 
 class ReputationState(NamedTuple):
@@ -18,7 +19,7 @@ class ReputationState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CosineReputation(Informed):
+class CosineReputation(ToldRule):
     """Share the budget by reputation, which follows the cosine with the weighted sum of all gradients (CGSV).
 
         φ_k = cos( x_k, Σ_j r_j x_j ),  x the gradients at unit length        r ← α·r + (1 − α)·φ, then made to add to 1
@@ -34,7 +35,7 @@ class CosineReputation(Informed):
     memory: float = 0.95
     facts: Facts | None = None
 
-    rule_name, compares_agents, remembers = "cosine", False, True
+    name = "cosine"
     needs = frozenset({Need.REPORTS})
 
     def __post_init__(self) -> None:

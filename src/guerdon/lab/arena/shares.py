@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from guerdon.arrays import Array, namespace
-from guerdon.rule import Facts, Payments, Round, Rule, Status, as_request, check_round, statuses
+from guerdon.lab.truth import Facts
+from guerdon.rule import Payments, Round, Rule, Status, as_request, check_round, statuses
 
 
-class Informed(Rule, Protocol):
+class ToldRule(Rule, Protocol):
     """A rule that is told what the server knows of a round beside the evidence."""
 
     facts: Facts | None
@@ -25,7 +26,7 @@ def facts_of(rule: Any) -> Facts:
     """Return what the rule was told of the round, or raise."""
     if rule.facts is None:
         needed = ", ".join(sorted(rule.needs))
-        raise ValueError(f"{rule.rule_name!r} must be told of the round by `informed` before it pays: {needed}")
+        raise ValueError(f"{rule.name!r} must be told of the round by `informed` before it pays: {needed}")
     return rule.facts
 
 

@@ -17,8 +17,9 @@ import numpy as np
 
 from guerdon.arrays import Array, check_number, check_positive_integer
 from guerdon.costs import Cost
-from guerdon.lab.arena.shares import Informed, announced_by, begin, budget_of, facts_of, plain_payments, shares_of
-from guerdon.rule import Facts, Need, Payments, Round, Status
+from guerdon.lab.arena.shares import ToldRule, announced_by, begin, budget_of, facts_of, plain_payments, shares_of
+from guerdon.lab.truth import Facts
+from guerdon.rule import Need, Payments, Round, Status
 from guerdon.states import NoState
 from guerdon.statistical.contributions import FEW, coalitions
 
@@ -85,7 +86,7 @@ class RoundCount(NamedTuple):
     rounds: Array
 
 
-class SharesByShapley(Informed, Protocol):
+class SharesByShapley(ToldRule, Protocol):
     """Shares the budget by Shapley values on the validation set; negative ones count as 0."""
 
     step: float
@@ -123,7 +124,7 @@ class ShapleyShare(SharesByShapley):
     orders: int = 2  # for each agent as the first, beyond 12 agents
     facts: Facts | None = None
 
-    rule_name, compares_agents, remembers, needs = "shapley", False, True, VALIDATED
+    name, needs = "shapley", VALIDATED
 
     def values(self, counted: Array, seed: Array) -> Array:
         num_agents, gain = counted.shape[0], gain_of(self, counted)
@@ -151,7 +152,7 @@ class GuidedShapley(SharesByShapley):
     between: float = 0.001
     facts: Facts | None = None
 
-    rule_name, compares_agents, remembers, needs = "gtg-shapley", False, True, VALIDATED
+    name, needs = "gtg-shapley", VALIDATED
 
     def values(self, counted: Array, seed: Array) -> Array:
         facts = facts_of(self)
@@ -161,7 +162,7 @@ class GuidedShapley(SharesByShapley):
 
 
 @dataclass(frozen=True)
-class LeaveOneOut(Informed):
+class LeaveOneOut(ToldRule):
     """Share the budget by what the model would lose without each report: φ_k = v(all) − v(all but k).
 
     Source: the usual control of data valuation, as in Ghorbani and Zou, Data Shapley, 2019.
@@ -171,7 +172,7 @@ class LeaveOneOut(Informed):
     step: float = 0.1
     facts: Facts | None = None
 
-    rule_name, compares_agents, needs = "leave-one-out", False, VALIDATED
+    name, needs = "leave-one-out", VALIDATED
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -194,7 +195,7 @@ class ScoreState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LossScore(Informed):
+class LossScore(ToldRule):
     """Pay by rank in how much each report alone takes off the validation loss, relative to it.
 
     Scores (L − L_k)/L are averaged with `memory` over the rounds. The best of n has the weight n^power, the next
@@ -211,7 +212,7 @@ class LossScore(Informed):
     memory: float = 0.8
     facts: Facts | None = None
 
-    rule_name, compares_agents, remembers, needs = "loss-score", False, True, VALIDATED
+    name, needs = "loss-score", VALIDATED
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -244,7 +245,7 @@ class QualityState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class QualityAuction(Informed):
+class QualityAuction(ToldRule):
     """Buy from those with the most quality for their bid, within the budget, at the price at which they would lose.
 
     An agent bids what it says its work costs, b_k = h(a_k). Its quality q_k is what its reports alone took off the
@@ -262,7 +263,7 @@ class QualityAuction(Informed):
     budget: float = 1.5
     facts: Facts | None = None
 
-    rule_name, compares_agents, remembers, needs = "auction", False, True, VALIDATED | {Need.ANNOUNCEMENTS}
+    name, needs = "auction", VALIDATED | {Need.ANNOUNCEMENTS}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,7 +16,7 @@ from guerdon.evidence import Evidence, mean_pair_distance
 from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.lab.experiments.agreement_data import Cell, Played, world_of
 from guerdon.rule import round_of
-from guerdon.scale import MOST_OPEN
+from guerdon.scale import MOST_OPEN, scale
 from guerdon.witness import WitnessedPay
 
 BATCHES = 4  # minibatches that the server draws itself, for the witness
@@ -76,7 +76,7 @@ def _pairs_compiled(members: int) -> Any:
 
     def one_run(apart: Any, nu: Any) -> Any:
         def one_round(state: Any, near: Any, opens: bool) -> Any:
-            before = rule.scale(state)
+            before = scale(state.scale)
             cut = 2 * rule.reach * before / nu
             if opens:
                 mean = cut_distances(near, everybody, cut, rule.reach).pair_distance

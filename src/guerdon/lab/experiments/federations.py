@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
-from guerdon.agreement import OutputAgreement
+from guerdon.agreement import FlatPay, OutputAgreement
 from guerdon.arrays import Array
-from guerdon.controls import FlatPay
 from guerdon.lab._trees import register
 from guerdon.lab.agents import Agent, Cooperative, Portion, Reporting, View
 from guerdon.lab.arena.balanced import BalancedVariance

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from guerdon.agreement import EstimatedVariance, OutputAgreement, TrueVariance
+from guerdon.agreement import EstimatedVariance, OutputAgreement
 from guerdon.costs import AffineCost
 from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.lab.simulation import Stop
+from guerdon.lab.truth import TrueVariance
 
 AGENTS = 10
 DIM = 100

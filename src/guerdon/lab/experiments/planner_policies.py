@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guerdon.controls import FlatPay
+from guerdon.agreement import FlatPay
 from guerdon.lab.agents import Cooperative
 from guerdon.lab.experiments.claims import mean_over_repetitions
 from guerdon.lab.experiments.paper import AGENTS, COST, seed_of

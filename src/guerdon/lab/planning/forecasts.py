@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from guerdon.agreement import FlatPay
 from guerdon.arrays import check_positive_integer
-from guerdon.controls import FlatPay
 from guerdon.costs import Cost, check_cost
 from guerdon.lab.agents import Cooperative
 from guerdon.lab.planning.pilots import Fit

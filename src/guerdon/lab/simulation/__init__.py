@@ -13,11 +13,11 @@ if version("jaxlib") == "0.10.2":
         "(jax-ml/jax#39103); install another one with: pip install 'jax!=0.10.2' 'jaxlib!=0.10.2'"
     )
 
-from guerdon.agreement import TrueVariance
 from guerdon.lab.simulation.engine import simulate
 from guerdon.lab.simulation.history import History
 from guerdon.lab.simulation.pilot import run_pilot
 from guerdon.lab.simulation.summary import Summary
 from guerdon.lab.simulation.terms import Stop
+from guerdon.lab.truth import TrueVariance
 
 __all__ = ["History", "Stop", "Summary", "TrueVariance", "run_pilot", "simulate"]

@@ -26,10 +26,11 @@ from guerdon.lab.simulation.summary import Summary, sum_up
 from guerdon.lab.simulation.terms import Stop, check_joins, check_rounds, check_witness, without_dimension
 from guerdon.lab.simulation.training import Carry, Data, Setting, begin, play, repetition_keys
 from guerdon.requests import Requests
-from guerdon.rule import Rule
-from guerdon.server import Sends, Server
+from guerdon.rule import Need, Rule
+from guerdon.server import Sends
 from guerdon.statistical.dithers import Dither
 from guerdon.statistical.predictions import Prediction, RunningMean
+from guerdon.statistical.servers import server_for
 
 SEGMENT = 16  # rounds compiled as one scan where a stopping rule may end a run early
 MEMORY = 2**29  # bytes that a chunk of repetitions may take
@@ -147,11 +148,11 @@ def simulate(
     if on_round is not None and keep == "summary":
         raise ValueError('`keep` must be "all" where `on_round` is given, got "summary", which has no single runs')
     _check(problem, agents, rules, requests, stop, {"rounds": rounds, "repetitions": repetitions})
-    Server.of(next(iter(rules.values())), requests, prediction, dither, sends)  # raises where they do not fit
+    server_for(next(iter(rules.values())), requests, prediction, dither, sends)  # raises where they do not fit
     check_rounds(dither, rounds, requests, sends)
     true_costs = _costs_per_agent(costs, rules, len(agents))
     positions, kinds = sort_by_kind(agents)
-    informed = any(one.wants_prediction and not one.wants_truth for one in rules.values())
+    informed = any(Need.PREDICTION in one.needs for one in rules.values())
     prediction = prediction or (RunningMean() if informed else None)
     alike = draws_alike(problem) if alike is None else alike
     check_witness(rules, witness, problem.max_batch)
@@ -243,9 +244,10 @@ def _check(
         raise ValueError(
             f"`sizes` of a learning agent must be at most `max_batch` ({problem.max_batch}), got {max(tried)}"
         )
-    if len(rules) > 1 and any(rule.vary for rule in rules.values()):
+    varied = max(getattr(rule, "vary", 0.0) for rule in rules.values())
+    if len(rules) > 1 and varied:
         raise ValueError("`rule` must be one rule where it varies requests, got others beside it: run each alone")
-    largest = round(requests.largest(counts["rounds"]) * (1 + max(rule.vary for rule in rules.values())))
+    largest = round(requests.largest(counts["rounds"]) * (1 + varied))
     if largest > problem.max_batch:
         raise ValueError(
             f"`requests` must ask for at most the problem's `max_batch` ({problem.max_batch}), got {largest}"

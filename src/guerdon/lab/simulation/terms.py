@@ -10,10 +10,14 @@ import jax.numpy as jnp
 from guerdon.arrays import Array
 from guerdon.lab.agents import Agent
 from guerdon.lab.problems import Problem
+from guerdon.lab.truth import Informed
 from guerdon.requests import FixedRequest, Requests
-from guerdon.rule import Rule
+from guerdon.rule import Need
 from guerdon.server import Sends, Server, ServerState
 from guerdon.statistical.dithers import Dither
+from guerdon.witness import witness_samples
+
+AROUND = frozenset({Need.PREDICTION, Need.TRUTH})  # evidence is gathered around it
 
 
 class AtModel(NamedTuple):
@@ -54,10 +58,10 @@ class Stop:
 def check_witness(rules: Mapping[str, Any], witness: int, max_batch: int) -> None:
     """Raise where a rule wants another witness than there is."""
     for rule in rules.values():
-        if rule.wants_witness and (witness < 2 or witness * max_batch != rule.samples):
+        if Need.WITNESS in rule.needs and (witness < 2 or witness * max_batch != witness_samples(rule)):
             raise ValueError(
                 f"`witness` must be at least 2 minibatches of {max_batch} samples that the server draws itself, "
-                f"{rule.samples} samples in all, for {type(rule).__name__}, got {witness}"
+                f"{witness_samples(rule)} samples in all, for {type(rule).__name__}, got {witness}"
             )
 
 
@@ -70,7 +74,7 @@ def without_dimension(
     agent's class inherits does not count: a class that overrides `choose` must say `size_only` itself.
     """
     blind = all(vars(type(agent)).get("size_only", False) for agent in agents) and not witness
-    plain = all(type(server.rule).informed is Rule.informed for server in servers)
+    plain = not any(isinstance(server.rule, Informed) for server in servers)
     able = wanted is not False and blind and plain and hasattr(problem, "in_frame")
     seeing = able and any(_follows_vectors(problem, len(agents), server) for server in servers)
     framed = problem.in_frame(len(agents)) if able and not seeing else None
@@ -89,7 +93,7 @@ def _follows_vectors(problem: Any, num_agents: int, server: Server) -> bool:
         return server.init(problem.init(jax.random.key(0)), num_agents)
 
     state: Any = jax.eval_shape(first)  # pyright: ignore[reportUnknownMemberType]
-    return server.sends == "models" or server.rule.wants_prediction or server.needs_mean(state)
+    return server.sends == "models" or bool(AROUND & server.rule.needs) or server.needs_mean(state)
 
 
 def check_rounds(dither: Dither | None, rounds: int, requests: Requests, sends: Sends) -> None:

@@ -23,12 +23,14 @@ from guerdon.lab.simulation.history import Rounds
 from guerdon.lab.simulation.players import Players, announce, by_kind, choose, learn, report
 from guerdon.lab.simulation.suspicions import accusations, collusions, nothing_proven, proofs, prove
 from guerdon.lab.simulation.terms import AtModel, Stop, validation_loss
+from guerdon.lab.truth import Facts, informed, shrinkage_of
 from guerdon.noise_scale import estimate_noise
 from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
-from guerdon.rule import Facts, Rule
+from guerdon.rule import Need, Rule, notice_of
 from guerdon.server import Ask, Sends, Server, ServerState, Settlement
 from guerdon.statistical.dithers import Dither
 from guerdon.statistical.predictions import Prediction
+from guerdon.statistical.servers import server_for
 from guerdon.witness import WitnessSample, witness_sample
 
 # The numbers of a policy and of a goal are data to the compiled function. `requests` itself does without JAX.
@@ -56,7 +58,7 @@ class Setting(NamedTuple):
     def servers(self, requests: Requests) -> tuple[Server, ...]:
         """Return a server for each rule; the first is the one that trains."""
         given = requests, self.prediction, self.dither, self.sends, self.alike
-        return tuple(Server.of(rule, *given) for rule in self.rules)
+        return tuple(server_for(rule, *given) for rule in self.rules)
 
     def scale(self, requests: Any) -> Any:
         """Return what a report is multiplied by when it is sent: a model is the broadcast one, and a step beside it."""
@@ -171,7 +173,7 @@ def _play_round(
     ask = ask._replace(request=jnp.maximum(asked, 1), is_last=round == data.last)
     scale = setting.scale(data.requests)
     public = carry.aggregate / scale, carry.origin, ask.prediction / scale, carry.variance / scale**2
-    shrinkage = servers[0].rule.shrinkage(states[0].rule, ask.request)
+    shrinkage = shrinkage_of(servers[0].rule, states[0].rule, ask.request)
     view = View(round, ask.request if ask.notice.own is None else ask.notice.own, ask.model, *public, (), shrinkage)
     sizes, fabricates, leaders = choose(players, view, carry.memories, choose_keys)
     sizes = jnp.clip(sizes, 0, problem.max_batch)
@@ -232,7 +234,7 @@ def _settle(
     truth: AtModel,
 ) -> tuple[Settlement, tuple[Array, ...], tuple[ServerState, ...]]:
     """Return what the round came to under the first rule, and the rewards and states of all."""
-    knowing = [replace(server, rule=server.rule.knowing(truth).informed(facts)) for server in servers]
+    knowing = [replace(server, rule=informed(server.rule, facts._replace(truth=truth))) for server in servers]
     asks = [_ask_of(server, state, ask, truth) for server, state in zip(servers, states, strict=True)]
     done, first = knowing[0].settle(states[0], asks[0], facts.reports, participating)
     rewards, following = [done.payments.released], [first]
@@ -245,8 +247,8 @@ def _settle(
 
 def _ask_of(server: Server, state: ServerState, ask: Ask, truth: AtModel) -> Ask:
     """Return what was asked for as a rule has it: with its own notice, and the truth where it wants that."""
-    ask = ask._replace(notice=server.rule.notice(state.rule, ask.request))
-    return ask._replace(prediction=truth.gradient) if server.rule.wants_truth else ask
+    ask = ask._replace(notice=notice_of(server.rule, state.rule, ask.request))
+    return ask._replace(prediction=truth.gradient) if Need.TRUTH in server.rule.needs else ask
 
 
 def _admit(
