@@ -31,6 +31,7 @@ PUBLIC = (
 # Not for programmers who use Guerdon, or used by other names.
 INSIDE = {
     "costs": "guerdon", "evidence": "guerdon", "noise_scale": "guerdon", "requests": "guerdon",
+    "looks": "guerdon.ledger", "canonical": "guerdon.ledger",
     "bets": "guerdon.audit", "records": "guerdon.server", "lenses": "guerdon.server",
     "states": "guerdon.rules", "arrays": "guerdon.rules",
     "cli": "guerdon COMMAND", "dashboard": "guerdon dashboard",
