@@ -36,6 +36,7 @@ INSIDE = {
     "reports": "guerdon.evidence", "cuts": "guerdon.evidence", "gram": "guerdon.evidence", "scale": "guerdon.agreement",
     "settling": "guerdon.agreement", "provenance": "guerdon.registry", "asking": "guerdon.server",
     "states": "guerdon.rule", "arrays": "guerdon.rule",
+    "canonical": "guerdon.ledger",
     "cli": "guerdon COMMAND", "dashboard": "guerdon dashboard",
     "expressions": "guerdon.ExpressionCost",
     "looks": "guerdon looks", "merkle": "guerdon looks",

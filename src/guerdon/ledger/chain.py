@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from guerdon.ledger.canonical import canonical
+from guerdon.canonical import canonical
 from guerdon.ledger.tables import microseconds
 from guerdon.rule import Status
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from guerdon.canonical import canonical
 from guerdon.ledger import tables
-from guerdon.ledger.canonical import canonical
 from guerdon.ledger.checks import check_name
 from guerdon.ledger.errors import RefusedError
 

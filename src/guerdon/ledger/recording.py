@@ -12,9 +12,9 @@ import numpy as np
 from sqlalchemy import Connection
 
 from guerdon.arrays import as_mask, check_positive_integer, to_numpy
+from guerdon.canonical import canonical
 from guerdon.evidence import Evidence
 from guerdon.ledger import chain, checkpoints, journal, queries
-from guerdon.ledger.canonical import canonical
 from guerdon.ledger.checks import clean, follows
 from guerdon.ledger.comparison import check_same_payments
 from guerdon.ledger.cost_factors import check_same_factors

@@ -8,7 +8,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
-from guerdon.ledger.canonical import canonical
+from guerdon.canonical import canonical
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.money import parse_amount, plain_amount
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from guerdon.arrays import to_numpy
-from guerdon.ledger.canonical import canonical
+from guerdon.canonical import canonical
 from guerdon.ledger.errors import RefusedError
 
 
