@@ -31,7 +31,7 @@ PUBLIC = (
 )  # fmt: skip
 # Not for programmers who use Guerdon, or used by other names.
 INSIDE = {
-    "costs": "guerdon", "evidence": "guerdon", "noise_scale": "guerdon", "requests": "guerdon",
+    "costs": "guerdon", "evidence": "guerdon", "noise_scale": "guerdon", "requests": "guerdon", "adaptive": "guerdon",
     "lens": "guerdon.server", "broadcast": "guerdon.server",
     "reports": "guerdon.evidence", "cuts": "guerdon.evidence", "gram": "guerdon.evidence", "scale": "guerdon.agreement",
     "settling": "guerdon.agreement", "provenance": "guerdon.registry", "asking": "guerdon.server",

@@ -9,17 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guerdon import AffineCost, ExpressionCost, FunctionCost, PowerCost, gather
+from guerdon.adaptive import BudgetRequest, NoiseScaleRequest, cheapest_request, dearest_request
 from guerdon.costs import Cost
-from guerdon.requests import (
-    BudgetRequest,
-    FixedRequest,
-    NoiseScaleRequest,
-    Outcome,
-    Requests,
-    ScheduledRequest,
-    cheapest_request,
-    dearest_request,
-)
+from guerdon.requests import FixedRequest, Outcome, Requests, ScheduledRequest
 
 COST = AffineCost(1, 1)
 COSTS: dict[str, Cost] = {

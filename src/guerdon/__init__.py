@@ -4,12 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from guerdon.adaptive import BudgetRequest, NoiseScaleRequest
     from guerdon.agreement import EarlierRounds, EstimatedVariance, FlatPay, KnownVariance, OutputAgreement
     from guerdon.costs import AffineCost, Cost, ExpressionCost, FunctionCost, PowerCost, check_cost
     from guerdon.evidence import Evidence, gather
     from guerdon.lab.game import MinibatchGame
     from guerdon.noise_scale import estimate_noise
-    from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Outcome, Requests, ScheduledRequest
+    from guerdon.requests import FixedRequest, Outcome, Requests, ScheduledRequest
     from guerdon.rule import Payments, Rule, Status, round_of
     from guerdon.server import Server
     from guerdon.statistical.calibrated import CalibratedAgreement
@@ -56,7 +57,7 @@ __all__ = [
 
 # Their names load when they are asked for: a node of a federation that signs its work needs no rule and no server.
 _MODULES = (
-    "costs", "evidence", "rule", "words", "agreement", "witness", "requests", "noise_scale", "statistical",
+    "costs", "evidence", "rule", "words", "agreement", "witness", "requests", "adaptive", "noise_scale", "statistical",
     "lab.game", "server",
 )  # fmt: skip
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from guerdon.adaptive import BudgetRequest, NoiseScaleRequest
 from guerdon.cli.config import EXAMPLE, KINDS, parse_config, read_config
 from guerdon.costs import ExpressionCost
 from guerdon.lab.agents import Cooperative, Fixed
 from guerdon.lab.simulation import Stop
-from guerdon.requests import BudgetRequest, NoiseScaleRequest
 
 SMALL: dict[str, Any] = {
     "problem": {"kind": "linear", "dim": 4, "max_batch": 16},

@@ -10,16 +10,10 @@ import pytest
 from safetensors.numpy import load, save
 
 from guerdon import AffineCost, PowerCost, gather
+from guerdon.adaptive import BudgetRequest, NoiseScaleRequest
 from guerdon.evidence import Evidence
 from guerdon.lab.simulation import simulate
-from guerdon.requests import (
-    BudgetRequest,
-    FixedRequest,
-    NoiseScaleRequest,
-    Outcome,
-    Requests,
-    ScheduledRequest,
-)
+from guerdon.requests import FixedRequest, Outcome, Requests, ScheduledRequest
 from tests.support.libraries import Library, jax_once
 
 AGENTS, DIM, ROUNDS = 6, 12, 12

@@ -28,13 +28,14 @@ from guerdon import (
     SteadyPay,
     registry,
 )
+from guerdon.adaptive import BudgetRequest
 from guerdon.evidence import gather
 from guerdon.flower import FedSGD, Pay, Request, Rewarded, decline, last_pay, paid_work
 from guerdon.flower.messages import tell
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
 from guerdon.registry import register
-from guerdon.requests import BudgetRequest, ScheduledRequest
+from guerdon.requests import ScheduledRequest
 from guerdon.rule import Round, Rule, check_round, round_of, statuses
 from guerdon.statistical.dithers import Dither
 from tests.flower.conftest import MODEL, RULE, Make

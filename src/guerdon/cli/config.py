@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from guerdon.adaptive import BudgetRequest, NoiseScaleRequest
 from guerdon.arrays import check_choice
 from guerdon.costs import Cost, ExpressionCost, check_cost
 from guerdon.lab import agents as players
@@ -18,7 +19,7 @@ from guerdon.lab.problems import Problem, linear_regression
 from guerdon.lab.problems.linear_regression import optimal_step
 from guerdon.lab.simulation import Stop
 from guerdon.lab.truth import choices, choose
-from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
+from guerdon.requests import FixedRequest, Requests, ScheduledRequest
 from guerdon.rule import Rule, remembers
 from guerdon.statistical.dithers import Dither
 from guerdon.statistical.predictions import Extrapolation, Prediction, RunningMean, ZeroPrediction

@@ -10,13 +10,14 @@ import polars as pl
 import pytest
 
 from guerdon import AffineCost, OutputAgreement
+from guerdon.adaptive import NoiseScaleRequest
 from guerdon.lab.agents import Cooperative, Declining
 from guerdon.lab.planning.forecasts import forecast
 from guerdon.lab.planning.pilots import COLUMNS, Fit, Pilot, fit_numbers, fit_pilot, parse_goal, read_pilot
 from guerdon.lab.problems import linear_regression, noisy_quadratic
 from guerdon.lab.problems.quadratic import Numbers
 from guerdon.lab.simulation import History, Stop, simulate
-from guerdon.requests import FixedRequest, NoiseScaleRequest, Requests
+from guerdon.requests import FixedRequest, Requests
 from tests.support.means import mean
 
 COST = AffineCost(1, 1)

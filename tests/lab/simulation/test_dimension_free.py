@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from guerdon import InformationPay, OutputAgreement
+from guerdon.adaptive import NoiseScaleRequest
 from guerdon.lab._trees import register
 from guerdon.lab.agents import Cooperative, Declining, Fixed, Portion, Reporting, echo
 from guerdon.lab.arena.balanced import BalancedVariance
@@ -15,7 +16,7 @@ from guerdon.lab.problems import linear_regression
 from guerdon.lab.problems.linear_regression import FramedRegression
 from guerdon.lab.simulation import History, simulate
 from guerdon.lab.simulation.terms import without_dimension
-from guerdon.requests import FixedRequest, NoiseScaleRequest
+from guerdon.requests import FixedRequest
 from guerdon.statistical.servers import server_for
 from tests.lab.simulation.setting import AGENTS, CHANGING, COST, DIM, LARGEST, MIXED, RULES, STEPS, train
 

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, InformationPay, OutputAgreement
+from guerdon.adaptive import BudgetRequest, NoiseScaleRequest
 from guerdon.lab._trees import register
 from guerdon.lab.agents import Agent, Cooperative, Fixed, Portion, Reporting, garbage, zero
 from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.lab.problems import linear_regression
 from guerdon.lab.simulation import History, simulate
 from guerdon.lab.simulation.training import repetition_key, round_keys
-from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, ScheduledRequest
+from guerdon.requests import FixedRequest, ScheduledRequest
 from guerdon.statistical.dithers import Dither
 from guerdon.statistical.predictions import Extrapolation, Prediction, RunningMean, ZeroPrediction
 from tests.support import information_oracle as oracle

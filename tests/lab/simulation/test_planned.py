@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from guerdon import AffineCost, FlatPay, OutputAgreement
+from guerdon.adaptive import BudgetRequest, NoiseScaleRequest
 from guerdon.lab.agents import Declining
 from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.lab.problems import linear_regression
 from guerdon.lab.simulation import Stop, simulate
 from guerdon.lab.simulation.training import repetition_key, round_keys
 from guerdon.lab.truth import GenieAided, TrueVariance
-from guerdon.requests import BudgetRequest, NoiseScaleRequest, Requests, ScheduledRequest
+from guerdon.requests import Requests, ScheduledRequest
 from tests.lab.simulation.setting import compilations
 from tests.support.training_oracle import reference_policy
 

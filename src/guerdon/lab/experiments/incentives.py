@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
+from guerdon.adaptive import NoiseScaleRequest
 from guerdon.arrays import Array
 from guerdon.lab._trees import register
 from guerdon.lab.agents import Agent, Cooperative, View
@@ -14,7 +15,6 @@ from guerdon.lab.experiments.claims import Claim, exceeds
 from guerdon.lab.experiments.paper import AGENTS, COST, DEFAULT, DIM, START
 from guerdon.lab.problems import linear_regression
 from guerdon.lab.simulation import History, simulate
-from guerdon.requests import NoiseScaleRequest
 
 ROUNDS = 30
 ONCE = 6  # the round of a single deviation

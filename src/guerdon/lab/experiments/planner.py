@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from guerdon.adaptive import NoiseScaleRequest
 from guerdon.evidence import gather
 from guerdon.lab.experiments.claims import Claim, Experiment, Tell, count_steps, mean_over_repetitions
 from guerdon.lab.experiments.incentives import incentive_claims
@@ -35,7 +36,6 @@ from guerdon.lab.problems import Problem, from_loss, linear_regression
 from guerdon.lab.problems.heart import HeartData, load_survey, prepare
 from guerdon.lab.simulation import History
 from guerdon.noise_scale import estimate_noise
-from guerdon.requests import NoiseScaleRequest
 
 SIZES = (1, 2, 4, 8, 16, 32)
 LARGEST = 64

@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from guerdon.adaptive import NoiseScaleRequest
 from guerdon.agreement import FlatPay
 from guerdon.lab.agents import Cooperative
 from guerdon.lab.experiments.claims import mean_over_repetitions
 from guerdon.lab.experiments.paper import AGENTS, COST, seed_of
 from guerdon.lab.problems import Problem
 from guerdon.lab.simulation import History, Stop, simulate
-from guerdon.requests import FixedRequest, NoiseScaleRequest, Requests
+from guerdon.requests import FixedRequest, Requests
 
 ADAPTIVE, RULE, STEP = "adaptive", "fixed ν, step by rule", "fixed ν and step"
 TRIED = 10  # repetitions in which every fixed choice is tried; all run in chunks of so many, so that one program does

@@ -5,10 +5,11 @@ fitted to a pilot, every repetition uses another set of the numbers that the pil
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from guerdon.adaptive import NoiseScaleRequest
 from guerdon.agreement import FlatPay
 from guerdon.arrays import check_positive_integer
 from guerdon.costs import Cost, check_cost
@@ -16,8 +17,10 @@ from guerdon.lab.agents import Cooperative
 from guerdon.lab.planning.pilots import Fit
 from guerdon.lab.problems.quadratic import Numbers, noisy_quadratic
 from guerdon.lab.simulation import Stop, simulate
-from guerdon.requests import NoiseScaleRequest, Requests
 from guerdon.rule import Rule
+
+if TYPE_CHECKING:
+    from guerdon.requests import Requests
 
 SIZES = (1, 2, 4, 8, 16, 32)
 ARRIVES = 0.95  # share of trainings that must reach the goal; a pilot may leave the goal uncertain

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from guerdon.adaptive import BudgetRequest, NoiseScaleRequest
 from guerdon.arrays import Array
 from guerdon.lab._trees import register
 from guerdon.lab.agents import View
@@ -25,7 +26,7 @@ from guerdon.lab.simulation.suspicions import accusations, collusions, nothing_p
 from guerdon.lab.simulation.terms import AtModel, Stop, validation_loss
 from guerdon.lab.truth import Facts, informed, shrinkage_of
 from guerdon.noise_scale import estimate_noise
-from guerdon.requests import BudgetRequest, FixedRequest, NoiseScaleRequest, Requests, ScheduledRequest
+from guerdon.requests import FixedRequest, Requests, ScheduledRequest
 from guerdon.rule import Need, Rule, notice_of
 from guerdon.server import Ask, Sends, Server, ServerState, Settlement
 from guerdon.statistical.dithers import Dither
