@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
+from guerdon import AffineCost, EstimatedVariance, FlatPay, OutputAgreement
 from guerdon.terms import AtOnce, Terms, Vesting
+
+COST = AffineCost(1, 1)
 
 
 def test_they_can_be_compared_and_kept() -> None:
@@ -34,3 +37,17 @@ def test_what_they_refuse(wrong: dict[str, Any], kind: type[Exception], says: st
 def test_vesting_takes_whole_rounds() -> None:
     with pytest.raises(ValueError, match="`rounds` must be a positive integer, got 0"):
         Vesting(0)
+
+
+def test_pay_is_held_where_a_rule_can_take_it_back() -> None:
+    assert Terms().under(OutputAgreement(COST)).hold == Vesting()
+    assert Terms().under(FlatPay(COST)).hold == AtOnce()
+    assert Terms(hold=AtOnce()).under(OutputAgreement(COST)).hold == AtOnce()
+
+
+def test_no_loss_is_cut_where_others_gain_it() -> None:
+    for wrong in (Terms(losses="floor"), Terms(losses="deposit", hold=AtOnce())):
+        with pytest.raises(ValueError, match="`losses` must be 'carry' under output agreement"):
+            wrong.under(OutputAgreement(COST))
+    assert Terms(losses="deposit").under(OutputAgreement(COST)).hold == Vesting()
+    assert Terms(losses="floor").under(OutputAgreement(COST, EstimatedVariance())).losses == "floor"

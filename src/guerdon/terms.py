@@ -5,10 +5,12 @@ They are recorded with the run. A change of them in a running run is a record of
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from guerdon.arrays import check_choice, check_number, check_positive_integer
+from guerdon.rule import Rule
+from guerdon.words import about, can_take_back
 
 Losses: TypeAlias = Literal["carry", "deposit", "floor"]
 LOSSES = "carry", "deposit", "floor"
@@ -91,3 +93,22 @@ class Terms:
             check_positive_integer("quorum", self.quorum)
         for name, factor in self.cost_factors.items():
             check_number(f"cost_factors[{name!r}]", factor, minimum=0, inclusive=False)
+
+    def under(self, rule: Rule) -> "Terms":
+        """Return the terms of a run that pays by a rule, with `hold` said, or raise where they do not fit the rule.
+
+        Where one member's loss is another's gain no loss may be cut: then doing less would pay again.
+
+        >>> from guerdon import AffineCost, FlatPay
+        >>> Terms().under(FlatPay(AffineCost(1, 1))).hold
+        AtOnce()
+        """
+        usual = Vesting() if can_take_back(rule) else AtOnce()
+        terms = replace(self, hold=usual if self.hold is None else self.hold)
+        at_once = isinstance(terms.hold, AtOnce)
+        if about(rule).transfers(rule) and (self.losses == "floor" or (self.losses == "deposit" and at_once)):
+            raise ValueError(
+                f"`losses` must be 'carry' under {about(rule).words(rule)}, or 'deposit' with `hold=Vesting(rounds)`, "
+                f"got {self.losses!r}: what one member loses others gain, and a loss that is cut makes less work pay"
+            )
+        return terms
