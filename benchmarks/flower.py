@@ -1,6 +1,6 @@
 """What pay adds to a round: on a real Flower deployment with TLS and keys, and in the server's own arithmetic.
 
-Ten SuperNodes on this machine train a model of one layer under FedAvg, bare and wrapped in `Rewarded`, in runs that
+Ten SuperNodes on this machine train a model of one layer under FedAvg, bare and wrapped in `Paid`, in runs that
 take turns. Paid nodes sign what they send. Flower asks for replies every three seconds: times are no finer. So what is
 promised is the processor time of all programs together, which decides the rest of a round where they share a machine.
 A bare and a paid run after each other are compared, because the machine's own speed drifts; pairs give the error.
@@ -24,10 +24,12 @@ from tests.flower.grids import MemoryGrid, Node
 
 from benchmarks.measure import Promise
 from guerdon import AffineCost, FixedRequest, OutputAgreement
-from guerdon.flower import Rewarded, paid_work
+from guerdon.flower import Paid, paid_work
 from guerdon.ledger import Ledger
 from guerdon.ledger.submissions import read_public_key
 from guerdon.statistical.offsets import LARGEST_MODEL
+from guerdon.statistical.servers import server_for
+from guerdon.terms import Terms
 
 APP = Path(__file__).parent / "flower_app"
 NODES = 10
@@ -122,11 +124,10 @@ def arithmetic(dimension: int) -> tuple[float, float]:
     nodes = [Node(100 + i, answering(i, dimension)) for i in range(NODES)]
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "guerdon.db") as ledger:
         ledger.enrol({f"n{i}": node.der for i, node in enumerate(nodes)})
-        paid = Rewarded(
+        paid = Paid(
             FedAvg(fraction_evaluate=0.0),
-            rule=OutputAgreement(AffineCost(1, 1)),
-            requests=FixedRequest(8, 0.1),
-            one_step=True,
+            server_for(OutputAgreement(AffineCost(1, 1)), FixedRequest(8, 0.1)),
+            Terms(one_step=True),
             run="bench",
             ledger=ledger,
         )

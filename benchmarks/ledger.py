@@ -12,6 +12,7 @@ from rich.table import Table
 from benchmarks.measure import Promise, best_time
 from guerdon import AffineCost, OutputAgreement, gather, round_of
 from guerdon.ledger import Ledger
+from guerdon.terms import AtOnce, Terms
 
 AGENTS, ROUNDS = 1_000, 1_000  # a million payments, and about as many entries
 SMALL_AGENTS, SMALL_ROUNDS = 10, 5_000
@@ -64,7 +65,7 @@ def _bare_insert(path: Path) -> float:
 def _fill(ledger: Ledger, agents: int, rounds: int) -> float:
     """Record rounds of a run; return the shortest time that recording one took."""
     rng, everybody, shortest = np.random.default_rng(0), np.ones(agents, dtype=bool), float("inf")
-    ledger.start_run("run", [f"agent {index}" for index in range(agents)], RULE)
+    ledger.start_run("run", [f"agent {index}" for index in range(agents)], RULE, Terms(AtOnce()))
     played = [gather(rng.normal(size=(agents, 40)), everybody) for _ in range(20)]
     for number in range(1, rounds + 1):
         start = time.perf_counter()

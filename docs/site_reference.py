@@ -26,7 +26,7 @@ PUBLIC = (
     "guerdon.witness", "guerdon.statistical", "guerdon.statistical.dithers", "guerdon.statistical.predictions",
     "guerdon.statistical.audit", "guerdon.statistical.contributions", "guerdon.lab.agents", "guerdon.lab.problems",
     "guerdon.lab.simulation", "guerdon.lab.certificate", "guerdon.pilot", "guerdon.ledger", "guerdon.flower",
-    "guerdon.paying", "guerdon.client", "guerdon.lab.arena", "guerdon.lab.strategic_nodes",
+    "guerdon.run", "guerdon.client", "guerdon.lab.arena", "guerdon.lab.strategic_nodes",
     "guerdon.flare",  # last: importing it may need FLARE, and others need not
 )  # fmt: skip
 # Not for programmers who use Guerdon, or used by other names.

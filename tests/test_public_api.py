@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 def test_public_names_are_pinned() -> None:
     assert guerdon.__all__ == [
         "AffineCost",
+        "AtOnce",
         "BudgetRequest",
         "CalibratedAgreement",
         "Cost",
@@ -39,6 +40,8 @@ def test_public_names_are_pinned() -> None:
         "Server",
         "Status",
         "SteadyPay",
+        "Terms",
+        "Vesting",
         "WitnessedPay",
         "check_cost",
         "estimate_noise",
@@ -69,7 +72,7 @@ def test_names_load_when_asked_for_and_are_listed() -> None:
     ("wanted", "without", "extra"),
     [
         ("guerdon.ledger import Ledger", "sqlalchemy", "ledger"),
-        ("guerdon.flower import Rewarded", "flwr", "flower"),
+        ("guerdon.flower import Paid", "flwr", "flower"),
         ("guerdon.lab.simulation import simulate", "jax", "sim"),
     ],
 )

@@ -20,6 +20,7 @@ from guerdon.rule import Payments, Round, Rule, as_request, check_round, statuse
 from guerdon.statistical.servers import server_for
 from guerdon.words import About, about, told_by
 from tests.support.command_line import run, run_json
+from tests.support.ledger_scenes import AT_ONCE
 
 COST = AffineCost(1, 1)
 SETTINGS = playground.GameSettings(agents=4, request=4, cost="1 + s", rule="lottery", others=4, max_batch=8, ratio=1)
@@ -69,7 +70,7 @@ def test_a_rule_from_outside_is_paid_recorded_verified_and_explained(tmp_path: P
     server, model = server_for(Lottery(COST, 3.0), FixedRequest(8, 0.1)), np.zeros(5)
     state, names = server.init(model, 3), ["Basel", "Lyon", "Porto"]
     with Ledger(tmp_path / "guerdon.db") as ledger:
-        ledger.start_run("run", names, server.rule)
+        ledger.start_run("run", names, server.rule, AT_ONCE)
         for number in (1, 2):
             ask, state = server.ask(state, model)
             reports = np.array([[1.0] * 5, [2.0] * 5, [9.0] * 5])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from guerdon import AffineCost, EstimatedVariance, FlatPay, OutputAgreement
-from guerdon.terms import AtOnce, Terms, Vesting
+from guerdon.terms import AtOnce, Terms, Vesting, terms_from
 
 COST = AffineCost(1, 1)
 
@@ -13,7 +13,9 @@ COST = AffineCost(1, 1)
 def test_they_can_be_compared_and_kept() -> None:
     assert Terms() == Terms(None, "carry", 0.0, None, {}, None, None, signatures=False, one_step=False)
     assert Terms(hold=AtOnce()) != Terms(hold=Vesting())
-    assert Terms(hold=Vesting(5), deposit=3, budget=0, cost_factors={"a": 2}, quorum=1, deadline=0.5).hold == Vesting(5)
+    told = Terms(Vesting(5), "deposit", deposit=3, budget=0, cost_factors={"a": 2}, quorum=1, deadline=0.5)
+    assert terms_from(told.to_dict()) == told
+    assert told.hold == Vesting(5)
 
 
 @pytest.mark.parametrize(
@@ -23,9 +25,12 @@ def test_they_can_be_compared_and_kept() -> None:
         ({"hold": Vesting}, TypeError, "`hold` must be"),
         ({"losses": "waive"}, ValueError, "`losses` must be .*carry.*got 'waive'"),
         ({"deposit": -1}, ValueError, "`deposit` must be a finite number of at least 0, got -1"),
+        ({"deposit": 3}, ValueError, "`deposit` must be 0 with losses='carry' .*only losses='deposit' charges it"),
+        ({"deposit": 3, "losses": "deposit", "hold": AtOnce()}, ValueError, "what it secures must not be paid at once"),
         ({"budget": float("nan")}, ValueError, "`budget` must be a finite number of at least 0, got nan"),
         ({"deadline": "soon"}, TypeError, "`deadline` must be a finite number of at least 0, got 'soon'"),
         ({"quorum": 0}, ValueError, "`quorum` must be a positive integer, got 0"),
+        ({"cost_factors": [1.5, 1]}, TypeError, "`cost_factors` must be a factor for each agent, .* got .1.5, 1."),
         ({"cost_factors": {"a": 0}}, ValueError, r"`cost_factors\['a'\]` must be a finite number above 0, got 0"),
     ],
 )
@@ -37,6 +42,15 @@ def test_what_they_refuse(wrong: dict[str, Any], kind: type[Exception], says: st
 def test_vesting_takes_whole_rounds() -> None:
     with pytest.raises(ValueError, match="`rounds` must be a positive integer, got 0"):
         Vesting(0)
+    with pytest.raises(ValueError, match="`rounds` must be at most 1,000, got 1,001"):
+        Vesting(1001)
+
+
+def test_terms_that_are_written_down_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"terms must be named hold, losses, .*; got 'liability'"):
+        terms_from({"liability": "carry"})
+    with pytest.raises(ValueError, match="`hold` must be a table with a `kind`, one of 'at once', 'vesting', got 20"):
+        terms_from({"hold": 20})
 
 
 def test_pay_is_held_where_a_rule_can_take_it_back() -> None:

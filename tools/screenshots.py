@@ -1,4 +1,4 @@
-"""`python -m tools.screenshots`: draw the pictures of the dashboard in docs/images again. Needs Chromium."""
+"""`python -m tools.screenshots`: draw the pictures of dashboard and statement in docs/images again. Needs Chromium."""
 
 import shutil
 import tempfile
@@ -6,7 +6,10 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 from tests.dashboard.conftest import ARGUMENTS, CHROMIUM, serving
-from tests.support.dashboard_scenes import small_ledger
+from tests.support.dashboard_scenes import NAMES, small_ledger
+
+from guerdon.ledger import Ledger
+from guerdon.ledger.render import statement_pieces
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 LARGEST = 200_000  # bytes of a picture
@@ -28,6 +31,8 @@ def main() -> None:
             _playground(page, served.address)
             page = browser.new_context(viewport=wide, color_scheme="dark").new_page()  # pyright: ignore[reportArgumentType]
             _run(page, served.address, "dashboard-run-dark.png", 1180, 1450)
+            page = browser.new_context(viewport=wide, color_scheme="light").new_page()  # pyright: ignore[reportArgumentType]
+            _statement(page, path)
         browser.close()
 
 
@@ -50,6 +55,14 @@ def _playground(page: Page, address: str) -> None:
     page.get_by_role("button", name="Simulate").click()
     page.wait_for_selector(".playground[data-simulated=yes]", timeout=120_000)
     _keep(page, "dashboard-playground.png", 900)
+
+
+def _statement(page: Page, path: Path) -> None:
+    with Ledger(path) as ledger:
+        ledger.move("hold", NAMES[0], 2_000_000, "asked for its logs")
+        with ledger.reading() as connection:
+            page.set_content("".join(statement_pieces(connection, NAMES[0], "html")))
+    _keep(page, "statement.png", 1000)
 
 
 def _keep(page: Page, name: str, height: int, top: int = 0) -> None:

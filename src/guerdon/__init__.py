@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from guerdon.statistical.calibrated import CalibratedAgreement
     from guerdon.statistical.information import InformationPay
     from guerdon.statistical.steady import SteadyPay
+    from guerdon.terms import AtOnce, Terms, Vesting
     from guerdon.witness import WitnessedPay
     from guerdon.words import explain
 
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AffineCost",
+    "AtOnce",
     "BudgetRequest",
     "CalibratedAgreement",
     "Cost",
@@ -47,6 +49,8 @@ __all__ = [
     "Server",
     "Status",
     "SteadyPay",
+    "Terms",
+    "Vesting",
     "WitnessedPay",
     "check_cost",
     "estimate_noise",
@@ -58,7 +62,7 @@ __all__ = [
 # Their names load when they are asked for: a node of a federation that signs its work needs no rule and no server.
 _MODULES = (
     "costs", "evidence", "rule", "words", "agreement", "witness", "requests", "adaptive", "noise_scale", "statistical",
-    "lab.game", "server",
+    "lab.game", "server", "terms",
 )  # fmt: skip
 
 

@@ -21,20 +21,22 @@ from safetensors.numpy import load_file, save_file
 
 from guerdon.costs import ExpressionCost
 from guerdon.ledger import Ledger
-from guerdon.paying.reports import Arrays, Report, hash_of
-from guerdon.paying.run import PaidRun
 from guerdon.registry import choose
 from guerdon.requests import FixedRequest
+from guerdon.run.driver import PaidRun, open_run
+from guerdon.run.reports import Arrays, Report
+from guerdon.run.terms_file import read_terms
 from guerdon.server import Sends
 from guerdon.statistical.dithers import Dither
 from guerdon.statistical.servers import server_for
+from guerdon.terms import Terms
 
 log = logging.getLogger("guerdon.flare")
 
 TWICE = "it answered twice"
 
 
-class RewardedAggregator(ModelAggregator):
+class PaidAggregator(ModelAggregator):
     """Pays for what the clients of a round sent, and returns what to broadcast next; the rest is `PaidRun`'s."""
 
     def __init__(self, run: PaidRun) -> None:
@@ -45,16 +47,10 @@ class RewardedAggregator(ModelAggregator):
     def accept_model(self, model: FLModel) -> None:
         """Take what a client sent. FLARE itself names the client in `meta`, whatever it says of itself."""
         name = str((model.meta or {})["client_name"])
-        report = Report(name, sent=True)
-        try:
-            arrays = self.run.template.view(self._full(model))
-            report.reply, report.arrays, report.gradient = model, arrays, hash_of(arrays)
-        except (ValueError, TypeError) as error:
-            report.refuse(str(error))
         if name in self._reports:
             self._reports[name].refuse(TWICE)
-            return
-        self._reports[name] = report
+        else:
+            self._reports[name] = self.run.report(name, self._full(model), model)
 
     def aggregate_model(self) -> FLModel:
         """Settle the round, and return what is broadcast in the next: under a dither not the model itself."""
@@ -79,16 +75,21 @@ class RewardedAggregator(ModelAggregator):
         found = {str(name): np.asarray(array) for name, array in (model.params or {}).items()}
         if model.params_type != ParamsType.DIFF or self.run.server.sends == "gradients":
             return found
-        self.run.template.check_names(found)
-        return {name: self.run.sent[name] + array for name, array in found.items()}
+        sent = self.run.sent
+        return {name: sent[name] + array if _adds(sent.get(name), array) else array for name, array in found.items()}
+
+
+def _adds(sent: np.ndarray | None, difference: np.ndarray) -> bool:
+    """Tell whether a difference is one of what was sent; another is refused for what it is."""
+    return sent is not None and sent.shape == difference.shape
 
 
 class PaidFedAvg(FedAvg):
     """FLARE's FedAvg, with every round asked for, paid and recorded; it goes on after the last paid round.
 
-    `model_file` is a safetensors file on the server, `run_name` the run's name in the ledger. The other arguments are
-    those of `guerdon serve`: plain values, which FLARE writes into the job's configuration. The trained
-    model is written beside it (`.trained.safetensors`).
+    `model_file` is a safetensors file on the server, `run_name` the run's name in the ledger, `terms` a file of terms
+    (TOML) on the server. The other arguments are those of `guerdon serve`: plain values, which FLARE writes into the
+    job's configuration. The trained model is written beside the model's file (`.trained.safetensors`).
     """
 
     def __init__(
@@ -103,16 +104,15 @@ class PaidFedAvg(FedAvg):
         sends: Sends = "gradients",
         dither: float | None = None,
         alike: bool = False,
-        budget: float | None = None,
-        cost_factors: dict[str, float] | None = None,
+        terms: str | None = None,
         num_clients: int = 3,
         num_rounds: int = 5,
     ) -> None:
         super().__init__(num_clients=num_clients, num_rounds=num_rounds, persistor_id="", save_filename="")
         # By the names of the arguments: FLARE reads them to write the job's configuration.
-        self.model_file, self.run_name, self.ledger, self.budget = model_file, run_name, ledger, budget
+        self.model_file, self.run_name, self.ledger, self.terms = model_file, run_name, ledger, terms
         self.request, self.rule, self.cost, self.step = request, rule, cost, step
-        self.dither, self.alike, self.cost_factors = dither, alike, cost_factors
+        self.dither, self.alike = dither, alike
         self.sends: Sends = sends
 
     def run(self) -> None:
@@ -123,13 +123,11 @@ class PaidFedAvg(FedAvg):
         with Ledger(self.ledger) as ledger:
             server = server_for(rule, policy, None, space, self.sends, self.alike)
             arrays = load_file(self.model_file)
-            paid = PaidRun(
-                server, ledger, self.run_name, arrays, rounds=self.num_rounds, budget=self.budget,
-                cost_factors=self.cost_factors, log=log,
-            )  # fmt: skip
+            terms = Terms() if self.terms is None else read_terms(self.terms)
+            paid = open_run(server, ledger, self.run_name, arrays, terms, rounds=self.num_rounds, log=log)
             if paid.is_over:
                 return
-            self.aggregator = RewardedAggregator(paid)
+            self.aggregator = PaidAggregator(paid)
             self.start_round, self.num_rounds = paid.done, self.num_rounds - paid.done
             self.model = self.aggregator.broadcast()
             super().run()

@@ -85,7 +85,7 @@ def test_amounts_are_exact(served: Served, ledgers: Callable[[str], Path]) -> No
     agents = ask(served, "/api/agents").json()["agents"]
     assert len(agents) == len(balances)
     for row in agents:
-        for kind in ("earned", "balance", "deposit", "escrow", "carried"):
+        for kind in ("earned", "balance", "deposit", "held", "carried"):
             assert micro(row[kind]) == getattr(balances[row["name"]], kind)
     runs = ask(served, "/api/runs").json()["runs"]
     assert {row["name"]: (micro(row["paid"]), row["rounds"], row["agents"]) for row in runs} == paid

@@ -14,7 +14,7 @@ from guerdon.dashboard.monitor import QUIET, LedgerMonitor
 from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger import Ledger
 from tests.dashboard.conftest import ask, serving
-from tests.support.ledger_scenes import NAMES, RULE, play, record
+from tests.support.ledger_scenes import AT_ONCE, NAMES, RULE, play, record
 
 
 def put(copy: Path, path: Path) -> None:
@@ -36,7 +36,7 @@ def looked(monitor: LedgerMonitor) -> tuple[str, str | None]:
 def test_an_older_file_over_a_failing_one_does_not_turn_the_badge_green(tmp_path: Path) -> None:
     path, old = tmp_path / "guerdon.db", tmp_path / "old.db"
     with Ledger(path) as ledger:
-        ledger.start_run("run", NAMES, RULE)
+        ledger.start_run("run", NAMES, RULE, AT_ONCE)
         record(ledger, "run", play(2))
     shutil.copy(path, old)
     with Ledger(path) as ledger:
@@ -75,7 +75,7 @@ def test_a_ledger_that_grows_is_no_alarm(tmp_path: Path) -> None:
     assert looked(monitor)[0] == "waiting"
     sent = np.ones(3, dtype=bool)
     with Ledger(tmp_path / "guerdon.db") as ledger:
-        ledger.start_run("run", NAMES[:3], RULE)
+        ledger.start_run("run", NAMES[:3], RULE, AT_ONCE)
         for number in (1, 2):
             ledger.record_round("run", number, round_of(gather(np.eye(3), sent), sent, 8))
             assert looked(monitor) == ("verified", None)

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnkn
 
 from guerdon import AffineCost, FixedRequest, OutputAgreement
 from guerdon.ledger import Ledger
-from guerdon.paying.run import PaidRun
+from guerdon.run.driver import open_run
 from guerdon.statistical.dithers import Dither
 from guerdon.statistical.servers import server_for
 from tests.flower.test_one_server import same_dither, settled_by_default, simulated
@@ -40,15 +40,15 @@ def sent_by(name: str, line: Any) -> Any:
 @pytest.mark.usefixtures("same_dither")
 def test_the_aggregator_pays_as_the_simulator_does(tmp_path: Path) -> None:
     """Copies, near-copies, garbage of every size, NaN, long and short reports, dropouts and joins; 30 rounds."""
-    from guerdon.flare import RewardedAggregator
+    from guerdon.flare import PaidAggregator
 
     options: dict[str, Any] = {"dither": Dither(0.3, COST), "alike": False}
     sent, present = scene(0)
     history = simulated(RULE, sent, present, **options)
     rewards, names = np.zeros((ROUNDS, AGENTS)), [f"n{k}" for k in range(AGENTS)]
     with Ledger(tmp_path / "guerdon.db") as ledger:
-        aggregator = RewardedAggregator(
-            PaidRun(server_for(RULE, REQUESTS, **options), ledger, "run", MODEL, rounds=ROUNDS)
+        aggregator = PaidAggregator(
+            open_run(server_for(RULE, REQUESTS, **options), ledger, "run", MODEL, rounds=ROUNDS)
         )
         aggregator.broadcast()
         for number in range(ROUNDS):
@@ -66,12 +66,12 @@ def test_the_aggregator_pays_as_the_simulator_does(tmp_path: Path) -> None:
 
 def test_the_default_rule_adds_up(tmp_path: Path) -> None:
     """With dropouts and joins, in 30 rounds."""
-    from guerdon.flare import RewardedAggregator
+    from guerdon.flare import PaidAggregator
 
     sent, present = scene(0)
     with Ledger(tmp_path / "guerdon.db") as ledger:
         server = server_for(OutputAgreement(COST), REQUESTS)
-        aggregator = RewardedAggregator(PaidRun(server, ledger, "run", MODEL, rounds=ROUNDS))
+        aggregator = PaidAggregator(open_run(server, ledger, "run", MODEL, rounds=ROUNDS))
         aggregator.broadcast()
         for number in range(ROUNDS):
             aggregator.reset_stats()

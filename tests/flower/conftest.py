@@ -8,23 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 from examples.deployment import QUIET
-from flwr.serverapp.strategy import FedAvg, Strategy
+from flwr.serverapp.strategy import Strategy
 
-from guerdon import AffineCost, EstimatedVariance, FixedRequest, OutputAgreement
-from guerdon.flower import Rewarded
+from guerdon.flower import Paid
 from guerdon.ledger import Ledger
 from tests.flower.grids import MemoryGrid, Node, record, worker
 from tests.ledger.conftest import create, where
 from tests.support.ledger_scenes import prepare
+from tests.support.paid import RULE, paid_strategy
 
-__all__ = ["where"]
+__all__ = ["RULE", "where"]
 
 os.environ.update(QUIET)  # nothing that is tested here calls home
 
-RULE = OutputAgreement(AffineCost(1, 1), EstimatedVariance())  # rewards differ from the first round on
 MODEL = {"w": np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4), "b": np.zeros(4, np.float32)}
 
-Make = Callable[..., Rewarded]
+Make = Callable[..., Paid]
 
 
 @pytest.fixture
@@ -49,10 +48,8 @@ def grid(nodes: list[Node]) -> MemoryGrid:
 def rewarded(ledger: Ledger) -> Make:
     """Return a maker of strategies for run "run" of the ledger; any argument can be changed."""
 
-    def make(strategy: Strategy | None = None, **changes: Any) -> Rewarded:
-        options: dict[str, Any] = {"rule": RULE, "requests": FixedRequest(8, 0.1), "run": "run", "ledger": ledger}
-        options["one_step"] = True
-        return Rewarded(strategy or FedAvg(), **(options | changes))
+    def make(strategy: Strategy | None = None, **changes: Any) -> Paid:
+        return paid_strategy(strategy, **({"ledger": ledger} | changes))
 
     return make
 

@@ -61,6 +61,8 @@ class MemoryGrid(Grid):
         self.deliver = over_the_wire if wire else (lambda message: message)
         self.sent: list[Message] = []
         self.info: Any = None  # the run, as Flower has it
+        self.waiting: dict[str, Message] = {}  # pushed, and not answered yet
+        self.late: set[int] = set()  # nodes that have not answered yet, whenever they are asked
         self.strays: list[Message] = []  # replies that nobody asked for, delivered with the next ones
 
     def set_run(self, run: Any) -> None:
@@ -80,12 +82,19 @@ class MemoryGrid(Grid):
         return list(self.nodes)
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        del messages
-        raise NotImplementedError
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = uuid4().hex
+            self.sent.append(message)
+            self.waiting[message.metadata.message_id] = message
+        return list(self.waiting)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        del message_ids
-        raise NotImplementedError
+        replies: list[Message] = []
+        for number in set(message_ids) & set(self.waiting):
+            node = self.nodes[self.waiting[number].metadata.dst_node_id]
+            if node.number not in self.late:
+                replies += self._answers(node, self.waiting.pop(number))
+        return replies
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         del timeout

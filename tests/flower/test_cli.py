@@ -15,6 +15,7 @@ from guerdon.ledger.submissions import fingerprint
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, worker
 from tests.support.command_line import Done, run
+from tests.support.ledger_scenes import AT_ONCE
 
 APP = str(Path(__file__).parent / "paid_app")
 
@@ -65,7 +66,7 @@ def test_resume_remembers_what_the_app_was_started_with(
 
 
 def test_a_dry_run_starts_nothing(rewarded: Make, ledger: Ledger, nodes: list[Node], started: list[list[str]]) -> None:
-    ledger.start_run("run", ["n0", "n1"], rewarded().server.rule)
+    ledger.start_run("run", ["n0", "n1"], rewarded().server.rule, AT_ONCE)
     done = resume(APP, "--db", ledger.where, "--run", "run", "--dry-run")
     assert (done.code, done.output.strip()) == (0, "Run 'run' has no paid round yet.")
     assert started == []

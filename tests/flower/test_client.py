@@ -43,7 +43,7 @@ def test_what_is_sent_is_signed_and_the_ledger_keeps_it(
     for node in nodes[:4]:
         (tmp_path / str(node.number)).mkdir()
         node.context.node_config["guerdon-key"] = key_file(tmp_path / str(node.number), node.key, form)
-    rewarded(require_signatures=True).start(MemoryGrid(nodes), model, num_rounds=2)
+    rewarded(signatures=True).start(MemoryGrid(nodes), model, num_rounds=2)
     statuses = {slip.agent: (slip.status, slip.why) for slip in ledger.payslips("run")}
     assert statuses.pop("n4") == ("invalid", f"{UNUSABLE}; note: it is not signed")
     assert {status for status, _ in statuses.values()} == {"paid"}
@@ -64,7 +64,7 @@ def test_a_signature_is_of_the_rounds_request_where_nodes_are_asked_for_differen
         (tmp_path / str(node.number)).mkdir()
         node.context.node_config["guerdon-key"] = key_file(tmp_path / str(node.number), node.key)
     grid, rule = MemoryGrid(nodes), CalibratedAgreement(AffineCost(1, 1), vary=0.25)
-    rewarded(rule=rule, require_signatures=True).start(grid, model, num_rounds=2)
+    rewarded(rule=rule, signatures=True).start(grid, model, num_rounds=2)
     asked = [samples_to_use(message) for message in grid.sent if Request.read(message.content) is not None]
     assert set(asked) == {8, 6, 10}
     assert {slip.status for slip in ledger.payslips("run")} == {"paid"}
@@ -161,7 +161,7 @@ def context(**config: Any) -> Context:
 def test_the_request_is_read() -> None:
     assert samples_to_use(asked()) == 8
     assert Request.read(asked().content) == Request("run", 3, 8, "gradients")
-    with pytest.raises(ValueError, match=r"is the server's strategy wrapped in `guerdon\.flower\.Rewarded`"):
+    with pytest.raises(ValueError, match=r"is the server's strategy wrapped in `guerdon\.flower\.Paid`"):
         samples_to_use(Message(RecordDict(), 5, "train"))
 
 

@@ -1,4 +1,4 @@
-"""A cost per node on Flower and in runs of our own: pay, budget, escrow, steady pay and resuming count the factor."""
+"""A cost per node on Flower and in runs of our own: pay, budget, steady pay and resuming count the factor."""
 
 # Flower's records are typed as dictionaries of a union, which no plain dictionary is.
 # pyright: reportArgumentType=false
@@ -12,9 +12,10 @@ from flwr.app import ArrayRecord
 
 from guerdon import AffineCost, BudgetRequest, FixedRequest, FlatPay, InformationPay, SteadyPay
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.paying.reports import Report
-from guerdon.paying.run import PaidRun
+from guerdon.run.driver import open_run
+from guerdon.run.reports import Report
 from guerdon.statistical.servers import server_for
+from guerdon.terms import Terms
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid
 
@@ -30,7 +31,7 @@ def rewards(ledger: Ledger, run: str) -> dict[str, int]:
 def test_a_node_is_paid_its_factor_times_what_it_would_be(
     grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger, rule: Any
 ) -> None:
-    told, seen = {"plain": None, "one": {"n0": 1.0}, "own": FACTORS}, dict[str, Any]()
+    told, seen = {"plain": {}, "one": {"n0": 1.0}, "own": FACTORS}, dict[str, Any]()
     for run, factors in told.items():
         strategy = rewarded(run=run, rule=rule, cost_factors=factors, on_round=lambda found: seen.update(found))
         strategy.start(grid, model, num_rounds=3)
@@ -44,10 +45,10 @@ def test_a_node_is_paid_its_factor_times_what_it_would_be(
 
 def test_steady_pay_releases_the_factor_times_as_much_and_no_more_than_the_nodes_own_cost(ledger: Ledger) -> None:
     names, factors, paid = ["n0", "n1", "n2", "n3"], {"n0": 1.5, "n3": 0.25}, dict[str, dict[str, float]]()
-    for name, told in (("plain", None), ("own", factors)):
+    for name, told in (("plain", {}), ("own", factors)):
         server = server_for(SteadyPay(COST, period=10), FixedRequest(8, 0.1))
         run, rng = (
-            PaidRun(server, ledger, name, {"w": np.zeros(20)}, rounds=20, cost_factors=told),
+            open_run(server, ledger, name, {"w": np.zeros(20)}, Terms(cost_factors=told), rounds=20),
             np.random.default_rng(1),
         )
         while run.ask(names):
@@ -73,14 +74,6 @@ def test_the_budget_counts_the_factors(grid: MemoryGrid, model: ArrayRecord, rew
     assert told["n0"].startswith("paid 13.5 ± 0 (95 %) a round for work that costs 13.5")
 
 
-def test_escrow_holds_the_fixed_part_of_the_nodes_own_cost(
-    grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger
-) -> None:
-    rewarded(rule=FlatPay(COST), cost_factors=FACTORS, escrow=True).start(grid, model, num_rounds=1)
-    held = {row.agent: row.held for row in ledger.balances()}
-    assert held == {"n0": 1_500_000, "n1": 1_000_000, "n2": 1_000_000, "n3": 250_000, "n4": 1_000_000}
-
-
 def test_a_run_that_goes_on_keeps_its_factors(
     grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -94,7 +87,7 @@ def test_a_run_that_goes_on_keeps_its_factors(
     with pytest.raises(RefusedError, match=other):
         rewarded(rule=flat, cost_factors={"n0": 2}).start(grid, model, num_rounds=3)
     assert ledger.runs()[0].rounds == 2
-    with pytest.raises(ValueError, match="the cost factor of 'n0' must be a number above 0"):
+    with pytest.raises(ValueError, match=r"`cost_factors\['n0'\]` must be a finite number above 0"):
         rewarded(cost_factors={"n0": 0})
     assert ledger.verify().holds
 
@@ -103,7 +96,7 @@ def test_a_policy_with_a_budget_of_its_own_counts_them_too(ledger: Ledger) -> No
     """`BudgetRequest` shares what is left among cost factors, not heads, and counts what was really paid."""
     names, rng = ["a", "b", "c"], np.random.default_rng(0)
     server = server_for(FlatPay(COST), BudgetRequest(COST, 400.0))
-    run = PaidRun(server, ledger, "run", {"w": np.zeros(4)}, cost_factors={"a": 8.0})
+    run = open_run(server, ledger, "run", {"w": np.zeros(4)}, Terms(cost_factors={"a": 8.0}))
     while run.ask(names) and run.done < 60:
         arrays = {name: {"w": rng.normal(size=4)} for name in names}
         run.settle([Report(name, sent=True, reply=True, arrays=arrays[name]) for name in names])

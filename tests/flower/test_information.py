@@ -10,7 +10,7 @@ import pytest
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian
 
-from guerdon import AffineCost, FixedRequest, FlatPay, InformationPay, NoiseScaleRequest, OutputAgreement, PowerCost
+from guerdon import AffineCost, FixedRequest, InformationPay, NoiseScaleRequest, OutputAgreement
 from guerdon.flower import FedSGD
 from guerdon.lab import agents
 from guerdon.lab.agents import zero
@@ -176,29 +176,6 @@ def test_requests_that_learn_go_with_information_pay(
     assert paid(ledger, "run") == paid(ledger, "whole")
     assert len({found.request for found in ledger.rounds("run")}) > 1
     assert ledger.verify().holds
-
-
-@pytest.mark.parametrize("escrow", [False, True])
-@pytest.mark.parametrize(("cost", "fixed"), [(AffineCost(2, 1), 2.0), (PowerCost(0.1, 2.0), 0.0)])
-def test_escrow_holds_back_the_fixed_part_of_what_is_earned(
-    escrow: bool, cost: Any, fixed: float, rewarded: Make, ledger: Ledger
-) -> None:
-    people = [Learner(i, wanders=1.0) for i in range(5)]
-    rule = InformationPay(cost)
-    options = {"rule": rule, "escrow": escrow, "liability": "floor", "vesting": 0}
-    rewards = pay_of(start(rewarded, FedSGD(), enrolled(ledger, people), 4, **options))
-    assert (rewards < 0).any()
-    expected = np.clip(rewards, 0, fixed if escrow else 0.0).sum(axis=0)
-    assert [found.escrow / 1e6 for found in ledger.balances()] == pytest.approx(expected.tolist(), abs=1e-5)
-    assert [(found.balance + found.escrow) / 1e6 for found in ledger.balances()] == pytest.approx(
-        np.clip(rewards, 0, None).sum(axis=0).tolist(), abs=1e-5
-    )
-    assert ledger.verify().holds
-
-
-def test_escrow_goes_with_any_rule(nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger) -> None:
-    rewarded(rule=FlatPay(AffineCost(3, 1)), escrow=True).start(MemoryGrid(nodes), model, num_rounds=2)
-    assert {(found.balance, found.escrow) for found in ledger.balances()} == {(16_000_000, 6_000_000)}
 
 
 def test_pairs_that_send_the_same_are_seen_and_not_paid(rewarded: Make, ledger: Ledger) -> None:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from guerdon import CalibratedAgreement, SteadyPay
 from guerdon.arrays import Array
-from guerdon.flower import FedSGD, Request, Rewarded, decline
+from guerdon.flower import FedSGD, Request, decline
 from guerdon.lab._trees import register
 from guerdon.lab.agents import Agent, View
 from guerdon.lab.simulation import simulate
@@ -56,6 +56,7 @@ from tests.support.one_server_scene import (
     TRUSTING,
     scene,
 )
+from tests.support.paid import paid_strategy
 
 SEED = 3  # of the simulator
 
@@ -185,7 +186,7 @@ def same_dither(monkeypatch: pytest.MonkeyPatch) -> None:
         return [drawn[:8].reshape(2, 4), drawn[8:]]
 
     monkeypatch.setattr("guerdon.statistical.dithers.secret_normals", normals)
-    monkeypatch.setattr("guerdon.paying.paid_server.secret_normals", normals)
+    monkeypatch.setattr("guerdon.run.driver.secret_normals", normals)
 
 
 slow = pytest.mark.slow
@@ -282,7 +283,7 @@ def test_extras_add_up_to_nothing_on_flower_whatever_is_sent(
         nodes = [Node(100 + k, Actor(sent[:, k], present[:, k])) for k in range(agents)]
         ledger.enrol({f"n{k}": node.der for k, node in enumerate(nodes)})
         inner = FedSGD(min_train_nodes=1, fraction_evaluate=0.0)
-        strategy = Rewarded(inner, rule=rule, requests=REQUESTS, run="run", ledger=ledger, alike=True)
+        strategy = paid_strategy(inner, rule=rule, requests=REQUESTS, ledger=ledger, alike=True)
         strategy.start(MemoryGrid(nodes, wire=False), record(a=np.zeros((2, 4)), b=np.zeros(4)), num_rounds=rounds)
         (most,) = {float(found) for found in re.findall(r"can lose at most ([\d.]+) in a round", caplog.text)}
         assert most == about(rule).worst_loss(rule, NU)

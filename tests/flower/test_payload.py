@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guerdon.flower.payload import mean, read_arrays, view
-from guerdon.paying.reports import Template
+from guerdon.run.reports import Template
 from tests.flower.grids import record
 
 ASKED = {"w": np.arange(12, dtype=np.float32).reshape(3, 4), "n": np.asarray(3, np.int64), "h": np.zeros(2, np.float16)}

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 from guerdon import AffineCost, FixedRequest, InformationPay, NoiseScaleRequest, round_of
 from guerdon.evidence import Evidence
-from guerdon.flower import FedSGD, Rewarded, recovery
+from guerdon.flower import FedSGD, recovery
 from guerdon.ledger import Ledger, RefusedError, UnavailableError
 from guerdon.requests import ScheduledRequest
 from tests.flower.conftest import MODEL, RULE, Make
 from tests.flower.grids import MemoryGrid, Node, record, worker
 from tests.flower.test_strategy import same_model, strategies
+from tests.support.ledger_scenes import AT_ONCE
+from tests.support.paid import paid_strategy
 
 
 class CrashError(Exception):
@@ -78,11 +80,9 @@ def test_a_run_goes_on_on_either_database(where: str, model: ArrayRecord) -> Non
     nodes = [Node(100 + i, worker(i)) for i in range(5)]
     with Ledger(where) as ledger:
         ledger.enrol({f"n{i}": node.der for i, node in enumerate(nodes)})
-    options: dict[str, Any] = {"rule": RULE, "requests": FixedRequest(8, 0.1), "run": "run", "ledger": where}
-    options["one_step"] = True
     with pytest.raises(CrashError):
-        Rewarded(FedAdam(), **options).start(Crashing(nodes, 15), model, num_rounds=3)
-    Rewarded(FedAdam(), **options).start(MemoryGrid(nodes), model, num_rounds=3)
+        paid_strategy(FedAdam(), ledger=where).start(Crashing(nodes, 15), model, num_rounds=3)
+    paid_strategy(FedAdam(), ledger=where).start(MemoryGrid(nodes), model, num_rounds=3)
     with Ledger(where) as ledger:
         assert [(found.round, found.statuses) for found in ledger.rounds("run")] == [
             (i, {"paid": 5}) for i in (1, 2, 3)
@@ -246,8 +246,8 @@ def test_a_run_goes_on_only_as_it_was_begun(grid: MemoryGrid, model: ArrayRecord
     rewarded().start(grid, model, num_rounds=1)
     with pytest.raises(RefusedError, match="was started with another cost"):
         rewarded(rule=replace(RULE, cost=AffineCost(2, 1))).start(grid, model, num_rounds=2)
-    with pytest.raises(RefusedError, match="was started with another liability"):
-        rewarded(liability="floor").start(grid, model, num_rounds=2)
+    with pytest.raises(RefusedError, match="was started with another `losses`"):
+        rewarded(losses="floor").start(grid, model, num_rounds=2)
     with pytest.raises(RefusedError, match=r"the model saved with run 'run' has other arrays than the app's: b \[4\]"):
         rewarded().start(grid, record(w=np.zeros((3, 5), np.float32), b=np.zeros(4, np.float32)), num_rounds=2)
 
@@ -256,7 +256,7 @@ def test_a_begun_run_without_a_paid_round_begins_anew(
     grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger
 ) -> None:
     """The server died between `start_run` and its first round."""
-    ledger.start_run("run", ["n3", "n1"], rewarded().server.rule)
+    ledger.start_run("run", ["n3", "n1"], rewarded().server.rule, AT_ONCE)
     rewarded().start(grid, model, num_rounds=1)
     assert ledger.roster("run") == ["n3", "n1", "n0", "n2", "n4"]
     assert ledger.rounds("run")[0].statuses == {"paid": 5}
@@ -269,7 +269,7 @@ def test_a_round_recorded_elsewhere_without_a_model_cannot_be_continued(
     nothing = np.zeros(2)
     seen = Evidence(nothing, nothing, nothing, nothing, counted=nothing > 0)
     rule = rewarded().server.rule
-    ledger.start_run("run", ["n0", "n1"], rule)
+    ledger.start_run("run", ["n0", "n1"], rule, AT_ONCE)
     ledger.record_round("run", 1, round_of(seen, nothing > 0, 8))
     with pytest.raises(RefusedError, match="recorded without a model to continue from"):
         rewarded().start(grid, model, num_rounds=2)
@@ -286,7 +286,7 @@ def test_a_database_that_is_away_for_a_moment_costs_nobody_his_pay(
     grid: MemoryGrid, model: ArrayRecord, rewarded: Make, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("guerdon.paying.book.time.sleep", waits.append)
+    monkeypatch.setattr("guerdon.run.book.time.sleep", waits.append)
     record_round, failures = Ledger.record_round, [UnavailableError("gone")] * 3
 
     def failing(self: Ledger, *args: Any, **named: Any) -> Any:

@@ -8,18 +8,11 @@ from typing import Any
 import pytest
 from flwr.app import ArrayRecord
 
-from guerdon import FlatPay, InformationPay, SteadyPay
+from guerdon import FlatPay
 from guerdon.ledger import Ledger
-from guerdon.paying.book import PayTerms
+from guerdon.terms import AtOnce, Vesting
 from tests.flower.conftest import RULE, Make
 from tests.flower.grids import MemoryGrid, Node, worker
-
-
-def test_pay_vests_by_default_where_a_reward_can_be_negative() -> None:
-    usual = PayTerms("carry", None, None)
-    assert [usual.of_new_run(rule).vesting for rule in (RULE, InformationPay(RULE.cost))] == [20, 20]
-    assert [usual.of_new_run(rule).vesting for rule in (SteadyPay(RULE.cost), FlatPay(RULE.cost))] == [0, 0]
-    assert PayTerms("carry", 0, None).of_new_run(RULE).vesting == 0
 
 
 def test_nothing_can_be_paid_out_before_the_planned_rounds_are_over(
@@ -31,7 +24,7 @@ def test_nothing_can_be_paid_out_before_the_planned_rounds_are_over(
         seen.append(sum(row.balance for row in ledger.balances()))
 
     strategy.start(grid, model, num_rounds=3, evaluate_fn=look)
-    assert ledger.terms("run") == (20, 0)
+    assert ledger.terms("run").hold == Vesting(20)
     assert seen == [0, 0, 0, 0]
     assert sum(row.balance for row in ledger.balances()) == ledger.runs()[0].paid > 0
     rewarded().start(grid, model, num_rounds=3)  # all is done: nothing more
@@ -43,7 +36,7 @@ def test_nothing_can_be_paid_out_before_the_planned_rounds_are_over(
 def test_a_node_that_joins_late_is_asked_once_it_has_paid_in(
     nodes: list[Node], model: ArrayRecord, rewarded: Make, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options: dict[str, Any] = {"liability": "deposit", "deposit": 50, "allow_anonymous": True}
+    options: dict[str, Any] = {"losses": "deposit", "deposit": 50, "allow_anonymous": True}
     late, everyone = Node(7, worker(7)), MemoryGrid([*nodes, Node(7, worker(7))])
     rewarded(**options).start(MemoryGrid(nodes), model, num_rounds=1)
     rewarded(**options).start(everyone, model, num_rounds=2)
@@ -60,13 +53,13 @@ def test_a_node_that_joins_late_is_asked_once_it_has_paid_in(
     ("options", "warning"),
     [
         ({}, ""),
-        ({"liability": "deposit"}, ""),
+        ({"losses": "deposit"}, ""),
         (
-            {"liability": "floor"},
-            "liability='floor' cuts losses at zero: it pays more than the rule makes it, and a new",
+            {"losses": "floor"},
+            "losses='floor' cuts losses at zero: it pays more than the rule makes it, and a new",
         ),
-        ({"vesting": 0}, "vesting=0 pays at once: a new name can take what chance gives it"),
-        ({"rule": FlatPay(RULE.cost), "liability": "floor"}, ""),
+        ({"hold": AtOnce()}, "hold=AtOnce() pays at once: a new name can take what chance gives it"),
+        ({"rule": FlatPay(RULE.cost), "losses": "floor"}, ""),
     ],
 )
 def test_unsafe_terms_are_warned_of(
@@ -80,18 +73,3 @@ def test_unsafe_terms_are_warned_of(
     rewarded(**options).start(grid, model, num_rounds=1)
     assert warning in caplog.text
     assert ("leave its losses behind" in caplog.text) == bool(warning)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"vesting": -1}, "`vesting` must be an integer from 0"),
-        ({"deposit": 5.0}, "`deposit` must be left out with `liability='carry'`"),
-        ({"deposit": 5.0, "liability": "deposit", "vesting": 0}, "`deposit` needs `vesting`"),
-    ],
-)
-def test_terms_that_make_no_sense_are_refused_before_anything_is_computed(
-    rewarded: Make, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        rewarded(**options)

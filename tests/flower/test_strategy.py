@@ -1,4 +1,4 @@
-"""`Rewarded` on a grid in memory: what is asked, what is paid, what the wrapped strategy sees, what is recorded."""
+"""`Paid` on a grid in memory: what is asked, what is paid, what the wrapped strategy sees, what is recorded."""
 
 # Flower's records are typed as dictionaries of a union, which no plain dictionary is.
 # pyright: reportArgumentType=false, reportIncompatibleMethodOverride=false, reportUnhashable=false, reportCallIssue=false
@@ -30,7 +30,7 @@ from guerdon import (
 )
 from guerdon.adaptive import BudgetRequest
 from guerdon.evidence import gather
-from guerdon.flower import FedSGD, Pay, Request, Rewarded, decline, last_pay, paid_work
+from guerdon.flower import FedSGD, Pay, Request, decline, last_pay, paid_work
 from guerdon.flower.messages import tell
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
@@ -40,6 +40,7 @@ from guerdon.rule import Round, Rule, check_round, round_of, statuses
 from guerdon.statistical.dithers import Dither
 from tests.flower.conftest import MODEL, RULE, Make
 from tests.flower.grids import MemoryGrid, Node, gradients_of, record, reply, worker
+from tests.support.paid import paid_strategy
 
 
 def rewards(ledger: Ledger, run: str = "run") -> dict[str, int]:
@@ -282,8 +283,7 @@ class Four:
     model: ArrayRecord
 
     def start(self, run: str, nodes: list[Node]) -> ArrayRecord:
-        options: Any = {"rule": RULE, "requests": FixedRequest(8, 0.1), "one_step": True}
-        made = Rewarded(self.inner(), run=run, ledger=self.ledger, **options)
+        made = paid_strategy(self.inner(), run=run, ledger=self.ledger)
         return made.start(MemoryGrid(nodes), self.model, num_rounds=1).arrays
 
 
@@ -681,7 +681,7 @@ def test_flat_pay_pays_everybody_who_sends(
         ({"dither": 3.0}, r"`dither` must be a Dither, such as .* got 3.0: give Dither\(3.0\)"),
         ({"requests": NoiseScaleRequest(AffineCost(1, 1))}, "`requests` that learn need gradients"),
         ({"run": ""}, "a run's name"),
-        ({"liability": "none"}, "`liability` must be"),
+        ({"losses": "none"}, "`losses` must be"),
     ],
 )
 def test_what_cannot_work_is_said_at_once(rewarded: Make, changes: dict[str, Any], complaint: str) -> None:
@@ -690,7 +690,7 @@ def test_what_cannot_work_is_said_at_once(rewarded: Make, changes: dict[str, Any
 
 
 def test_a_paid_strategy_is_not_paid_again(rewarded: Make) -> None:
-    with pytest.raises(TypeError, match="`strategy` must be one that is not paid yet, got Rewarded: wrap it once"):
+    with pytest.raises(TypeError, match="`strategy` must be one that is not paid yet, got Paid: wrap it once"):
         rewarded(strategy=rewarded())
 
 
@@ -722,7 +722,7 @@ def test_a_wrapper_around_it_works_too_but_does_not_resume(
     outer = flower.DifferentialPrivacyServerSideFixedClipping(rewarded(), 0.0, 1e9, 5)
     outer.start(grid, model, num_rounds=2)
     assert len(ledger.rounds("run")) == 2
-    with pytest.raises(RefusedError, match=r"has 2 paid rounds; begin with `Rewarded\.start`"):
+    with pytest.raises(RefusedError, match=r"has 2 paid rounds; begin with `Paid\.start`"):
         flower.DifferentialPrivacyServerSideFixedClipping(rewarded(), 0.0, 1e9, 5).start(grid, model, num_rounds=2)
 
 
@@ -735,13 +735,12 @@ def test_what_is_paid_is_logged(
     logging.getLogger("flwr").propagate = False
     assert "Rule: OutputAgreement(cost=ExpressionCost(text='1 + 1*s')" in caplog.text  # as it is recorded
     assert "Requests: FixedRequest(batch_size=8, step=0.1); its step is not used" in caplog.text
-    assert "Round 1 asks 5 nodes for 8 samples each" in caplog.text
-    assert "Round 1 pays 45.000000 CREDIT to 5 nodes" in caplog.text
+    assert "Round 1 asks 5 members for 8 samples each" in caplog.text
+    assert "Round 1 pays 45.000000 CREDIT to 5 members" in caplog.text
     assert "Round 1: " in caplog.text  # the nodes' own
 
 
 def test_requests_and_ledgers_may_be_given_by_path(grid: MemoryGrid, model: ArrayRecord, ledger: Ledger) -> None:
-    options: Any = {"rule": RULE, "requests": FixedRequest(2, 0.1), "one_step": True}
-    strategy = Rewarded(FedAvg(), run="path", ledger=ledger.where, **options)
+    strategy = paid_strategy(FedAvg(), requests=FixedRequest(2, 0.1), run="path", ledger=ledger.where)
     strategy.start(grid, model, num_rounds=1)
     assert ledger.rounds("path")[0].request == 2

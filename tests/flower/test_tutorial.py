@@ -61,7 +61,7 @@ def test_the_diff_applies_to_the_quickstart(app: Quickstart, tmp_path: Path) -> 
         pytest.skip("needs `patch`")
     for path in app.paid(tmp_path).rglob("*.py"):
         ast.parse(path.read_text())
-    assert "Rewarded(" in (tmp_path / f"my-{app.name}/quickstart_{app.name}/server_app.py").read_text()
+    assert "Paid(" in (tmp_path / f"my-{app.name}/quickstart_{app.name}/server_app.py").read_text()
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ import numpy as np
 
 from guerdon.ledger import Ledger
 from tests.ledger.conftest import new_database
-from tests.support.ledger_scenes import HARSH, NAMES, Played, play
+from tests.support.ledger_scenes import HARSH, NAMES, Played, on, play
 
 ROUNDS = 12
 
@@ -30,7 +30,7 @@ def write(where: str, played: list[Played]) -> None:
     """Record everything: what is there already is found as it was."""
     with Ledger(where) as ledger:
         ledger.enrol(dict.fromkeys(NAMES))
-        ledger.start_run("run", NAMES, HARSH, liability="deposit", vesting=3)
+        ledger.start_run("run", NAMES, HARSH, on("deposit", 3))
         resumed = ledger.resume("run")
         if resumed is not None and not np.array_equal(resumed.arrays["model"]["weights"], weights(resumed.round)):
             raise RuntimeError(f"the checkpoint of round {resumed.round} is another's")

@@ -23,12 +23,12 @@ from sqlalchemy.exc import DBAPIError
 from guerdon.ledger import Ledger, Recorded, RefusedError, UnavailableError, journal, tables
 from guerdon.ledger.upgrading import upgrade_ledger
 from tests.ledger.conftest import NO_SERVER, SERVER, new_database
-from tests.support.ledger_scenes import NAMES, REMEMBERING, RULE, dump, play, prepare, record
+from tests.support.ledger_scenes import AT_ONCE, NAMES, REMEMBERING, RULE, dump, play, prepare, record
 
 WEIGHTS = np.arange(4.0)
 WRITES: dict[str, Callable[[Ledger], Any]] = {
     "enrol": lambda ledger: ledger.enrol({"new": None}),
-    "start_run": lambda ledger: ledger.start_run("other", NAMES, RULE),
+    "start_run": lambda ledger: ledger.start_run("other", NAMES, RULE, AT_ONCE),
     "record_round": lambda ledger: record(ledger, "heart", play(4)[3:]),
     "move": lambda ledger: ledger.move("deposit", "north", 1),
     "payout": lambda ledger: ledger.payout(),
@@ -38,7 +38,7 @@ WRITES: dict[str, Callable[[Ledger], Any]] = {
 
 def fill(where: str) -> None:
     with Ledger(where) as ledger:
-        ledger.start_run("heart", NAMES, RULE)
+        ledger.start_run("heart", NAMES, RULE, AT_ONCE)
         record(ledger, "heart", play(3))
 
 
@@ -81,7 +81,7 @@ def test_two_writers_at_once_record_every_round_once(filled: str) -> None:
     def work(index: int) -> None:
         try:
             with Ledger(filled) as ledger:
-                ledger.start_run(f"own {index}", NAMES, RULE)
+                ledger.start_run(f"own {index}", NAMES, RULE, AT_ONCE)
                 for one in play(10):
                     outcomes[index].append(ledger.record_round("heart", *one.arguments(), gradients=one.gradients,
                                            checkpoint={"model": {"weights": WEIGHTS * one.number}}))  # fmt: skip
@@ -167,7 +167,7 @@ def test_readers_are_not_held_up_by_a_writer(filled: str) -> None:
 def test_a_full_disk_says_so_and_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "guerdon.db"
     with Ledger(path) as ledger:
-        ledger.start_run("heart", NAMES, RULE)
+        ledger.start_run("heart", NAMES, RULE, AT_ONCE)
         record(ledger, "heart", play(2))
         before = dump(str(path))
 
@@ -243,7 +243,7 @@ def test_a_file_that_is_no_database(tmp_path: Path, content: bytes) -> None:
 def test_a_truncated_file_is_found(tmp_path: Path) -> None:
     path = tmp_path / "guerdon.db"
     with Ledger(path) as ledger:
-        ledger.start_run("heart", NAMES, RULE)
+        ledger.start_run("heart", NAMES, RULE, AT_ONCE)
         record(ledger, "heart", play(3))
     path.write_bytes(path.read_bytes()[:-8192])
     try:
@@ -355,7 +355,7 @@ def test_a_join_that_was_refused_is_forgotten(filled: str) -> None:
 def test_a_state_that_was_not_committed_is_forgotten(where: str) -> None:
     ours, theirs = play(3, REMEMBERING), play(3, REMEMBERING, seed=5)
     with Ledger(where) as first, Ledger(where) as second:
-        first.start_run("run", NAMES, REMEMBERING)
+        first.start_run("run", NAMES, REMEMBERING, AT_ONCE)
         first.record_round("run", *ours[0].arguments())
 
         def fail(*_: Any) -> None:

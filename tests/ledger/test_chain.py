@@ -28,9 +28,9 @@ def test_hashes_are_pinned() -> None:
     assert link(7, "round", WHEN, "memo", contents, START).hex()[:16] == PINNED_LINK
 
 
-PINNED_PAYMENTS = ["9b5cacf7674c1069", "0405a5bc9ff8299d"]
-PINNED_DIGEST = "e97bd5c7234f8783"
-PINNED_LINK = "1d4790de2298e4f8"
+PINNED_PAYMENTS = ["57328f06277c7b51", "d38a0e2505d244e0"]
+PINNED_DIGEST = "fdec711646682424"
+PINNED_LINK = "a9c7298aededcd5a"
 
 
 @pytest.mark.parametrize("name", (PAYMENT.names or ())[:-3])

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from guerdon.ledger import Ledger, UnavailableError, checkpoints, tables
 from guerdon.ledger.checkpoints import pack, parts, unpack
-from tests.support.ledger_scenes import NAMES, REMEMBERING, RULE, play, record
+from tests.support.ledger_scenes import AT_ONCE, NAMES, REMEMBERING, RULE, play, record
 from tests.support.libraries import needs_torch
 
 
@@ -40,8 +40,8 @@ def test_so_do_tensors() -> None:
 
 def test_only_the_last_checkpoint_of_each_run_is_kept(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "PART", 100)
-    ledger.start_run("one", NAMES, RULE)
-    ledger.start_run("two", NAMES, RULE)
+    ledger.start_run("one", NAMES, RULE, AT_ONCE)
+    ledger.start_run("two", NAMES, RULE, AT_ONCE)
     record(ledger, "one", play(3))
     record(ledger, "two", play(2))
     for run, number in (("one", 3), ("two", 2)):
@@ -57,7 +57,7 @@ def test_only_the_last_checkpoint_of_each_run_is_kept(ledger: Ledger, monkeypatc
 
 
 def test_a_round_without_checkpoint_leaves_none_to_resume_from(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES, RULE)
+    ledger.start_run("run", NAMES, RULE, AT_ONCE)
     record(ledger, "run", play(1))
     ledger.record_round("run", *play(2)[1].arguments())
     resumed = ledger.resume("run")
@@ -68,7 +68,7 @@ def test_a_round_without_checkpoint_leaves_none_to_resume_from(ledger: Ledger) -
 
 
 def test_a_damaged_checkpoint_is_not_resumed_from(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES, RULE)
+    ledger.start_run("run", NAMES, RULE, AT_ONCE)
     record(ledger, "run", play(1))
     with ledger._database.engine.begin() as connection:
         connection.execute(tables.checkpoints.update().values(data=b"x" * 100))

@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from guerdon.ledger import Ledger, tables
 from tests.support import command_line
-from tests.support.ledger_scenes import NAMES, RULE, fill_busily, play, prepare, record
+from tests.support.ledger_scenes import AT_ONCE, NAMES, RULE, fill_busily, play, prepare, record
 
 
 def run(*arguments: str, cwd: Path, code: int = 0, **environment: str) -> str:
@@ -66,7 +66,7 @@ def test_the_only_run_need_not_be_named(tmp_path: Path, folder: Path) -> None:
     )
     where = str(tmp_path / "one.db")
     with Ledger(where) as ledger:
-        ledger.start_run("only", NAMES, RULE)
+        ledger.start_run("only", NAMES, RULE, AT_ONCE)
         record(ledger, "only", play(2))
     assert json.loads(run("rounds", "--db", where, "--json", cwd=folder))["run"] == "only"
     assert run("statement", "north", "--db", where, "--json", cwd=folder) == run(
@@ -80,11 +80,11 @@ def test_a_day_of_an_operator(tmp_path: Path) -> None:
     assert run("enrol", "north", cwd=tmp_path).strip() == "north #1 was enrolled already"
     run("move", "deposit", "north", "100", "--memo", "transfer 1", cwd=tmp_path)
     with Ledger(tmp_path / "guerdon.db") as ledger:
-        ledger.start_run("run", NAMES, RULE)
+        ledger.start_run("run", NAMES, RULE, AT_ONCE)
         record(ledger, "run", play(3))
     run("move", "hold", "north", "1.5", cwd=tmp_path)
-    refused = run("move", "release", "north", "1", "--run", "run", cwd=tmp_path, code=2)
-    assert "cannot release 1.00 for 'north' in run 'run': 0.00 is held there, 1.50 in all" in " ".join(refused.split())
+    refused = run("move", "release", "north", "2", cwd=tmp_path, code=2)
+    assert "cannot release 2.00 for 'north': its held account has 1.50 by hand" in " ".join(refused.split())
     assert "release of 1.00 for north recorded" in run("move", "release", "north", "1", cwd=tmp_path)
     assert "Balances in EUR" in run("balances", cwd=tmp_path)
     assert "Payout 1" in run("payout", "create", "--minimum", "0.01", cwd=tmp_path)
@@ -132,7 +132,7 @@ def test_in_a_process_of_its_own(folder: Path) -> None:
 
 def test_nothing_recorded_can_move_the_terminal(tmp_path: Path) -> None:
     with Ledger(tmp_path / "guerdon.db") as ledger:
-        ledger.start_run("run", NAMES, RULE)
+        ledger.start_run("run", NAMES, RULE, AT_ONCE)
         ledger.record_round("run", *play(1)[0].arguments(), notes=["\x1b[2J\x1b]0;title\x07", "", "", ""])
     assert "\x1b" not in run("statement", "north", cwd=tmp_path)
     assert "printable characters" in run("enrol", "\x1b[31mred", cwd=tmp_path, code=2)
@@ -140,7 +140,7 @@ def test_nothing_recorded_can_move_the_terminal(tmp_path: Path) -> None:
 
 def test_a_ledger_on_a_server(where: str, tmp_path: Path) -> None:
     with Ledger(where) as ledger:
-        ledger.start_run("run", NAMES, RULE)
+        ledger.start_run("run", NAMES, RULE, AT_ONCE)
         record(ledger, "run", play(2))
     assert "north" in run("balances", "--db", where, cwd=tmp_path)
     assert "✓ holds" in run("verify", "--db", where, cwd=tmp_path)

@@ -11,7 +11,7 @@ from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import MICRO, to_micro
 from guerdon.rule import Status
 from guerdon.statistical.servers import server_for
-from tests.support.ledger_scenes import NAMES, RULE, play
+from tests.support.ledger_scenes import AT_ONCE, NAMES, RULE, on, play
 from tests.support.libraries import Library, every_library
 
 FACTORS = {"south": 1.3, "west": 0.7}
@@ -26,7 +26,7 @@ def changed(part: str, seat: int, by: Any) -> Any:
 
 
 def start(ledger: Ledger) -> None:
-    ledger.start_run("heart", NAMES, RULE)
+    ledger.start_run("heart", NAMES, RULE, AT_ONCE)
     for one in play(4):
         ledger.record_round("heart", *one.arguments(), payments=one.payments)
 
@@ -81,7 +81,7 @@ def test_payments_of_other_agents_are_refused(ledger: Ledger) -> None:
 def test_a_loop_in_any_library_pays_what_the_ledger_computes(ledger: Ledger, library: Library, cost: Any) -> None:
     """Reports in float32 too: pay is computed in NumPy's float64, from the evidence as it is recorded."""
     server, rng = server_for(OutputAgreement(cost), FixedRequest(8, 0.1)), np.random.default_rng(4)
-    ledger.start_run("heart", NAMES, server.rule, cost_factors=FACTORS)
+    ledger.start_run("heart", NAMES, server.rule, on(cost_factors=FACTORS))
     factors = np.array([FACTORS.get(name, 1.0) for name in NAMES])
     with library.precision():
         model, sent = library.array(np.zeros(20)), library.mask(np.ones(4))

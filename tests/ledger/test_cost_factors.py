@@ -16,12 +16,14 @@ from guerdon.ledger.verify import verify
 from guerdon.rule import Rule
 from tests.ledger.test_tampering import attacker, reseal, unprotect
 from tests.support.ledger_scenes import (
+    AT_ONCE,
     HARSH,
     NAMES,
     REMEMBERING,
     RULE,
     check_totals,
     exported_rows,
+    on,
     play,
     prepare,
     record,
@@ -41,8 +43,8 @@ def amounts(ledger: Ledger, run: str) -> Any:
 def test_pay_is_times_the_factor_and_with_1_as_before_to_the_micro_unit(ledger: Ledger, rule: Rule) -> None:
     rounds = play(5, rule)
     for run, told in (("plain", None), ("one", dict.fromkeys(NAMES, 1)), ("own", FACTORS)):
-        ledger.start_run(run, NAMES, rule, liability="floor", vesting=None, cost_factors=told)
-        record(ledger, run, rounds, held=[0.5] * 4)
+        ledger.start_run(run, NAMES, rule, on("floor", cost_factors=told or {}))
+        record(ledger, run, rounds)
     common = np.array([one.payments.released for one in rounds])
     assert (to_micro(amounts(ledger, "plain")) == to_micro(common)).all()
     assert (amounts(ledger, "one") == amounts(ledger, "plain")).all()
@@ -54,7 +56,7 @@ def test_pay_is_times_the_factor_and_with_1_as_before_to_the_micro_unit(ledger: 
 
 
 def test_a_round_says_what_it_paid_and_a_statement_why(ledger: Ledger) -> None:
-    ledger.start_run("heart", NAMES, FLAT, cost_factors=FACTORS)
+    ledger.start_run("heart", NAMES, FLAT, on(cost_factors=FACTORS))
     (first,) = play(1, FLAT)
     done = ledger.record_round("heart", *first.arguments())
     assert done.payments is not None
@@ -69,7 +71,7 @@ def test_a_round_says_what_it_paid_and_a_statement_why(ledger: Ledger) -> None:
 
 def test_pay_is_held_against_the_agents_own_cost(ledger: Ledger, where: str) -> None:
     rounds = play(8)
-    ledger.start_run("heart", NAMES, RULE, cost_factors=FACTORS)
+    ledger.start_run("heart", NAMES, RULE, on(cost_factors=FACTORS))
     record(ledger, "heart", rounds)
     found = {row.agent: row for row in ledger.earnings("heart")}
     assert {name: row.round_cost for name, row in found.items()} == {"north": 13.5, "south": 9, "east": 9, "west": 7.2}
@@ -84,22 +86,22 @@ def test_pay_is_held_against_the_agents_own_cost(ledger: Ledger, where: str) -> 
 
 
 def test_a_factor_stays_for_the_whole_run(ledger: Ledger) -> None:
-    ledger.start_run("heart", NAMES, RULE, cost_factors=FACTORS)
+    ledger.start_run("heart", NAMES, RULE, on(cost_factors=FACTORS))
     record(ledger, "heart", play(2))
     other = "run 'heart' was started with another cost factor of 'north': 1.5, now {}; it stays for the whole run"
-    for told, now in (({"north": 2, "west": 0.8}, "2"), ({"west": 0.8}, "1"), ({}, "1")):
+    for told, now in (({"north": 2, "west": 0.8}, "2"), ({"west": 0.8}, "1")):
         with pytest.raises(RefusedError, match=re.escape(other.format(now))):
-            ledger.start_run("heart", NAMES, RULE, cost_factors=told)
+            ledger.start_run("heart", NAMES, RULE, on(cost_factors=told))
         with pytest.raises(RefusedError, match=re.escape(other.format(now))):
             ledger.record_round("heart", *play(3)[2].arguments(), cost_factors=told)
-    for told in (None, FACTORS):  # nothing said, or the same
-        assert not ledger.start_run("heart", NAMES, RULE, cost_factors=told).new
+    for told in ({}, FACTORS):  # nothing said, or the same
+        assert not ledger.start_run("heart", NAMES, RULE, on(cost_factors=told)).new
     record(ledger, "heart", play(3)[2:], cost_factors=FACTORS)
     assert ledger.verify().holds
 
 
 def test_an_agent_that_joins_has_its_own_factor_or_1(ledger: Ledger) -> None:
-    ledger.start_run("heart", NAMES, FLAT, cost_factors=FACTORS)
+    ledger.start_run("heart", NAMES, FLAT, on(cost_factors=FACTORS))
     record(ledger, "heart", play(1, FLAT))
     told = FACTORS | {"dear": 3}
     record(ledger, "heart", play(2, FLAT, agents=6)[1:], agents=[*NAMES, "dear", "plain"], cost_factors=told)
@@ -117,7 +119,8 @@ def test_an_agent_that_joins_has_its_own_factor_or_1(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        ({"north": 0}, "the cost factor of 'north' must be a number above 0 and at most 1,000,000, with at most 6 dec"),
+        ({"north": 0}, "`cost_factors['north']` must be a finite number above 0, got 0"),
+        ({"north": 2e6}, "the cost factor of 'north' must be a number above 0 and at most 1,000,000, with at most 6"),
         ({"north": -1.5}, "got -1.5"),
         ({"north": float("nan")}, "got nan"),
         ({"north": 1e300}, "got 1e+300"),
@@ -130,20 +133,20 @@ def test_an_agent_that_joins_has_its_own_factor_or_1(ledger: Ledger) -> None:
 )
 def test_wrong_factors_are_refused_and_nothing_is_recorded(ledger: Ledger, told: Any, why: str) -> None:
     with pytest.raises((ValueError, TypeError, RefusedError), match=re.escape(why)):
-        ledger.start_run("heart", NAMES, RULE, cost_factors=told)
+        ledger.start_run("heart", NAMES, RULE, on(cost_factors=told))
     assert ledger.runs() == []
 
 
-def test_the_cost_that_vests_is_the_agents_own(ledger: Ledger, where: str) -> None:
+def test_the_cost_that_is_released_is_the_agents_own(ledger: Ledger, where: str) -> None:
     rounds = play(4, FLAT)
-    ledger.start_run("heart", NAMES, FLAT, vesting=2, cost_factors=FACTORS)
+    ledger.start_run("heart", NAMES, FLAT, on(hold=2, cost_factors=FACTORS))
     record(ledger, "heart", rounds)
     has = {row.agent: row for row in ledger.balances()}
-    assert (has["north"].balance, has["north"].unvested) == (27_000_000, 27_000_000)  # 2 of 4 rounds have vested
-    assert (has["south"].balance, has["south"].unvested) == (18_000_000, 18_000_000)
+    assert (has["north"].balance, has["north"].held) == (27_000_000, 27_000_000)  # 2 of 4 rounds were released
+    assert (has["south"].balance, has["south"].held) == (18_000_000, 18_000_000)
     ledger.close_run("heart")
     assert {row.agent: row.balance for row in ledger.balances()}["north"] == 54_000_000
-    with Ledger(where) as again:  # what is unvested is replayed, not kept in memory
+    with Ledger(where) as again:  # what is held is in the ledger, not in memory
         record(again, "heart", play(6, FLAT)[4:])
         assert again.verify().problem is None
 
@@ -151,7 +154,7 @@ def test_the_cost_that_vests_is_the_agents_own(ledger: Ledger, where: str) -> No
 def test_stakes_are_relative_to_the_agents_own_costs(ledger: Ledger) -> None:
     rounds = play(40, HARSH)
     for run, told in (("plain", None), ("own", dict.fromkeys(NAMES, 2))):
-        ledger.start_run(run, NAMES, HARSH, cost_factors=told)
+        ledger.start_run(run, NAMES, HARSH, on(cost_factors=told or {}))
         record(ledger, run, rounds)
     plain, own = ledger.stakes("plain", rounds=10), ledger.stakes("own", rounds=10)
     assert (own.cost, own.spread) == (plain.cost, pytest.approx(plain.spread, rel=1e-6))
@@ -161,9 +164,9 @@ def test_stakes_are_relative_to_the_agents_own_costs(ledger: Ledger) -> None:
 def fill_with_factors(where: str) -> None:
     with Ledger(where) as ledger:
         for run, rule in (("heart", RULE), ("memory", REMEMBERING)):
-            ledger.start_run(run, NAMES, rule, cost_factors=FACTORS)
+            ledger.start_run(run, NAMES, rule, on(cost_factors=FACTORS))
             record(ledger, run, play(2, rule))
-        ledger.start_run("empty", NAMES, RULE)
+        ledger.start_run("empty", NAMES, RULE, AT_ONCE)
     unprotect(where)
 
 

@@ -1,5 +1,7 @@
 """Pay against cost: what the ledger says of each agent, against sums by hand."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from guerdon.dashboard.source import LedgerSource
 from guerdon.dashboard.statistics import pay_against_cost
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.rule import Status
-from tests.support.ledger_scenes import HARSH, NAMES, RULE, Played, play, record
+from tests.support.ledger_scenes import AT_ONCE, HARSH, NAMES, RULE, Played, on, play, record
 
 
 def by_hand(rounds: list[Played], seat: int, *, floor: bool = False) -> tuple[int, float, float, float]:
@@ -21,23 +23,23 @@ def by_hand(rounds: list[Played], seat: int, *, floor: bool = False) -> tuple[in
     return len(mine), pay.mean(), cost.mean(), reach * (pay - cost).std(ddof=1) / len(mine) ** 0.5
 
 
-@pytest.mark.parametrize("liability", ["carry", "floor"])
-def test_means_and_intervals_are_those_of_the_rounds(ledger: Ledger, liability: str) -> None:
+@pytest.mark.parametrize("losses", ["carry", "floor"])
+def test_means_and_intervals_are_those_of_the_rounds(ledger: Ledger, losses: Any) -> None:
     rounds = play(12, HARSH)
-    ledger.start_run("heart", NAMES, HARSH, liability=liability)
+    ledger.start_run("heart", NAMES, HARSH, on(losses))
     record(ledger, "heart", rounds)
     found = {row.agent: row for row in ledger.earnings()}
     for seat, name in enumerate(NAMES):
         row = found[name]
         told = (row.rounds, row.pay, row.round_cost, row.margin)
-        assert told == pytest.approx(by_hand(rounds, seat, floor=liability == "floor"), abs=1e-5)
+        assert told == pytest.approx(by_hand(rounds, seat, floor=losses == "floor"), abs=1e-5)
     assert found["west"].rounds < found["north"].rounds  # it declined now and then, and once sent NaN
 
 
 def test_runs_are_told_apart_and_requests_may_differ(ledger: Ledger) -> None:
     first, second = play(5), play(4, request=3, seed=1)
     for run, rounds in (("heart", first), ("lung", second)):
-        ledger.start_run(run, NAMES, RULE)
+        ledger.start_run(run, NAMES, RULE, AT_ONCE)
         record(ledger, run, rounds)
     (north,) = [row for row in ledger.earnings("lung") if row.agent == "north"]
     assert (north.rounds, north.round_cost) == (4, 4.0)
@@ -51,14 +53,14 @@ def test_runs_are_told_apart_and_requests_may_differ(ledger: Ledger) -> None:
 
 
 def test_one_round_has_no_interval_and_none_has_no_line(ledger: Ledger) -> None:
-    ledger.start_run("heart", NAMES, RULE)
+    ledger.start_run("heart", NAMES, RULE, AT_ONCE)
     assert ledger.earnings() == []
     record(ledger, "heart", play(1))
     assert {row.margin for row in ledger.earnings()} == {None}
 
 
 def test_work_that_was_not_paid_counts_as_on_the_dashboard(ledger: Ledger, where: str) -> None:
-    ledger.start_run("heart", NAMES, RULE)
+    ledger.start_run("heart", NAMES, RULE, AT_ONCE)
     rounds = play(5)
     record(ledger, "heart", rounds)
     alone = np.array([True, False, False, False])  # nobody to compare it with: it is not paid

@@ -20,6 +20,7 @@ from guerdon.provenance import same_rule
 from guerdon.registry import choices, choose, describe
 from guerdon.words import about
 from tests.data.golden import make
+from tests.support.ledger_scenes import AT_ONCE
 
 every_rule = pytest.mark.parametrize("name", make.RULES)
 
@@ -96,7 +97,7 @@ def test_a_version_that_is_not_installed_is_not_called_forged(
         with pytest.raises(RefusedError, match=said):
             ledger.resume(name)
         with pytest.raises(RefusedError, match=f"was started with version 1 of the rule {kind!r}, and version 2 is"):
-            ledger.start_run(name, make.NAMES, make.RULES[name])
+            ledger.start_run(name, make.NAMES, make.RULES[name], AT_ONCE)
         rounds, (*_, last) = len(ledger.rounds(name)), make.play(make.RULES[name])
         with pytest.raises(RefusedError, match=said):
             ledger.record_round(name, rounds + 1, round_of(last.evidence, last.sent, 12, last.trusted))

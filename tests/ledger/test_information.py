@@ -21,7 +21,7 @@ from guerdon.states import NoState
 from guerdon.statistical.signal import SignalState
 from guerdon.words import about
 from tests.support.audit_scenes import COST, REQUEST, RULE, Training, record_more, record_training, send_prediction
-from tests.support.ledger_scenes import REMEMBERING, play
+from tests.support.ledger_scenes import AT_ONCE, REMEMBERING, play
 
 if TYPE_CHECKING:
     from guerdon.rule import Rule
@@ -84,7 +84,7 @@ def test_another_process_goes_on_and_newcomers_join(where: str) -> None:
 def test_the_recorded_rewards_are_those_of_the_server(ledger: Ledger) -> None:
     """The server goes from round to round with a state of its own; the ledger has replayed it."""
     training = Training(5, present=0.8)
-    ledger.start_run("heart", NAMES, RULE)
+    ledger.start_run("heart", NAMES, RULE, AT_ONCE)
     for number in range(1, 13):
         one, payments, _ = training.play({4: send_prediction})
         call = ("heart", number, round_of(one.evidence, one.participating, REQUEST, one.trusted))
@@ -108,7 +108,7 @@ def test_the_size_of_the_parts_is_known_where_they_cancel() -> None:
 
 def test_a_rule_goes_on_with_what_it_remembers_after_another(ledger: Ledger, where: str) -> None:
     """Information pay has the same memory with other settings; a rule without memory changes nothing in it."""
-    ledger.start_run("mixed", NAMES[:4], REMEMBERING)
+    ledger.start_run("mixed", NAMES[:4], REMEMBERING, AT_ONCE)
     state: Any = REMEMBERING.init(4)
     used: list[Rule] = [REMEMBERING, RULE, FlatPay(COST), REMEMBERING, REMEMBERING]
     for one, rule in zip(play(5, REMEMBERING), used, strict=True):

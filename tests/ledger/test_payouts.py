@@ -16,14 +16,14 @@ from guerdon.ledger.bank import SCHEMA
 from guerdon.ledger.verify import verify
 from tests.ledger.test_tampering import attacker, reseal
 from tests.support.command_line import run as guerdon
-from tests.support.ledger_scenes import HARSH, NAMES, RULE, play, prepare, record
+from tests.support.ledger_scenes import AT_ONCE, HARSH, NAMES, RULE, play, prepare, record
 
 IBANS = ["DE89370400440532013000", "FR1420041010050500013M02606", "CH9300762011623852957", "GB29NWBK60161331926819"]
 
 
 def fill(where: str) -> None:
     with Ledger(where, unit="EUR") as ledger:
-        ledger.start_run("run", NAMES, RULE)
+        ledger.start_run("run", NAMES, RULE, AT_ONCE)
         record(ledger, "run", play(5))
         for name, iban in zip(NAMES, IBANS, strict=True):
             ledger.set_payee(name, iban, f"Hôpital {name} & Co")
@@ -51,7 +51,7 @@ def test_a_payout_pays_whole_coins_and_the_rest_stays(paying: Ledger, places: in
 
 def test_the_smallest_coin_is_that_of_the_unit(tmp_path: Path) -> None:
     with Ledger(tmp_path / "yen.db", unit="JPY") as ledger:
-        ledger.start_run("run", NAMES, RULE)
+        ledger.start_run("run", NAMES, RULE, AT_ONCE)
         record(ledger, "run", play(1))
         assert all(line.amount % 1_000_000 == 0 for line in ledger.find_payout(ledger.payout()).items)
         with pytest.raises(ValueError, match="`places` must be 0 to 6 decimals, got 7"):
@@ -110,7 +110,7 @@ def test_nothing_is_withdrawn_while_a_loss_is_carried(where: str) -> None:
         ledger.enrol(dict.fromkeys(NAMES))
         for name in NAMES:
             ledger.move("deposit", name, 50_000_000)
-        ledger.start_run("run", NAMES, HARSH)
+        ledger.start_run("run", NAMES, HARSH, AT_ONCE)
         owing = list[Any]()
         for one in play(25, HARSH):
             record(ledger, "run", [one])
@@ -193,7 +193,7 @@ def test_pain_001_is_as_its_schema_wants_it(paying: Ledger) -> None:
 
 def test_what_a_bank_cannot_pay_is_not_exported(paying: Ledger, tmp_path: Path) -> None:
     paying.enrol({"new": None})
-    paying.start_run("more", [*NAMES, "new"], RULE)
+    paying.start_run("more", [*NAMES, "new"], RULE, AT_ONCE)
     record(paying, "more", play(1, agents=5))
     paying.payout()
     with pytest.raises(RefusedError, match="payout 1 has no bank account for 'new'; cancel these lines, say where"):
@@ -216,7 +216,7 @@ def test_what_a_bank_cannot_pay_is_not_exported(paying: Ledger, tmp_path: Path) 
     with pytest.raises(RefusedError, match=r"pain.001 needs an IBAN for 'new', got 'wallet 7'; use the form csv"):
         exported(paying, "pain.001", payout=3, **OPERATOR)
     with Ledger(tmp_path / "credits.db") as ledger:
-        ledger.start_run("run", NAMES, RULE)
+        ledger.start_run("run", NAMES, RULE, AT_ONCE)
         record(ledger, "run", play(5))
         ledger.set_payee("north", "wallet 7")
         ledger.payout()

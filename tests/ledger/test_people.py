@@ -9,6 +9,7 @@ import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,7 +21,7 @@ from guerdon.ledger.payouts import Payout
 from guerdon.ledger.queries import Balance, find_agent
 from guerdon.ledger.render import statement_pieces
 from guerdon.ledger.statements import read_lines
-from tests.support.ledger_scenes import HARSH, NAMES, RULE, busy_ledger, play, record
+from tests.support.ledger_scenes import AT_ONCE, HARSH, NAMES, RULE, busy_ledger, on, play, record
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -43,13 +44,13 @@ def test_a_statement_tells_everything_in_order(ledger: Ledger) -> None:
     assert kinds.count("round") == 21
     (balance,) = (row for row in ledger.balances() if row.agent == "north")
     last = statement.lines[-1]
-    assert (last.balance, last.deposit, last.escrow, last.carried) == balance[1:5]
+    assert (last.balance, last.deposit, last.held, last.carried) == balance[1:5]
     assert sum(line.change for line in statement.lines) == last.balance
     first = statement.lines[1]
     assert (first.run, first.round, first.request, first.status) == ("heart", 1, 8, "paid")
     assert first.why.startswith("9 for the 8 samples asked for, ")
     assert "of honest work" in first.why
-    assert any("held in escrow" in line.why for line in statement.lines)
+    assert any("held by hand" in line.why for line in statement.lines)
     assert [line.why for line in statement.lines if line.kind == "settle"] == [
         "payout 1 paid: bank 17",
         "payout 2 cancelled",
@@ -57,22 +58,22 @@ def test_a_statement_tells_everything_in_order(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(
-    ("liability", "words"),
+    ("losses", "words"),
     [("carry", "carried, to be netted against later rewards"), ("carry", "netted against an earlier loss"),
      ("deposit", "charged to the deposit"), ("deposit", "of the loss was waived"), ("floor", "of the loss was waived")],
 )  # fmt: skip
-def test_a_loss_is_explained(ledger: Ledger, liability: str, words: str) -> None:
+def test_a_loss_is_explained(ledger: Ledger, losses: Any, words: str) -> None:
     ledger.enrol(dict.fromkeys(NAMES))
     for name in NAMES:
         ledger.move("deposit", name, 1_000_000)
-    ledger.start_run("run", NAMES, HARSH, liability=liability)
+    ledger.start_run("run", NAMES, HARSH, on(losses))
     record(ledger, "run", play(25, HARSH))
     assert any(words in line.why for name in NAMES for line in ledger.statement(name).lines)
     assert ledger.verify().holds
 
 
 def test_those_who_were_not_paid_are_told_why(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES, RULE)
+    ledger.start_run("run", NAMES, RULE, AT_ONCE)
     one = play(3)[2]
     ledger.record_round("run", 1, *one.arguments()[1:], notes=["", "", "", "exploded"])
     (line,) = ledger.statement("west").lines
@@ -94,7 +95,7 @@ def test_an_agent_is_found_by_the_beginning_of_his_name(ledger: Ledger) -> None:
 
 
 def be_hostile(ledger: Ledger) -> None:
-    ledger.start_run('run <b>"x"</b>; | y', HOSTILE, RULE)
+    ledger.start_run('run <b>"x"</b>; | y', HOSTILE, RULE, AT_ONCE)
     record(ledger, 'run <b>"x"</b>; | y', play(2, agents=len(HOSTILE)))
     ledger.move("deposit", HOSTILE[0], 2_500_000, 'memo "quoted"\n; and | more')
     ledger.payout(memo="=1+1")
@@ -213,7 +214,7 @@ def shares(batch: Payout) -> dict[str, int]:
 
 
 def test_payouts_are_paid_once(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES, RULE)
+    ledger.start_run("run", NAMES, RULE, AT_ONCE)
     record(ledger, "run", play(2))
     before = {row.agent: row.balance for row in ledger.balances()}
     assert ledger.payout(minimum=max(before.values())) == 1
@@ -236,7 +237,7 @@ def test_payouts_are_paid_once(ledger: Ledger) -> None:
 
 
 def test_a_payout_nets_what_is_carried_and_a_loss_can_be_repaid_or_waived(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES, HARSH)
+    ledger.start_run("run", NAMES, HARSH, AT_ONCE)
     owing = list[Balance]()
     for one in play(25, HARSH):
         record(ledger, "run", [one])
@@ -286,7 +287,7 @@ def test_what_is_not_there_cannot_be_moved(ledger: Ledger) -> None:
 
 
 def test_runs_and_rounds_are_summed_up(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES, RULE, memo="a test")
+    ledger.start_run("run", NAMES, RULE, AT_ONCE, memo="a test")
     record(ledger, "run", play(3), metrics={"loss": 0.5})
     (run,) = ledger.runs()
     assert (run.name, run.agents, run.rounds, run.last_round, run.cost) == ("run", 4, 3, 3, "1 + 1*s")

@@ -25,7 +25,7 @@ from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
 from guerdon.rule import padded
 from tests.ledger.conftest import NO_SERVER, SERVER, create, new_database
-from tests.support.ledger_scenes import HARSH, NAMES, REMEMBERING, RULE, check_totals, prepare
+from tests.support.ledger_scenes import HARSH, NAMES, REMEMBERING, RULE, check_totals, on, prepare
 
 COIN = 10_000  # micro-units: a hundredth
 RULES = {"plain": RULE, "harsh": HARSH, "past": REMEMBERING}
@@ -50,27 +50,21 @@ class Books(RuleBasedStateMachine):
         self.in_and_out: Counter[str] = Counter()  # deposits, less withdrawals, payouts, forfeits, and so on
         self.open: list[int] = []
 
-    @initialize(policies=st.permutations(["carry", "deposit", "floor"]), vesting=st.permutations([0, 1, 3]))
-    def begin(self, policies: list[str], vesting: list[int]) -> None:
-        for (name, payer), liability, rounds in zip(RULES.items(), policies, vesting, strict=True):
-            self.ledger.start_run(name, NAMES, payer, liability=liability, vesting=rounds)
+    @initialize(policies=st.permutations(["carry", "deposit", "floor"]), held_for=st.permutations([0, 1, 3]))
+    def begin(self, policies: list[Any], held_for: list[int]) -> None:
+        for (name, payer), losses, rounds in zip(RULES.items(), policies, held_for, strict=True):
+            self.ledger.start_run(name, NAMES, payer, on(losses, rounds))
             self.states[name] = payer.init(len(NAMES))
             self.rosters[name] = list(NAMES)
 
-    @rule(
-        run=st.sampled_from(list(RULES)),
-        seed=st.integers(0, 10**6),
-        request=st.sampled_from([1, 8]),
-        held=st.booleans(),
-    )
-    def play_round(self, run: str, seed: int, request: int, held: bool) -> None:
+    @rule(run=st.sampled_from(list(RULES)), seed=st.integers(0, 10**6), request=st.sampled_from([1, 8]))
+    def play_round(self, run: str, seed: int, request: int) -> None:
         rng = np.random.default_rng(seed)
         roster = list(self.rosters[run])
         gradients, taking = rng.normal(size=(len(roster), 3)), rng.random(len(roster)) < 0.8
         evidence = gather(gradients, taking)
         payments, self.states[run] = RULES[run].pay(self.states[run], round_of(evidence, taking, request))
         call: dict[str, Any] = {"run": run, "number": self.last[run] + 1, "round": round_of(evidence, taking, request),
-                                "held": [0.5] * len(roster) if held else None,
                                 "agents": roster, "checkpoint": {"model": {"w": gradients}}}  # fmt: skip
         recorded = self.ledger.record_round(**call)
         assert recorded.new
@@ -110,7 +104,8 @@ class Books(RuleBasedStateMachine):
     def move(self, kind: str, agent: str, part: float) -> None:
         account = {"withdraw": "deposit", "hold": "balance", "repay": "carried", "waive": "carried"}.get(kind, "held")
         (balance,) = (row for row in self.ledger.balances() if row.agent == agent)
-        available = abs(getattr(balance, account))
+        by_hand = sum(one.amount for one in self.ledger.held(agent) if one.run is None)
+        available = by_hand if account == "held" else abs(getattr(balance, account))
         amount = max(1, round(part * available))
         if amount > available or (kind == "withdraw" and balance.carried < 0):
             with pytest.raises(RefusedError, match=f"cannot {kind}"):
@@ -122,10 +117,10 @@ class Books(RuleBasedStateMachine):
 
     @rule(run=st.sampled_from(list(RULES)), named=st.booleans())
     def close_a_run(self, run: str, named: bool) -> None:
-        before = sum(row.unvested for row in self.ledger.balances())
+        before = sum(row.held for row in self.ledger.balances())
         done = self.ledger.close_run(run, agents=NAMES[:2] if named else None)
-        assert before - sum(row.unvested for row in self.ledger.balances()) == done.vested
-        assert self.ledger.close_run(run, agents=NAMES[:2] if named else None).vested == 0
+        assert before - sum(row.held for row in self.ledger.balances()) == done.released
+        assert self.ledger.close_run(run, agents=NAMES[:2] if named else None).released == 0
 
     @rule()
     def freeze(self) -> None:
@@ -191,17 +186,17 @@ class Books(RuleBasedStateMachine):
             legs = connection.execute(text("SELECT SUM(amount) FROM legs GROUP BY record")).scalars().all()
         assert not any(legs)
         for row in self.ledger.balances():
-            held = row.balance + row.deposit + row.escrow + row.carried
+            held = row.balance + row.deposit + row.held + row.carried
             assert held == self.earned[row.agent] + cuts[row.agent] + self.in_and_out[row.agent]
-        own = (row.balance + row.deposit + row.escrow + row.carried for row in self.ledger.balances())
+        own = (row.balance + row.deposit + row.held + row.carried for row in self.ledger.balances())
         assert sum(self.ledger.common_balances().values()) == -sum(own)
 
     @invariant()
-    def what_waits_is_there(self) -> None:
+    def what_is_held_is_there(self) -> None:
         for row in self.ledger.balances():
-            assert row.unvested >= 0
-            assert row.held >= 0
-            assert sum(one.amount for one in self.ledger.statement(row.agent).waiting) == row.unvested
+            told = self.ledger.statement(row.agent).held
+            assert all(one.amount > 0 and 0 <= one.next <= one.amount for one in told)
+            assert sum(one.amount for one in told) == row.held
 
     @invariant()
     def can_resume(self) -> None:

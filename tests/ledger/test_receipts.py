@@ -9,13 +9,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from guerdon.ledger import Ledger, Receipt, RefusedError
 from tests.ledger.test_cli import run
-from tests.support.ledger_scenes import NAMES, RULE, play, record
+from tests.support.ledger_scenes import AT_ONCE, NAMES, RULE, play, record
 
 KEY = Ed25519PrivateKey.generate()
 
 
 def pay_two_rounds(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES, RULE)
+    ledger.start_run("run", NAMES, RULE, AT_ONCE)
     record(ledger, "run", play(2))
 
 

@@ -24,7 +24,7 @@ from guerdon.lab.truth import GenieAided
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.money import to_micro
 from guerdon.rule import Payments, Round
-from tests.support.ledger_scenes import HARSH, NAMES, REMEMBERING, RULE, busy_ledger, play, record
+from tests.support.ledger_scenes import AT_ONCE, HARSH, NAMES, REMEMBERING, RULE, busy_ledger, on, play, record
 from tests.support.libraries import Library, every_library
 
 
@@ -33,7 +33,7 @@ def totals(ledger: Ledger) -> dict[str, int]:
 
 
 def test_what_is_recorded_is_what_the_mechanism_pays(ledger: Ledger) -> None:
-    ledger.start_run("heart", NAMES, RULE)
+    ledger.start_run("heart", NAMES, RULE, AT_ONCE)
     played = play(5)
     record(ledger, "heart", played)
     expected = np.sum([to_micro(one.payments.released) for one in played], axis=0)
@@ -43,11 +43,11 @@ def test_what_is_recorded_is_what_the_mechanism_pays(ledger: Ledger) -> None:
 
 
 def test_the_same_round_again_changes_nothing(ledger: Ledger) -> None:
-    ledger.start_run("heart", NAMES, RULE)
+    ledger.start_run("heart", NAMES, RULE, AT_ONCE)
     record(ledger, "heart", play(3))
     before, head = ledger.balances(), ledger.verify().head
     record(ledger, "heart", play(3))
-    assert ledger.start_run("heart", NAMES, RULE).new is False
+    assert ledger.start_run("heart", NAMES, RULE, AT_ONCE).new is False
     assert ledger.record_round("heart", *play(3)[2].arguments(), gradients=play(3)[2].gradients,
                                checkpoint={"model": {"weights": np.arange(4.0) * 3}}).new is False  # fmt: skip
     assert (ledger.balances(), ledger.verify().head) == (before, head)
@@ -73,7 +73,6 @@ def different() -> dict[str, dict[str, Any]]:
         "checkpoint": {"checkpoint": {"model": {"weights": np.arange(4.0)}}},
         "metrics": {"metrics": {"loss": 1.0}},
         "notes of agent 'north'": {"notes": ["late", "", "", ""]},
-        "held of agent 'north'": {"held": [1.0, 0, 0, 0]},
         "rule": {"rule": OutputAgreement(AffineCost(1, 1), KnownVariance(2.0))},
         "cost": {"rule": replace(RULE, cost=AffineCost(2, 1))},
         "agents": {"agents": [*NAMES, "new"], "round": round_of(five.evidence, five.sent, 8),
@@ -83,7 +82,7 @@ def different() -> dict[str, dict[str, Any]]:
 
 
 def test_another_round_in_the_place_of_a_recorded_one_is_refused(ledger: Ledger) -> None:
-    ledger.start_run("heart", NAMES, RULE)
+    ledger.start_run("heart", NAMES, RULE, AT_ONCE)
     record(ledger, "heart", play(3))
     before = ledger.verify()
     for what, call in different().items():
@@ -93,16 +92,16 @@ def test_another_round_in_the_place_of_a_recorded_one_is_refused(ledger: Ledger)
 
 
 def test_a_run_cannot_begin_again_otherwise(ledger: Ledger) -> None:
-    ledger.start_run("heart", NAMES, RULE)
-    for change in ({"rule": HARSH}, {"agents": NAMES[::-1]}, {"liability": "floor"}):
-        call: dict[str, Any] = {"name": "heart", "agents": NAMES, "rule": RULE} | change
+    ledger.start_run("heart", NAMES, RULE, AT_ONCE)
+    for change in ({"rule": HARSH}, {"agents": NAMES[::-1]}, {"terms": on("floor")}):
+        call: dict[str, Any] = {"name": "heart", "agents": NAMES, "rule": RULE, "terms": AT_ONCE} | change
         with pytest.raises(RefusedError, match="run 'heart' was started with another"):
             ledger.start_run(**call)
 
 
 @pytest.mark.parametrize("rule", [RULE, HARSH, REMEMBERING, FlatPay(PowerCost(0.5, 2, 1))])
 def test_the_ledger_says_what_it_paid_also_when_asked_again(ledger: Ledger, rule: Any) -> None:
-    ledger.start_run("heart", NAMES, rule)
+    ledger.start_run("heart", NAMES, rule, AT_ONCE)
     for one in play(4, rule):
         new, again = (ledger.record_round("heart", *one.arguments()).payments for _ in range(2))
         assert new is not None
@@ -126,7 +125,7 @@ class Careless(FlatPay):
 
 def test_a_rule_whose_statuses_cannot_be_replayed_is_refused(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._RULES, "careless", Careless)
-    ledger.start_run("run", NAMES, Careless(AffineCost(1, 1)))
+    ledger.start_run("run", NAMES, Careless(AffineCost(1, 1)), AT_ONCE)
     three = play(3)[2]
     for played in (three, three._replace(sent=three.evidence.counted)):  # one unusable, one absent
         with pytest.raises(RefusedError, match="must give DECLINED to agents that sent nothing"):
@@ -134,7 +133,7 @@ def test_a_rule_whose_statuses_cannot_be_replayed_is_refused(ledger: Ledger, mon
 
 
 def test_rounds_follow_each_other(ledger: Ledger) -> None:
-    ledger.start_run("heart", NAMES, RULE)
+    ledger.start_run("heart", NAMES, RULE, AT_ONCE)
     played = play(4)
     with pytest.raises(RefusedError, match="round 2 of run 'heart' cannot be recorded: a run begins with round 0 or 1"):
         record(ledger, "heart", played[1:2])
@@ -149,7 +148,7 @@ def test_rounds_follow_each_other(ledger: Ledger) -> None:
 
 @every_library
 def test_evidence_of_any_library_can_be_recorded(ledger: Ledger, library: Library) -> None:
-    ledger.start_run("heart", NAMES, RULE)
+    ledger.start_run("heart", NAMES, RULE, AT_ONCE)
     with library.precision():
         gradients = library.array(np.random.default_rng(0).normal(size=(4, 7)))
         everybody = library.mask([True] * 4)
@@ -163,9 +162,9 @@ def test_evidence_of_any_library_can_be_recorded(ledger: Ledger, library: Librar
 
 
 @pytest.mark.parametrize("rule", [FlatPay(PowerCost(0.5, 2, 1)), HARSH, REMEMBERING], ids=["flat", "known", "memory"])
-@pytest.mark.parametrize("liability", ["carry", "deposit", "floor"])
-def test_every_rule_and_liability_verifies(ledger: Ledger, rule: Any, liability: str) -> None:
-    ledger.start_run("run", NAMES, rule, liability=liability)
+@pytest.mark.parametrize("losses", ["carry", "deposit", "floor"])
+def test_every_rule_and_way_to_cover_losses_verifies(ledger: Ledger, rule: Any, losses: Any) -> None:
+    ledger.start_run("run", NAMES, rule, on(losses))
     record(ledger, "run", play(6, rule))
     assert ledger.verify().problem is None
 
@@ -173,7 +172,7 @@ def test_every_rule_and_liability_verifies(ledger: Ledger, rule: Any, liability:
 def test_a_remembering_rule_goes_on_after_the_ledger_was_closed(where: str) -> None:
     played = play(6, REMEMBERING)
     with Ledger(where) as ledger:
-        ledger.start_run("run", NAMES, REMEMBERING)
+        ledger.start_run("run", NAMES, REMEMBERING, AT_ONCE)
         record(ledger, "run", played[:3])
     with Ledger(where) as ledger:
         record(ledger, "run", played[3:])
@@ -181,7 +180,7 @@ def test_a_remembering_rule_goes_on_after_the_ledger_was_closed(where: str) -> N
 
 
 def test_agents_may_join_a_run(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES[:3], REMEMBERING)
+    ledger.start_run("run", NAMES[:3], REMEMBERING, AT_ONCE)
     record(ledger, "run", play(2, REMEMBERING, agents=3))
     everybody = np.ones(4, dtype=bool)
     evidence = gather(np.random.default_rng(5).normal(size=(4, 6)), everybody)
@@ -195,7 +194,7 @@ def test_agents_may_join_a_run(ledger: Ledger) -> None:
 
 
 def test_a_failed_call_leaves_no_trace(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES[:3], RULE)
+    ledger.start_run("run", NAMES[:3], RULE, AT_ONCE)
     one = play(1)[0]
     before = ledger.verify()
     with pytest.raises(RefusedError, match="has a signature"):  # the newcomer was to be enrolled in the same breath
@@ -205,7 +204,7 @@ def test_a_failed_call_leaves_no_trace(ledger: Ledger) -> None:
 
 
 def test_a_known_variance_may_change_from_round_to_round(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES, HARSH)
+    ledger.start_run("run", NAMES, HARSH, AT_ONCE)
     for one in play(3, HARSH):
         rule = OutputAgreement(AffineCost(1, 1), KnownVariance(1.0 + one.number))
         expected, _ = rule.pay(rule.init(4), round_of(one.evidence, one.sent, 8))
@@ -228,7 +227,6 @@ def test_a_known_variance_may_change_from_round_to_round(ledger: Ledger) -> None
         ({"gradients": [b"short", None, None, None]}, "`gradients` must be hashes of 32 bytes"),
         ({"gradients": [None]}, "`gradients` must have one entry for each of the 4 agents, got 1"),
         ({"notes": ["x"]}, "`notes` must have one entry for each of the 4 agents"),
-        ({"held": [-1, 0, 0, 0]}, "`held` must be 4 amounts of at least 0"),
         ({"signatures": [b"x", None, None, None]}, "agent 'north' has a signature"),
         ({"checkpoint": {"a/b": {}}}, "`checkpoint` must map names without '/'"),
         ({"checkpoint": {"model": {"w": np.array(["text"])}}}, "`checkpoint` holds an array that cannot be saved"),
@@ -243,7 +241,7 @@ def test_a_known_variance_may_change_from_round_to_round(ledger: Ledger) -> None
     ],
 )
 def test_bad_input_is_named(ledger: Ledger, change: dict[str, Any], message: str) -> None:
-    ledger.start_run("run", NAMES, RULE)
+    ledger.start_run("run", NAMES, RULE, AT_ONCE)
     number, seen = play(1)[0].arguments()
     told = {name: value for name, value in change.items() if name in Round._fields}
     call: dict[str, Any] = {"number": number, "round": seen._replace(**told)}
@@ -265,17 +263,17 @@ def test_bad_input_is_named(ledger: Ledger, change: dict[str, Any], message: str
 )
 def test_what_cannot_be_recomputed_cannot_be_recorded(ledger: Ledger, rule: Any, message: str) -> None:
     with pytest.raises(RefusedError, match=message):
-        ledger.start_run("run", NAMES, rule)
+        ledger.start_run("run", NAMES, rule, AT_ONCE)
 
 
 @pytest.mark.parametrize("names", [[], "north", ["a", "a"], [""], ["x" * 201], ["nul\0"], [3]])
 def test_bad_names_are_refused(ledger: Ledger, names: Any) -> None:
     with pytest.raises(ValueError, match=r"agents|name"):
-        ledger.start_run("run", names, RULE)
+        ledger.start_run("run", names, RULE, AT_ONCE)
 
 
 def test_metrics_that_are_no_numbers_do_not_stop_the_pay(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES, RULE)
+    ledger.start_run("run", NAMES, RULE, AT_ONCE)
     ledger.record_round("run", *play(1)[0].arguments(), metrics={"loss": float("nan"), "accuracy": 0.5})
     assert ledger.rounds("run")[0].metrics == {"loss": None, "accuracy": 0.5}
     assert ledger.verify().holds
@@ -291,9 +289,9 @@ def test_everything_together_verifies(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("rule", [HARSH, RULE], ids=["known", "balanced"])
-@pytest.mark.parametrize("liability", ["carry", "deposit", "floor"])
-def test_nobody_can_keep_the_others_from_being_paid(ledger: Ledger, rule: Any, liability: str) -> None:
-    ledger.start_run("run", NAMES, rule, liability=liability)
+@pytest.mark.parametrize("losses", ["carry", "deposit", "floor"])
+def test_nobody_can_keep_the_others_from_being_paid(ledger: Ledger, rule: Any, losses: Any) -> None:
+    ledger.start_run("run", NAMES, rule, on(losses))
     rng, everybody = np.random.default_rng(0), np.ones(4, dtype=bool)
     for number, size in enumerate([1.0, 1e9, 1e14, 1.0], 1):
         gradients = rng.normal(size=(4, 6))
@@ -308,7 +306,7 @@ def test_rounds_in_single_precision_are_accepted(ledger: Ledger, rule: Any, size
     """As JAX computes by default, with one agent far out."""
     rng, everybody, single = np.random.default_rng(0), np.ones(6, dtype=bool), np.float32
     names = [f"agent {index}" for index in range(6)]
-    ledger.start_run("run", names, rule)
+    ledger.start_run("run", names, rule, AT_ONCE)
     for number in range(1, 12):
         gradients = rng.normal(size=(6, 20))
         gradients[number % 6] *= size if number < 3 else 1
@@ -321,30 +319,30 @@ def test_rounds_in_single_precision_are_accepted(ledger: Ledger, rule: Any, size
 
 
 def test_rounds_from_before_somebody_joined_can_be_replayed(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES, RULE)
+    ledger.start_run("run", NAMES, RULE, AT_ONCE)
     record(ledger, "run", play(2))
     ledger.record_round("run", *play(3, agents=5)[2].arguments(), agents=[*NAMES, "new"])
     before = ledger.verify()
     record(ledger, "run", play(2))
     record(ledger, "run", play(1), agents=NAMES)
     assert not ledger.record_round("run", *play(3, agents=5)[2].arguments()).new
-    assert not ledger.start_run("run", NAMES, RULE).new
-    assert not ledger.start_run("run", [*NAMES, "new"], RULE).new
+    assert not ledger.start_run("run", NAMES, RULE, AT_ONCE).new
+    assert not ledger.start_run("run", [*NAMES, "new"], RULE, AT_ONCE).new
     assert ledger.verify() == before
     for agents in (NAMES[:2], [*NAMES, "other"], [*NAMES, "new", "other"]):
         with pytest.raises(RefusedError, match="was started with another agents"):
-            ledger.start_run("run", agents, RULE)
+            ledger.start_run("run", agents, RULE, AT_ONCE)
 
 
 def test_numbers_of_numpy_are_as_good(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES, RULE)
+    ledger.start_run("run", NAMES, RULE, AT_ONCE)
     one = play(1)[0]
     assert ledger.record_round("run", *one.arguments()).new
     assert not ledger.record_round("run", np.int64(1), round_of(one.evidence, one.sent.tolist(), np.int64(8))).new  # pyright: ignore[reportArgumentType]
 
 
 def test_nonsense_is_named_before_the_database_sees_it(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES, RULE)
+    ledger.start_run("run", NAMES, RULE, AT_ONCE)
     one = play(1)[0]
     for evidence, message in [
         (
@@ -361,7 +359,7 @@ def test_nonsense_is_named_before_the_database_sees_it(ledger: Ledger) -> None:
 
 
 def test_notes_are_kept_within_limits_and_zero_has_no_sign(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES, RULE)
+    ledger.start_run("run", NAMES, RULE, AT_ONCE)
     one = play(1)[0]
     evidence = one.evidence._replace(alignment=np.where(one.evidence.counted, one.evidence.alignment, -0.0))
     ledger.record_round("run", 1, round_of(evidence, one.sent, 8), notes=["x" * 10_000, "nul\0", "\ud800", ""])
@@ -370,7 +368,7 @@ def test_notes_are_kept_within_limits_and_zero_has_no_sign(ledger: Ledger) -> No
 
 
 def test_the_state_comes_back_with_the_round(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES, REMEMBERING)
+    ledger.start_run("run", NAMES, REMEMBERING, AT_ONCE)
     state = REMEMBERING.init(4)
     for one in play(4, REMEMBERING):
         ledger.record_round("run", *one.arguments())

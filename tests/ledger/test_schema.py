@@ -14,12 +14,12 @@ from sqlalchemy.exc import DBAPIError
 from guerdon.ledger import Ledger, RefusedError, UnavailableError
 from guerdon.ledger import tables as t
 from guerdon.ledger.upgrading import upgrade_ledger
-from tests.support.ledger_scenes import NAMES, RULE, busy_ledger, play, record
+from tests.support.ledger_scenes import AT_ONCE, NAMES, RULE, busy_ledger, play, record
 
 # The only columns that may be empty, each because there may be nothing to say.
 NULLABLE = {
     "accounts.owner", "rounds.checkpoint", "payments.squared_distance", "payments.expected",
-    "payments.variance", "payments.gradient", "payments.signature", "escrow.round",
+    "payments.variance", "payments.gradient", "payments.signature", "accounts.run",
 }  # fmt: skip
 
 
@@ -42,10 +42,10 @@ def test_nothing_is_empty_that_must_not_be(ledger: Ledger) -> None:
         keys = [key for table in t.metadata.tables for key in inspector.get_foreign_keys(table)]
     assert nullable == NULLABLE
     assert checks == {
-        "ledger": 4, "records": 5, "agents": 2, "keys": 0, "accounts": 4, "runs": 3, "members": 1, "rounds": 5,
-        "payments": 11, "entries": 3, "versions": 1, "escrow": 2, "payouts": 1, "signatures": 2,
+        "ledger": 4, "records": 5, "agents": 2, "keys": 0, "accounts": 5, "runs": 2, "members": 1, "rounds": 5,
+        "payments": 10, "entries": 3, "versions": 1, "payouts": 1, "signatures": 2,
         "checkpoints": 1, "payees": 2, "batches": 2, "payout_lines": 0, "outcomes": 1, "idempotency": 2,
-        "terms": 2, "closings": 0, "cost_factors": 1,
+        "terms": 0, "closings": 0, "cost_factors": 1, "holdings": 0,
     }  # fmt: skip
     assert len(keys) == 40
 
@@ -66,7 +66,7 @@ def test_what_is_recorded_cannot_be_changed(ledger: Ledger) -> None:
     ledger.sign(key)
     tried = 0
     for name, table in t.metadata.tables.items():
-        if name in ("checkpoints", "ledger", "accounts"):
+        if name in ("checkpoints", "ledger", "accounts", "holdings"):
             continue
         column = next(iter(table.c)).name
         for statement in (f"UPDATE {name} SET {column} = {column}", f"DELETE FROM {name}"):
@@ -76,7 +76,7 @@ def test_what_is_recorded_cannot_be_changed(ledger: Ledger) -> None:
                 ledger._database.engine.begin() as connection,
             ):
                 connection.execute(text(statement))
-    assert tried == 40
+    assert tried == 38
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM accounts", "UPDATE accounts SET id = id", "DELETE FROM ledger"])
@@ -102,16 +102,18 @@ BAD: list[tuple[Any, dict[str, Any]]] = [
     (t.accounts, {"id": 50, "record": 1, "kind": "purse", "owner": 1, "balance": 0}),
     (t.agents, {"id": 50, "record": 1, "name": "north"}),
     (t.agents, {"id": 50, "record": 1, "name": ""}),
-    (t.runs, {"id": 9, "record": 1, "name": "x", "rule": "", "cost": "", "liability": "none"}),
+    (t.runs, {"id": 9, "record": 1, "name": "", "rule": "", "cost": ""}),
     (t.rounds, ROUND | {"number": 1}),
     (t.rounds, ROUND | {"request": 0}),
     (t.rounds, ROUND | {"checkpoint": b"x"}),
     (t.rounds, ROUND | {"payload": b"x"}),
     (t.rounds, ROUND | {"is_last": 2}),
-    (t.escrow, {"run": 1, "record": 1, "amount": 0}),
-    (t.escrow, {"run": 1, "record": 1, "amount": 1, "round": -1}),
-    (t.escrow, {"run": 99, "record": 1, "amount": 1}),
-    (t.escrow, {"run": 1, "record": 99, "amount": 1}),
+    (t.accounts, {"id": 50, "record": 1, "kind": "agent", "owner": 1, "run": 1, "balance": 0}),
+    (t.accounts, {"id": 50, "record": 1, "kind": "held", "owner": 1, "run": 99, "balance": 0}),
+    (t.accounts, {"id": 50, "record": 1, "kind": "held", "owner": 1, "run": None, "balance": 0}),
+    (t.terms, {"record": 99, "run": 1, "text": "{}"}),
+    (t.terms, {"record": 1, "run": 99, "text": "{}"}),
+    (t.holdings, {"run": 99, "text": "{}"}),
     (t.payees, {"agent": 1, "record": 2, "holder": "", "account": "1"}),
     (t.payees, {"agent": 1, "record": 2, "holder": "x", "account": ""}),
     (t.outcomes, {"record": 2, "agent": 1, "payout": 2, "outcome": "lost"}),
@@ -129,7 +131,7 @@ BAD: list[tuple[Any, dict[str, Any]]] = [
 
 
 def test_the_database_refuses_what_makes_no_sense(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES, RULE)
+    ledger.start_run("run", NAMES, RULE, AT_ONCE)
     record(ledger, "run", play(1))
     for table, row in BAD:
         refused = pytest.raises(DBAPIError, match=r"(?i)constraint|null|unique")
@@ -141,7 +143,7 @@ def test_the_database_refuses_what_makes_no_sense(ledger: Ledger) -> None:
 PAYMENT: dict[str, Any] = {
     "position": 0, "agent": 1, "status": "paid", "trusted": 1, "squared_deviation": 1.0, "pair_distance": 1.0,
     "squared_length": 1.0, "alignment": -1.0, "squared_distance": 1.0, "expected": 1.0, "variance": 1.0, "earned": -5,
-    "released": -5, "cut": 2, "held": 0, "gradient": bytes(32), "signature": b"s", "note": "", "hash": bytes(32),
+    "released": -5, "cut": 2, "gradient": bytes(32), "signature": b"s", "note": "", "hash": bytes(32),
 }  # fmt: skip
 
 
@@ -154,7 +156,7 @@ IMPOSSIBLE: list[dict[str, Any]] = [
     {"squared_deviation": -1.0}, {"pair_distance": -1.0}, {"pair_distance": None},
     {"pair_distance": float("inf")}, {"squared_length": None},
     {"squared_distance": None},
-    {"variance": None}, {"status": "declined"}, {"status": "waiting"}, {"cut": 6}, {"cut": -1}, {"held": -1},
+    {"variance": None}, {"status": "declined"}, {"status": "waiting"}, {"cut": 6}, {"cut": -1},
     {"gradient": b"x"}, {"gradient": None}, {"hash": b""}, {"agent": 77}, {"released": None},
     {"earned": None}, {"note": None},
 ]  # fmt: skip
@@ -167,7 +169,7 @@ POSSIBLE: list[dict[str, Any]] = [
 
 
 def test_the_database_refuses_impossible_payments(ledger: Ledger) -> None:
-    ledger.start_run("run", NAMES, RULE)
+    ledger.start_run("run", NAMES, RULE, AT_ONCE)
     for change in [*POSSIBLE, *IMPOSSIBLE]:
         with ledger._database.engine.connect() as connection:
             connection.execute(insert(t.rounds), ROUND)
@@ -180,7 +182,7 @@ def test_the_database_refuses_impossible_payments(ledger: Ledger) -> None:
             connection.rollback()
 
 
-@pytest.mark.parametrize("kind", ["agent", "deposit", "escrow", "carried", "payable"])
+@pytest.mark.parametrize("kind", ["agent", "deposit", "held", "carried", "payable"])
 def test_no_account_can_be_overdrawn(ledger: Ledger, kind: str) -> None:
     balance = 1 if kind == "carried" else -1
     ledger.enrol({"north": None})

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from guerdon.ledger import Ledger, Receipt, RefusedError, gradient_hash, sign_submission, submission
 from guerdon.ledger.signing import create_key, load_key
 from guerdon.ledger.submissions import is_signed_by, read_public_key
-from tests.support.ledger_scenes import NAMES, RULE, Played, play
+from tests.support.ledger_scenes import AT_ONCE, NAMES, RULE, Played, play
 from tests.support.libraries import needs_torch
 
 KEYS: dict[str, Any] = {
@@ -38,7 +38,7 @@ def signed(one: Played, run: str, keys: dict[str, Any]) -> list[bytes | None]:
 @pytest.mark.parametrize("kind", KEYS)
 def test_signed_submissions_are_checked_and_kept(ledger: Ledger, kind: str) -> None:
     keys = {"north": KEYS[kind]}
-    ledger.start_run("run", NAMES, RULE)
+    ledger.start_run("run", NAMES, RULE, AT_ONCE)
     first, *later = play(3)
     ledger.record_round("run", *first.arguments(), gradients=first.gradients)
     ledger.enrol({"north": der(KEYS[kind])})  # he begins to sign
@@ -52,7 +52,7 @@ def test_signed_submissions_are_checked_and_kept(ledger: Ledger, kind: str) -> N
 def test_a_signature_for_another_round_gradient_or_run_is_refused(ledger: Ledger) -> None:
     key = KEYS["p384"]
     ledger.enrol({"north": der(key)})
-    ledger.start_run("run", NAMES, RULE)
+    ledger.start_run("run", NAMES, RULE, AT_ONCE)
     first, second = play(2)
     for wrong in (
         signed(second, "run", {"north": key}),
@@ -69,7 +69,7 @@ def test_a_key_is_never_replaced(ledger: Ledger) -> None:
     ledger.enrol({"north": der(KEYS["p384"])})
     assert ledger.enrol({"north": der(KEYS["p384"])}).new is False
     assert ledger.enrol({"north": None}).new is False
-    ledger.start_run("run", ["late"], RULE)
+    ledger.start_run("run", ["late"], RULE, AT_ONCE)
     assert ledger.enrol({"late": der(KEYS["ed25519"])}).new  # he had none yet
     with pytest.raises(RefusedError, match="keys are never replaced"):
         ledger.enrol({"north": der(KEYS["ed25519"])})

@@ -17,7 +17,7 @@ from guerdon.dashboard.queries import _payments_query
 from guerdon.ledger import Ledger, queries
 from guerdon.ledger.recording import Handed, as_input
 from guerdon.ledger.render import FORMS, statement_pieces
-from tests.support.ledger_scenes import NAMES, RULE
+from tests.support.ledger_scenes import AT_ONCE, NAMES, RULE
 
 ROUNDS = 4000
 MOST = 6_000_000  # bytes: statements of so many rounds took 10 to 60 MB when they were made as a whole
@@ -30,7 +30,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
     played = [round_of(gather(rng.normal(size=(len(NAMES), 6)), everybody), everybody, 8) for _ in range(10)]
     extras = dict.fromkeys(["gradients", "signatures", "notes", "held", "metrics", "checkpoint"])
     with Ledger(tmp_path_factory.mktemp("long") / "guerdon.db") as ledger:
-        ledger.start_run("run", NAMES, RULE)
+        ledger.start_run("run", NAMES, RULE, AT_ONCE)
         with ledger._database.writing() as connection:
             run = queries.need_run(connection, "run")
             for number in range(1, ROUNDS + 1):

@@ -1,6 +1,7 @@
 """One definition of paid, earned and owed: what lists, pages and exports add up to."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,15 +11,15 @@ from guerdon.dashboard import queries, series
 from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger import Ledger
 from guerdon.ledger.render import statement_json
-from tests.support.ledger_scenes import HARSH, NAMES, busy_ledger, check_totals, micro, play, record
+from tests.support.ledger_scenes import HARSH, NAMES, busy_ledger, check_totals, micro, on, play, record
 
 PEOPLE = ["first", "second", "third"]
 OTHERS, LOSS = (14_375_200, 14_804_800), -4_632_800  # 9 + 64/200·(37.5 − D)
 
 
-def one_loser(ledger: Ledger, liability: str) -> int:
+def one_loser(ledger: Ledger, losses: Any) -> int:
     """Record a round in which the third agent loses 4.632803, and return its reward."""
-    ledger.start_run("run", PEOPLE, OutputAgreement(AffineCost(1, 1), KnownVariance(200.0)), liability=liability)
+    ledger.start_run("run", PEOPLE, OutputAgreement(AffineCost(1, 1), KnownVariance(200.0)), on(losses))
     gradients, sent = np.array([[0.0, 0.0], [0.1, 0.0], [9.0, 0.0]]), np.ones(3, dtype=bool)
     recorded = ledger.record_round("run", 1, round_of(gather(gradients, sent), sent, 8))
     assert recorded.payments is not None
@@ -43,12 +44,12 @@ def test_a_carried_loss_is_earned_and_not_owed(ledger: Ledger) -> None:
     check_totals(ledger)
 
 
-@pytest.mark.parametrize("liability", ["carry", "deposit", "floor"])
-def test_pages_and_lists_tell_the_same(ledger: Ledger, where: str, liability: str) -> None:
+@pytest.mark.parametrize("losses", ["carry", "deposit", "floor"])
+def test_pages_and_lists_tell_the_same(ledger: Ledger, where: str, losses: Any) -> None:
     ledger.enrol({"north": None})
     ledger.move("deposit", "north", 3_000_000)
-    ledger.start_run("run", NAMES, HARSH, liability=liability)
-    record(ledger, "run", play(12, HARSH), held=[0.25] * 4)
+    ledger.start_run("run", NAMES, HARSH, on(losses))
+    record(ledger, "run", play(12, HARSH))
     ledger.payout()
     check_totals(ledger)
     source = LedgerSource(where)

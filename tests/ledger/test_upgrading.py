@@ -16,7 +16,7 @@ from guerdon.ledger import Ledger, RefusedError, database, tables
 from guerdon.ledger.upgrading import upgrade_ledger
 from tests.ledger.test_tampering import attacker
 from tests.support.command_line import run as guerdon
-from tests.support.ledger_scenes import NAMES, RULE, fill_busily, play, prepare, record
+from tests.support.ledger_scenes import AT_ONCE, NAMES, RULE, fill_busily, play, prepare, record
 
 NEXT = Path(__file__).parent / "next_version"
 
@@ -53,7 +53,7 @@ def test_an_older_ledger_says_what_it_said_and_goes_on(old: str, monkeypatch: py
         assert (now.kind, now.memo, now.previous) == ("open", "upgraded from version 0001 to 0002", head)
         assert [version for version, _ in schemas] == ["0001", "0002"]
         assert schemas[0][1] != schemas[1][1]
-        ledger.start_run("later", NAMES, RULE)
+        ledger.start_run("later", NAMES, RULE, AT_ONCE)
         record(ledger, "later", play(3))
         assert ledger.verify(receipt).problem is None
 

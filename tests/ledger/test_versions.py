@@ -13,11 +13,11 @@ from guerdon.dashboard.monitor import LedgerMonitor
 from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.recorded_rules import restored
-from guerdon.paying.run import PaidRun
+from guerdon.run.driver import open_run
 from guerdon.statistical.servers import server_for
 from tests.dashboard.conftest import ask, serving
 from tests.support import command_line
-from tests.support.ledger_scenes import NAMES, RULE, play
+from tests.support.ledger_scenes import AT_ONCE, NAMES, RULE, play
 
 FLAT = FlatPay(AffineCost(1, 1))
 MISSING = "the rule 'flat' was recorded in version 2, and version 1 is installed here; "
@@ -29,8 +29,8 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "guerdon.db"
     with monkeypatch.context() as later, Ledger(path) as ledger:
         later.setattr(FlatPay, "version", 2)
-        ledger.start_run("late", NAMES, FLAT)
-        ledger.start_run("heart", NAMES, RULE)
+        ledger.start_run("late", NAMES, FLAT, AT_ONCE)
+        ledger.start_run("heart", NAMES, RULE, AT_ONCE)
         for one, other in zip(play(3, FLAT), play(3), strict=True):
             ledger.record_round("late", *one.arguments(), payments=one.payments)
             ledger.record_round("heart", *other.arguments(), payments=other.payments)
@@ -98,7 +98,7 @@ def test_the_run_is_not_gone_on_with_by_another_version(path: Path) -> None:
     with Ledger(path) as ledger:
         before = ledger.verify()
         with pytest.raises(RefusedError, match=f"{said}.* or begin another run"):
-            PaidRun(server_for(FLAT, FixedRequest(8, 0.1)), ledger, "late", {"w": np.zeros(6)})
+            open_run(server_for(FLAT, FixedRequest(8, 0.1)), ledger, "late", {"w": np.zeros(6)})
         with pytest.raises(RefusedError, match=MISSING):
             ledger.resume("late")
         with pytest.raises(RefusedError, match=MISSING):

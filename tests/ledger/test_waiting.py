@@ -17,16 +17,16 @@ from guerdon.dashboard.series import agent_series, participation
 from guerdon.dashboard.source import LedgerSource
 from guerdon.dashboard.statistics import pay_against_cost
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.ledger.liability import Standing
+from guerdon.ledger.losses import Standing
 from guerdon.ledger.statements import payments_of
-from guerdon.ledger.vesting import begin, settle_round
+from guerdon.ledger.vesting import Played, begin, settle_round
 from guerdon.registry import register
 from guerdon.rule import Status, paid_work
 from guerdon.statistical.servers import server_for
 from guerdon.words import about
 from tests.support.command_line import run as guerdon
 from tests.support.late_rule import LateExtra
-from tests.support.ledger_scenes import NAMES, check_agreement, check_totals
+from tests.support.ledger_scenes import AT_ONCE, NAMES, check_agreement, check_totals, on
 
 COST = AffineCost(1, 1)
 RULE = LateExtra(COST)
@@ -49,7 +49,7 @@ def reports(number: int) -> Any:
 
 def fill(ledger: Ledger, **terms: Any) -> list[Any]:
     """Record the rounds, and return what was paid in each."""
-    ledger.start_run("run", NAMES, RULE, **terms)
+    ledger.start_run("run", NAMES, RULE, on(**terms))
     found: list[Any] = []
     for number, here in enumerate(TURNS, 1):
         recorded = ledger.record_round("run", number, round_of(gather(reports(number), here), here, 8))
@@ -65,7 +65,7 @@ def extras() -> Any:
     return sum(one.released - 9 for one in paid)
 
 
-@pytest.mark.parametrize("terms", [{}, {"vesting": 2}, {"liability": "floor"}, {"cost_factors": {"west": 1.5}}])
+@pytest.mark.parametrize("terms", [{}, {"hold": 2}, {"losses": "floor"}, {"cost_factors": {"west": 1.5}}])
 def test_what_is_settled_later_is_booked_and_verified(ledger: Ledger, terms: Any) -> None:
     paid = fill(ledger, **terms)
     factors = np.array([1, 1, 1, 1.5 if "cost_factors" in terms else 1])
@@ -76,7 +76,7 @@ def test_what_is_settled_later_is_booked_and_verified(ledger: Ledger, terms: Any
     check_totals(ledger)
     assert ledger.rounds("run")[0].statuses == {"waiting": 4}
     earned = {row.agent: row.earned / 1e6 for row in ledger.balances()}
-    if "liability" not in terms:
+    if "losses" not in terms:
         np.testing.assert_allclose([earned[name] for name in NAMES], sum(one.released for one in paid), atol=1e-5)
     again = fill(ledger, **terms)
     for one, other in zip(paid, again, strict=True):
@@ -101,7 +101,7 @@ def test_statements_say_why(ledger: Ledger) -> None:
 
 def test_two_are_told_in_every_round_that_they_cannot_be_compared(ledger: Ledger) -> None:
     rule, rng = OutputAgreement(COST), np.random.default_rng(0)
-    ledger.start_run("run", NAMES, rule)
+    ledger.start_run("run", NAMES, rule, AT_ONCE)
     for number, present in enumerate([2, 4, 4, 4, 2, 3], 1):
         here = np.arange(4) < present
         ledger.record_round("run", number, round_of(gather(rng.normal(size=(4, 40)), here), here, 8))
@@ -130,26 +130,23 @@ def test_pay_against_cost_has_all_that_was_paid(ledger: Ledger, where: str) -> N
 
 
 def test_what_an_absent_agent_gets_waits_with_its_newest_pay() -> None:
-    """Pay vests after two rounds of its own: so does what is settled of them while it is away."""
-    nothing, vesting = np.zeros(1, dtype=np.int64), begin(1, 2)
-    vested: list[int] = []
+    """Pay is released after two rounds of its own: so is what is settled of them while it is away."""
+    nothing, state = np.zeros(1, dtype=np.int64), begin(1, 2)
+    released: list[int] = []
     for number, (amount, worked) in enumerate([(9, True), (9, True), (5, False), (0, False), (9, True), (9, True)]):
-        played = (np.array([worked]), np.array([9]), number)
-        standing = Standing(nothing, nothing, nothing)
-        flows, after = settle_round("carry", np.array([amount]), nothing, standing, vesting, played)
-        assert after is not None
-        vesting = after
-        vested.append(int(flows.vested[0]))
-    assert vested == [0, 0, 0, 0, 9, 9]  # no more than the cost of these rounds
-    assert vesting.unvested.tolist() == [23]
-    assert vesting.waiting.tolist() == [[9, 9]]
+        played = Played(np.array([worked]), np.array([9]), number)
+        flows, state = settle_round("carry", np.array([amount]), Standing(nothing, nothing, nothing), state, played)
+        released.append(int(flows.released[0]))
+    assert released == [0, 0, 0, 0, 9, 9]  # no more than the cost of these rounds
+    assert state.held.tolist() == [23]
+    assert state.waiting.tolist() == [[9, 9]]
 
 
 def test_a_deposit_is_bound_while_the_run_waits(ledger: Ledger) -> None:
     """Work that has its cost and waits for the rest is work: the deposit of who joined stays."""
     ledger.enrol({"new": None})
     ledger.move("deposit", "new", 4_000_000)
-    ledger.start_run("run", NAMES, RULE, liability="deposit", vesting=2, deposit=4_000_000)
+    ledger.start_run("run", NAMES, RULE, on("deposit", 2, deposit=4))
     here = np.ones(5, dtype=bool)
     rng = np.random.default_rng(9)
     ledger.record_round("run", 1, round_of(gather(rng.normal(size=(5, 6)), here), here, 8), agents=[*NAMES, "new"])
@@ -166,7 +163,7 @@ def play_by_default(ledger: Ledger) -> list[dict[str, float]]:
     rule = OutputAgreement(COST)
     server, rng, model = server_for(rule, FixedRequest(8, step=0.1)), np.random.default_rng(4), np.zeros(6)
     state, names, told = server.init(model, 4), NAMES, list[dict[str, float]]()
-    ledger.start_run("run", names, rule)
+    ledger.start_run("run", names, rule, AT_ONCE)
     for number in range(1, 13):
         if number == 5:
             names = [*NAMES, "new"]
@@ -204,7 +201,7 @@ def test_extras_add_up_to_nothing_in_the_books_whatever_is_sent(data: st.DataObj
     server, model = server_for(rule, FixedRequest(8, 0.1), alike=True), np.zeros(dim)
     state, names = server.init(model, agents), [f"m{i}" for i in range(agents)]
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "guerdon.db") as ledger:
-        ledger.start_run("run", names, rule)
+        ledger.start_run("run", names, rule, AT_ONCE)
         for number in range(1, rounds + 1):
             sent = np.array(data.draw(st.lists(st.booleans(), min_size=agents, max_size=agents)))
             numbers = st.one_of(st.floats(-1e6, 1e6), st.floats(-2, 2), st.sampled_from([0.0, 1.0, 1e14]))
@@ -241,14 +238,14 @@ def test_the_formula_of_a_round_that_settles_others_says_so(ledger: Ledger) -> N
 def play_short(ledger: Ledger, numbers: range, present: int = 3, *, closing: bool = False, **terms: Any) -> None:
     """Record rounds of the default rule; the last one may be said to be the last."""
     rule, here = OutputAgreement(COST), np.arange(4) < present
-    ledger.start_run("run", NAMES, rule, **terms)
+    ledger.start_run("run", NAMES, rule, on(**terms))
     for number in numbers:
         last = closing and number == numbers[-1]
         reports = np.random.default_rng(number).normal(size=(4, 6))
         ledger.record_round("run", number, round_of(gather(reports, here), here, 8, is_last=last))
 
 
-@pytest.mark.parametrize("terms", [{}, {"vesting": 2}])
+@pytest.mark.parametrize("terms", [{}, {"hold": 2}])
 def test_closing_a_run_warns_of_rounds_that_are_still_open(
     ledger: Ledger, where: str, terms: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

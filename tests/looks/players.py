@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guerdon.looks.draw import BITS, Candidates, begin, kept
-from guerdon.looks.terms import Looks, Outcome, settled
+from guerdon.looks.outcomes import Outcome, settled
+from guerdon.terms import Looks
 
 COSTS = 500, 1_700, 4_000  # of a round, as nature has it: a margin of 5 % needs no rounding
 ROUNDS = 20

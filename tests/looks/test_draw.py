@@ -22,7 +22,8 @@ from guerdon.looks.draw import (
     reports_hash,
     segments,
 )
-from guerdon.looks.terms import Looks, Outcome, settled
+from guerdon.looks.outcomes import Outcome, settled
+from guerdon.terms import Looks
 from tests.looks.players import STRATEGIES, gains, periods
 from tests.support.means import mean
 

@@ -10,8 +10,9 @@ import pytest
 
 from guerdon.costs import AffineCost, ExpressionCost
 from guerdon.looks.draw import BITS, begin, kept
+from guerdon.looks.outcomes import Outcome, settled
 from guerdon.looks.plan import choose, failure_bound, least_margin, passes, plan, trade
-from guerdon.looks.terms import Looks, Outcome, settled
+from guerdon.terms import Looks
 from tests.support.means import mean
 
 SURE = 4.0  # standard errors

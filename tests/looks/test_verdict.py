@@ -9,8 +9,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from guerdon.looks.isolation import Ran
+from guerdon.looks.outcomes import Outcome
 from guerdon.looks.recompute import Comparison
-from guerdon.looks.terms import Outcome
 from guerdon.looks.verdict import SignedVerdict, Verdict, judged, read, sign
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)

@@ -16,7 +16,7 @@ from tests.pages.test_pages import PAGES, ROOT, TEXT
 
 # Tests call these; an example would need what is not here.
 ELSEWHERE = {
-    "guerdon.flare": {"PaidFedAvg", "RewardedAggregator"},  # tests/flare runs them in FLARE
+    "guerdon.flare": {"PaidFedAvg", "PaidAggregator"},  # tests/flare runs them in FLARE
     "guerdon.flower": {"decline", "last_pay", "samples_to_use"},  # a message of a running federation
     "guerdon.lab.strategic_nodes": {"strategic"},  # a node of a running federation
     "guerdon.pilot": {"Trial"},  # `run_pilot` and Flower's `Pilot` hold it
@@ -25,7 +25,8 @@ ELSEWHERE = {
 # What functions return: their examples show it.
 RETURNED = {
     "ArenaSetting", "BestResponding", "Certificate", "FromLoss", "History", "Learning", "LinearRegression",
-    "LogisticRegression", "NoisyQuadratic", "PilotReport", "Reporting", "RuleReport", "Summary",
+    "LogisticRegression", "NoisyQuadratic", "PaidRound", "PilotReport", "Report", "Reporting", "Request", "RuleReport",
+    "Summary",
 }  # fmt: skip
 # Building blocks of the audit that the server and the ledger call; its page runs what people call.
 BLOCKS = {"guerdon.statistical.audit"}

@@ -18,11 +18,12 @@ from guerdon import AffineCost, FixedRequest, InformationPay
 from guerdon.client import ServiceClient
 from guerdon.dashboard.sockets import address_of, listen
 from guerdon.ledger import Ledger
-from guerdon.paying.run import PaidRun
+from guerdon.run.driver import open_run
 from guerdon.serve.access import Members
 from guerdon.serve.app import create_service_app
 from guerdon.serve.service import Service
 from guerdon.statistical.servers import server_for
+from guerdon.terms import Terms
 
 MODEL = {"a": np.zeros((2, 4)), "b": np.zeros(4)}
 TOKENS = {name: f"token-of-{name}-is-long" for name in ("north", "south", "east", "west")}
@@ -43,12 +44,14 @@ class Served(NamedTuple):
 def make_service(
     folder: Path, ledger: Ledger, *, rule: Any = RULE, requests: Any = None, tokens: Mapping[str, str] = TOKENS,
     deadline: float = 60.0, model: Mapping[str, np.ndarray] = MODEL, run: Mapping[str, Any] | None = None,
+    terms: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Service:  # fmt: skip
     """Return the service of a run; `options` are the server's."""
     server = server_for(rule, requests or FixedRequest(8, 0.05), **options)
-    paid = PaidRun(server, ledger, "run", model, **(dict[str, Any](rounds=3) | dict(run or {})))
-    return Service(paid, folder / "spool", deadline, Members("run", paid.book.keys, tokens))
+    told = dict[str, Any](deadline=deadline) | dict(terms or {})
+    paid = open_run(server, ledger, "run", model, Terms(**told), **(dict[str, Any](rounds=3) | dict(run or {})))
+    return Service(paid, folder / "spool", Members("run", paid.book.keys, tokens))
 
 
 @contextmanager

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from guerdon.ledger import Ledger
-from guerdon.paying.run import PaidRun
+from guerdon.run.driver import open_run
 from guerdon.serve.access import Members
 from guerdon.serve.service import Service
 from guerdon.serve.spool import SpooledAnswer
 from guerdon.statistical.bets import against_agents, evidence_against
 from guerdon.statistical.dithers import Dither
 from guerdon.statistical.servers import server_for
+from guerdon.terms import Terms
 from tests.flower.test_one_server import by_name, same_dither, settled_by_default, simulated, simulated_plainly
 from tests.serve.conftest import save_draft
 from tests.support.ledger_scenes import check_agreement
@@ -42,8 +43,8 @@ def served(folder: Path, ledger: Ledger, rule: Any, sent: Any, present: Any, **o
                 name: f"token-of-{name}-is-long" for name, join in zip(NAMES, JOINS, strict=True) if join < number
             }
             server = server_for(rule, REQUESTS, **options)
-            paid = PaidRun(server, ledger, "run", MODEL, rounds=ROUNDS)
-            service = Service(paid, folder, 60.0, Members("run", paid.book.keys, tokens))
+            paid = open_run(server, ledger, "run", MODEL, Terms(deadline=60), rounds=ROUNDS)
+            service = Service(paid, folder, Members("run", paid.book.keys, tokens))
         answer_all(service, number, sent[number - 1], present[number - 1])
         assert service.settle_if_due()
         for slip in ledger.payslips("run", number):

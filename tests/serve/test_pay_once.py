@@ -21,7 +21,7 @@ def test_a_server_that_computes_otherwise_is_refused_and_nobody_sends_again(
         return right._replace(released=right.released + 5)
 
     told = list[dict[str, float]]()
-    options: dict[str, Any] = {"rule": RULE, "run": {"one_step": True, "on_round": told.append}}
+    options: dict[str, Any] = {"rule": RULE, "terms": {"one_step": True}, "run": {"on_round": told.append}}
     service = make_service(tmp_path, ledger, **options)
     for seed, name in enumerate(TOKENS):
         service.accept(name, 1, save_draft(service, gradient(seed)), b"")

@@ -227,7 +227,7 @@ def test_other_hosts_are_not_answered(served: Served) -> None:
 
 
 def test_a_run_that_has_ended_says_so(tmp_path: Path, ledger: Ledger) -> None:
-    service = make_service(tmp_path, ledger, run={"rounds": 1, "budget": 1.0})
+    service = make_service(tmp_path, ledger, run={"rounds": 1}, terms={"budget": 1.0})
     assert service.ended
     service.spool.close()
 

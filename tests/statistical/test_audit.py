@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from guerdon import AffineCost, ExpressionCost, InformationPay, OutputAgreement, SteadyPay, gather
+from guerdon import InformationPay, OutputAgreement, SteadyPay, gather
 from guerdon.evidence import Evidence
-from guerdon.statistical.audit import AuditFinding, PlayedRound, differ_among_themselves, follow, held_back, judge
+from guerdon.statistical.audit import AuditFinding, PlayedRound, differ_among_themselves, follow, judge
 from guerdon.statistical.bets import BETS, Ranks, bet, evidence_against, limit, trusted_agents
 from guerdon.statistical.trust import TrustState
 from tests.support.audit_scenes import COST, DIM, REQUEST, RULE, Training, played, send_noise, send_prediction
@@ -169,13 +169,6 @@ def test_too_few_participants_say_nothing() -> None:
     findings = judge(follow([alone], 0.5), 0.5)
     assert [finding.compared for finding in findings] == [0, 0, 0]
     assert np.isnan(findings[0].advantage)
-
-
-def test_what_is_held_back() -> None:
-    reward = np.array([9.0, 0.4, 0.0, -3.0])
-    np.testing.assert_array_equal(held_back(reward, AffineCost(1, 1), 8), [1, 0.4, 0, 0])
-    np.testing.assert_array_equal(held_back(reward, ExpressionCost("s**2"), 8), [0, 0, 0, 0])  # below 0: nothing
-    np.testing.assert_array_equal(held_back(reward, AffineCost(1, 1), 8, amount=2.0), [2, 0.4, 0, 0])
 
 
 def framed(framers: int, idle: int, rounds: int = 150, seed: int = 0, unlike: float = 0.0, absent: float = 0.0) -> Any:

@@ -14,7 +14,7 @@ from guerdon.ledger import Ledger
 from guerdon.ledger.contributions import contributions
 from guerdon.statistical.contributions import as_shares, values_from_evidence, values_from_validation
 from tests.support.command_line import run
-from tests.support.ledger_scenes import NAMES, RULE, play, record
+from tests.support.ledger_scenes import AT_ONCE, NAMES, RULE, play, record
 
 REPORTS = 1 + np.random.default_rng(3).normal(size=(5, 8))
 
@@ -89,7 +89,7 @@ def test_shares_leave_out_what_is_negative() -> None:
 def book(tmp_path: Path) -> Path:
     file = tmp_path / "guerdon.db"
     with Ledger(str(file)) as ledger:
-        ledger.start_run("heart", NAMES, RULE)
+        ledger.start_run("heart", NAMES, RULE, AT_ONCE)
         record(ledger, "heart", play(6))
     return file
 

@@ -14,6 +14,7 @@ from guerdon.statistical.bets import widened
 from guerdon.statistical.pairs import first_pairs, watch_pairs
 from guerdon.statistical.servers import server_for
 from guerdon.statistical.trust import trust_of
+from tests.support.ledger_scenes import AT_ONCE
 
 COST = AffineCost(1, 1)
 RULE = InformationPay(COST)
@@ -77,13 +78,12 @@ def record_training(
     rounds: int,
     cheats: dict[int, Cheat] | None = None,
     copies: bool = False,
-    hold: bool = True,
     **settings: Any,
 ) -> Training:
-    """Record a training with escrow and the watch over pairs; with `copies` the last agent sends the first's report."""
+    """Record a training with the watch over pairs; with `copies` the last agent sends the first's report."""
     training = Training(len(names), **settings)
-    ledger.start_run(run, names, training.rule)
-    record_more(ledger, run, names, training, rounds, cheats, copies, hold)
+    ledger.start_run(run, names, training.rule, AT_ONCE)
+    record_more(ledger, run, names, training, rounds, cheats, copies)
     return training
 
 
@@ -95,22 +95,18 @@ def record_more(
     rounds: int,
     cheats: dict[int, Cheat] | None = None,
     copies: bool = False,
-    hold: bool = True,
 ) -> None:
     """Record further rounds of a training; names added at the end join."""
-    from guerdon.statistical.audit import held_back
-
     training.agents = len(names)
     resumed = ledger.resume(run)
     pairs = first_pairs(len(names)) if resumed is None else resumed.arrays["lens"]["pairs.wealth"]
     for _ in range(rounds):
-        one, payments, reports = training.play(cheats)
+        one, _, reports = training.play(cheats)
         if copies:
             reports[-1] = reports[0]
         products = multiply(reports, one.participating, training.prediction)
         pairs = watch_pairs(widened(pairs, len(names)), products.inner, one.evidence.counted)
         ledger.record_round(
             run, training.number, round_of(one.evidence, one.participating, REQUEST, one.trusted), agents=names,
-            held=held_back(payments.released, COST, REQUEST) if hold else None,
             checkpoint={"model": {"weights": np.zeros(2)}, "lens": {"pairs.wealth": pairs}},
         )  # fmt: skip

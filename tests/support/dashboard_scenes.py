@@ -8,6 +8,7 @@ import numpy as np
 from guerdon import AffineCost, FlatPay, OutputAgreement, gather, round_of
 from guerdon.ledger import Ledger
 from guerdon.rule import Rule
+from tests.support.ledger_scenes import AT_ONCE
 
 RULE = OutputAgreement(AffineCost(1, 1))
 NAMES = ["Basel University Hospital", "Berlin Charité", "Lyon", "Porto", "Turin", "Vigo", "Zürich", "Kraków", "Ghent", "Oslo"]  # noqa: E501  # fmt: skip
@@ -21,7 +22,7 @@ class Training:
     def __init__(self, ledger: Ledger, run: str, names: list[str], rule: Rule = RULE, seed: int = 3) -> None:
         self.ledger, self.run = ledger, run
         self.rng, self.crowd, self.number = np.random.default_rng(seed), len(names), 0
-        ledger.start_run(run, names, rule)
+        ledger.start_run(run, names, rule, AT_ONCE)
 
     def play(self, rounds: int = 1, request: int = 8, shirker: int | None = SHIRKER, **extras: Any) -> None:
         """Record rounds in which somebody is absent now and then; every ninth holds a gradient that is unusable."""
@@ -69,7 +70,7 @@ def large_ledger(path: Path, agents: int = 1000, rounds: int = 200) -> None:
         gradients, present = rng.normal(size=(agents, 40)), rng.random(agents) < 0.97
         played.append(round_of(gather(gradients, present), present, 8))
     with Ledger(path) as ledger:
-        ledger.start_run("large", [f"agent {index:04d}" for index in range(agents)], RULE)
+        ledger.start_run("large", [f"agent {index:04d}" for index in range(agents)], RULE, AT_ONCE)
         for number in range(1, rounds + 1):
             ledger.record_round("large", number, played[number % len(played)], metrics={"loss": 1 / number})
             if number % max(1, rounds // 4) == 0:

@@ -23,11 +23,18 @@ from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger, gradient_hash
 from guerdon.rule import PAID_LABELS, Payments, Round, Rule
+from guerdon.terms import AtOnce, Losses, Terms, Vesting
 
 RULE = OutputAgreement(AffineCost(1, 1), KnownVariance(20.0))  # rewards differ from the first round on
 HARSH = OutputAgreement(AffineCost(1, 1), KnownVariance(10.0))  # some rewards are negative
 REMEMBERING = InformationPay(AffineCost(1, 1), doubt=float("inf"))
 NAMES = ["north", "south", "east", "west"]
+AT_ONCE = Terms(AtOnce())  # a balance after every round
+
+
+def on(losses: Losses = "carry", hold: int = 0, deposit: float = 0.0, **rest: Any) -> Terms:
+    """Return terms; `hold`: for how many rounds pay is held, 0: it is paid at once."""
+    return Terms(Vesting(hold) if hold else AtOnce(), losses, deposit, **rest)
 
 
 class Played(NamedTuple):
@@ -71,14 +78,16 @@ def busy_ledger(ledger: Ledger) -> None:
     """Fill a ledger with something of everything."""
     ledger.enrol({"north": None, "south": None})
     ledger.move("deposit", "north", 50_000_000, "transfer 1")
-    ledger.start_run("heart", NAMES, RULE)
+    ledger.start_run("heart", NAMES, RULE, AT_ONCE)
     record(ledger, "heart", play(4))
     ledger.move("hold", "north", 1_000_000)
     ledger.move("release", "north", 500_000)
-    ledger.start_run("harsh", NAMES, HARSH, liability="deposit")
-    record(ledger, "harsh", play(4, HARSH, seed=1), held=[0.5] * 4)
+    ledger.start_run("harsh", NAMES, HARSH, on("deposit"))
+    record(ledger, "harsh", play(4, HARSH, seed=1))
+    for name in ("south", "east"):
+        ledger.move("hold", name, 500_000)
     ledger.move("release", "south", 250_000)
-    ledger.move("forfeit", "east", 100_000, run="harsh")
+    ledger.move("forfeit", "east", 100_000)
     ledger.set_payee("north", "DE89370400440532013000", "North Hospital")
     ledger.payout(key="October")
     ledger.settle_payout(1, "bounced", "closed", agents=["west"])
@@ -87,16 +96,16 @@ def busy_ledger(ledger: Ledger) -> None:
     record(ledger, "heart", play(6)[4:])
     ledger.payout()
     ledger.settle_payout(2, "cancelled")
-    ledger.start_run("memory", [*NAMES, "new"], REMEMBERING, liability="floor")
+    ledger.start_run("memory", [*NAMES, "new"], REMEMBERING, on("floor"))
     record(ledger, "memory", play(5, REMEMBERING, agents=5, seed=2))
     ledger.payout()
     ledger.move("deposit", "new", 5_000_000)
     told = {"north": 1.5, "new": 0.8}
-    terms: dict[str, Any] = {"vesting": 2, "deposit": 4_000_000, "cost_factors": {"north": 1.5}}
-    ledger.start_run("vesting", NAMES, HARSH, liability="deposit", **terms)
-    record(ledger, "vesting", play(4, HARSH, seed=3), held=[0.5] * 4)
+    ledger.start_run("vesting", NAMES, HARSH, on("deposit", hold=2, deposit=4, cost_factors={"north": 1.5}))
+    record(ledger, "vesting", play(4, HARSH, seed=3))
     record(ledger, "vesting", play(6, HARSH, agents=5, seed=4)[4:], agents=[*NAMES, "new"], cost_factors=told)
     ledger.close_run("vesting")
+    ledger.start_run("vesting", NAMES, HARSH, on("deposit", hold=2, deposit=4, quorum=3))
 
 
 def check_totals(ledger: Ledger) -> None:

@@ -19,7 +19,9 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from guerdon import AffineCost, FixedRequest, OutputAgreement
-from guerdon.flower import Rewarded
+from guerdon.flower import Paid
+from guerdon.statistical.servers import server_for
+from guerdon.terms import Terms
 
 app = ServerApp()
 
@@ -31,11 +33,10 @@ def main(grid: Grid, context: Context) -> None:
     nodes = int(config["nodes"])
     strategy: Any = FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes)
     if config["paid"]:
-        strategy = Rewarded(
+        strategy = Paid(
             strategy,
-            rule=OutputAgreement(AffineCost(1, 1)),
-            requests=FixedRequest(8, step=0.1),
-            one_step=True,
+            server_for(OutputAgreement(AffineCost(1, 1)), FixedRequest(8, step=0.1)),
+            Terms(one_step=True),
             ledger=str(config["db"]),
             run=f"bench-{config['dimension']}",
         )

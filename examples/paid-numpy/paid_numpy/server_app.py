@@ -4,8 +4,9 @@ from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
 from guerdon import AffineCost, NoiseScaleRequest
-from guerdon.flower import FedSGD, Rewarded
+from guerdon.flower import FedSGD, Paid
 from guerdon.registry import choose
+from guerdon.statistical.servers import server_for
 from paid_numpy.task import accuracy, make_model
 
 app = ServerApp()
@@ -16,10 +17,10 @@ def main(grid: Grid, context: Context) -> None:
     """Train for the rounds that are not paid yet."""
     config = context.run_config
     nodes, cost = int(config["min-nodes"]), AffineCost(1, 1)
-    strategy = Rewarded(
+    requests = NoiseScaleRequest(cost, max_batch=int(config["max-samples"]))
+    strategy = Paid(
         FedSGD(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes),
-        rule=choose(str(config["rule"]), cost),
-        requests=NoiseScaleRequest(cost, max_batch=int(config["max-samples"])),
+        server_for(choose(str(config["rule"]), cost), requests),
         ledger=str(config["guerdon-db"]),
         run=str(config["guerdon-run"]),
         allow_anonymous=bool(config["anonymous"]),

@@ -5,8 +5,10 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from guerdon import AffineCost, FixedRequest
-from guerdon.flower import Rewarded
+from guerdon.flower import Paid
 from guerdon.registry import choose
+from guerdon.statistical.servers import server_for
+from guerdon.terms import Terms
 from paid_torch.task import accuracy, make_model
 
 app = ServerApp()
@@ -17,11 +19,11 @@ def main(grid: Grid, context: Context) -> None:
     """Train for the rounds that are not paid yet."""
     config = context.run_config
     nodes = int(config["min-nodes"])
-    strategy = Rewarded(
+    rule = choose(str(config["rule"]), AffineCost(1, 1))
+    strategy = Paid(
         FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes),
-        rule=choose(str(config["rule"]), AffineCost(1, 1)),
-        requests=FixedRequest(int(config["samples"]), step=float(config["learning-rate"])),
-        one_step=True,  # nodes take one step on all the samples asked for
+        server_for(rule, FixedRequest(int(config["samples"]), step=float(config["learning-rate"]))),
+        Terms(one_step=True),  # nodes take one step on all the samples asked for
         ledger=str(config["guerdon-db"]),
         run=str(config["guerdon-run"]),
         allow_anonymous=bool(config["anonymous"]),

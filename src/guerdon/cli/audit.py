@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from guerdon.cli.options import DEFAULT, DbOption, JsonOption, need, open_ledger
-from guerdon.cli.tables import money, print_json, print_table
-from guerdon.ledger.money import plain_amount
+from guerdon.cli.tables import print_json, print_table
 from guerdon.statistical.bets import TESTS, limit
 from guerdon.statistical.groups import SuspiciousGroup, suspicious_group
 from guerdon.statistical.pairs import SuspiciousPair, suspicious_pairs
@@ -18,7 +17,6 @@ from guerdon.statistical.pairs import SuspiciousPair, suspicious_pairs
 if TYPE_CHECKING:
     from guerdon.ledger import Ledger
     from guerdon.ledger.auditing import RunAudit
-    from guerdon.ledger.escrow import EscrowMove
 
 FORMATS = (".svg", ".png", ".pdf")
 SAYS: dict[str, str] = dict(zip(TESTS, ("tell less than", "are shorter than", "are longer than"), strict=True))
@@ -26,7 +24,7 @@ WITHHELD = (
     "Nobody is accused: agents differ among themselves even without those that could be accused, so their data are not "
     "alike. --alike does not hold here."
 )
-HEADINGS = ("agent", "verdict", "against", "for", "told more", "held")  # no wider than 80 columns
+HEADINGS = ("agent", "verdict", "against", "for", "told more")  # no wider than 80 columns
 
 
 def audit(
@@ -41,40 +39,28 @@ def audit(
     alike: Annotated[
         bool, typer.Option("--alike", help="All agents draw fresh samples of the same kind: accuse those that differ.")
     ] = False,
-    settle: Annotated[
-        bool, typer.Option("--settle", help="Release what is held for the rounds that agents are cleared for.")
-    ] = False,
-    forfeit: Annotated[
-        bool, typer.Option("--forfeit", help="With --settle and --alike: forfeit what is held for accused agents.")
-    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Test whether each agent's reports differ from the others', and whether they tell anything.
 
     A difference may come from an agent's data. Only with --alike is it an accusation. Exit status 1 if an agent or a
-    pair of agents is accused, 2 if the audit cannot run. Only reads, unless you give --settle.
+    pair of agents is accused, 2 if the audit cannot run. It only reads: no money moves on statistics.
     """
     limit(alpha)
-    if forfeit and not (settle and alike):
-        raise ValueError(
-            "`--forfeit` needs `--settle`, without which the audit only reads, and `--alike`: an agent that differs "
-            "may only have other data"
-        )
     if out is not None:
         if out.suffix not in FORMATS:
             raise ValueError(f"`--out` must end in {', '.join(FORMATS)}, got {out}")
         need("--out", "sim", "matplotlib")
-    with open_ledger(db, write=settle) as ledger:
+    with open_ledger(db) as ledger:
         name = _find(ledger, run)
-        moves = ledger.settle_escrow(name, alpha, alike=alike, forfeit_accused=forfeit) if settle else []
-        found, unit = ledger.audit(name, alpha, alike=alike), ledger.unit
+        found = ledger.audit(name, alpha, alike=alike)
         pairs, group = _together(ledger, name, alpha, alike=alike)
     if out is not None and found.trail.rounds:
         _draw(found, out)
     if as_json:
-        print_json(_report(found, pairs, group, moves, unit))
+        print_json(_report(found, pairs, group))
     else:
-        _print(found, pairs, group, moves, unit, settle=settle)
+        _print(found, pairs, group)
     if (pairs and alike) or any(finding.verdict == "accused" for finding in found.findings):
         raise typer.Exit(1)
 
@@ -118,8 +104,6 @@ def _report(
     found: "RunAudit",
     pairs: list[SuspiciousPair] | None,
     group: SuspiciousGroup | None,
-    moves: "list[EscrowMove]",
-    unit: str,
 ) -> dict[str, Any]:  # for JSON: evidence in powers of ten
     def power(evidence: float) -> float:
         return evidence / math.log(10)
@@ -130,8 +114,8 @@ def _report(
          "because": None if finding.differs_in is None else finding.because,
          "log10_evidence_for": power(finding.informed), "cleared_to": found.round_of(finding.cleared_to),
          "told_more": None if math.isnan(finding.advantage) else finding.advantage,
-         "compared_rounds": finding.compared, "held": plain_amount(held)}
-        for name, number, finding, held in zip(found.agents, found.numbers, found.findings, found.held, strict=False)
+         "compared_rounds": finding.compared}
+        for name, number, finding in zip(found.agents, found.numbers, found.findings, strict=False)
     ]  # fmt: skip
     listed = None if pairs is None else [
         {"agents": [found.agents[pair.first], found.agents[pair.second]], "log10_evidence": power(pair.evidence)}
@@ -141,10 +125,9 @@ def _report(
         "agents": [found.agents[member] for member in group.members],
         "strength": group.strength, "expected": group.expected,
     }  # fmt: skip
-    moved = [move._asdict() | {"amount": plain_amount(move.amount)} for move in moves]
     return {
-        "run": found.run, "alpha": found.alpha, "alike": found.alike, "rounds": found.trail.rounds, "unit": unit,
-        "agents": agents, "can_clear": found.can_clear, "pairs": listed, "group": shared, "moves": moved,
+        "run": found.run, "alpha": found.alpha, "alike": found.alike, "rounds": found.trail.rounds,
+        "agents": agents, "can_clear": found.can_clear, "pairs": listed, "group": shared,
     }  # fmt: skip
 
 
@@ -152,12 +135,8 @@ def _print(
     found: "RunAudit",
     pairs: list[SuspiciousPair] | None,
     group: SuspiciousGroup | None,
-    moves: "list[EscrowMove]",
-    unit: str,
-    *,
-    settle: bool,
 ) -> None:
-    title = f"Audit of run {found.run}: {found.trail.rounds} rounds, α = {found.alpha:g}; held in {unit}"
+    title = f"Audit of run {found.run}: {found.trail.rounds} rounds, α = {found.alpha:g}"
     empty = f"Run {found.run} has no round yet: there is nothing to audit."
     print_table(title, HEADINGS, _cells(found), text=HEADINGS[:2], empty=empty)
     if not found.trail.rounds:
@@ -165,15 +144,10 @@ def _print(
     console = Console(emoji=False, soft_wrap=True, highlight=False)
     for line in [*_sentences(found, pairs), *_shared(found, group)]:
         console.print(escape(line))
-    for move in moves:
-        what = f"{move.kind} {money(move.amount)} {unit} for {move.agent}, rounds to {move.round}"
-        console.print(escape(f"{what}: {move.why}"))
-    if settle and not moves:
-        console.print("Nothing to settle.")
 
 
 def _cells(found: "RunAudit") -> list[list[str]]:
-    from guerdon.ledger.escrow import odds
+    from guerdon.ledger.auditing import odds
 
     def verdict(finding: Any) -> str:
         if finding.verdict in ("accused", "differs"):
@@ -187,14 +161,14 @@ def _cells(found: "RunAudit") -> list[list[str]]:
             f"{name} #{number}", verdict(finding),
             odds(finding.against if finding.differs_in is None else finding.highest),
             odds(finding.informed) if found.can_clear else "–",
-            "–" if math.isnan(finding.advantage) else f"{finding.advantage:+.2f}", money(held),
+            "–" if math.isnan(finding.advantage) else f"{finding.advantage:+.2f}",
         ]
-        for name, number, finding, held in zip(found.agents, found.numbers, found.findings, found.held, strict=False)
+        for name, number, finding in zip(found.agents, found.numbers, found.findings, strict=False)
     ]  # fmt: skip
 
 
 def _sentences(found: "RunAudit", pairs: list[SuspiciousPair] | None) -> list[str]:
-    from guerdon.ledger.escrow import odds
+    from guerdon.ledger.auditing import odds
 
     each = f"{1 / found.alpha:,.0f}"
     accused, differs = "is accused", "differs from the others in a stable way; that may be its data"

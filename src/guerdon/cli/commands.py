@@ -66,7 +66,7 @@ app.command(
     epilog='Example: [bold]guerdon serve model.safetensors --run heart --cost "1 + s" --request 16 --step 0.1[/]'
 )(serve.serve)
 app.command(
-    epilog="Examples: [bold]guerdon audit --db guerdon.db --out audit.svg[/], [bold]guerdon audit heart --settle[/]"
+    epilog="Examples: [bold]guerdon audit --db guerdon.db --out audit.svg[/], [bold]guerdon audit heart --alike[/]"
 )(audit.audit)
 app.command(
     epilog="Examples: [bold]guerdon pilot pilot.json --html pilot.html[/], [bold]guerdon pilot mine.toml --json[/]"

@@ -40,7 +40,7 @@ def resume(
     """Continue a run after its last paid round: nobody is paid twice, and no paid round is lost.
 
     Starts the app with `flwr run`, with the settings that it was last started with, and `guerdon-db` and `guerdon-run`
-    set to this ledger and this run. An app that passes both to `Rewarded` also continues if you start it yourself.
+    set to this ledger and this run. An app that passes both to `Paid` also continues if you start it yourself.
     """
     need("guerdon flower", "flower", "flwr", "sqlalchemy")
     from guerdon.flower.recovery import read_settings

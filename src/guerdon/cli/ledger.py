@@ -42,8 +42,7 @@ StatementForm = Literal["text", "json", "csv", "html"]
 ExportForm = Literal["beancount", "hledger", "csv", "parquet"]
 ExportTable = Literal["journal", "payments"]
 CANNOT_TELL = 3  # exit status of `verify`: a rule is not installed here
-HELD = ("earned", "balance", "deposit", "escrow", "carried", "unvested")
-SHOWN = {kind: kind for kind in ("earned", "balance", "deposit", "unvested")} | {"held": "escrow", "carried": "carried"}
+AMOUNTS = ("earned", "balance", "deposit", "held", "carried")
 MoveKind = Literal["deposit", "withdraw", "hold", "release", "forfeit", "repay", "waive"]
 
 
@@ -58,13 +57,12 @@ def balances(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
     with open_ledger(db) as ledger:
         rows, common, unit, against = ledger.balances(), ledger.common_balances(), ledger.unit, ledger.earnings()
     if as_json:
-        agents = [json_row(row._asdict() | {"owed": row.owed}, money=(*HELD, "owed")) for row in rows]
+        agents = [json_row(row._asdict() | {"owed": row.owed}, money=(*AMOUNTS, "owed")) for row in rows]
         report = {"unit": unit, "agents": agents, "common": json_row(common, money=tuple(common))}
         print_json(report | {"pay_against_cost": earnings_report(against)})
         return
-    shown = {kind: name for kind, name in SHOWN.items() if kind != "unvested" or any(row.unvested for row in rows)}
-    cells = [[str(row.number), row.agent, *(money(getattr(row, kind)) for kind in shown)] for row in rows]
-    headings = ("no.", "agent", *shown.values())
+    cells = [[str(row.number), row.agent, *(money(getattr(row, kind)) for kind in AMOUNTS)] for row in rows]
+    headings = ("no.", "agent", *AMOUNTS)
     print_table(f"Balances in {unit}", headings, cells, text=("agent",), empty="Nobody is enrolled yet.")
     earned, waiting, left = money(-common["treasury"]), money(common["payable"]), money(common["bank"])
     line = f"Earned in all {earned}, waiting in payouts {waiting}, through the bank {left}."
@@ -96,12 +94,12 @@ def runs(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
         print_json({"unit": unit, "runs": [json_row(row._asdict(), money=("paid",)) for row in rows]})
         return
     cells = [
-        [row.name, str(row.agents), str(row.rounds), money(row.paid), row.costs, row.liability,
+        [row.name, str(row.agents), str(row.rounds), money(row.paid), row.costs, row.losses,
          f"{row.last_activity:%Y-%m-%d}"]
         for row in rows
     ]  # fmt: skip
-    headings = ("run", "agents", "rounds", f"paid ({unit})", "cost of s samples", "liability", "last activity")
-    print_table("Runs", headings, cells, text=("run", "liability", headings[4]), empty="No run has begun yet.")
+    headings = ("run", "agents", "rounds", f"paid ({unit})", "cost of s samples", "losses", "last activity")
+    print_table("Runs", headings, cells, text=("run", "losses", headings[4]), empty="No run has begun yet.")
 
 
 @app.command(epilog="Example: [bold]guerdon ledger rounds heart --json[/]")
@@ -199,20 +197,16 @@ def move(
     agent: Annotated[str, typer.Argument(help="The agent's whole name.")],
     amount: AmountArgument,
     db: DbOption = DEFAULT,
-    run: Annotated[
-        str | None,
-        typer.Option(
-            help="For release and forfeit: the run that holds it. By default first what was held by hand, then the "
-            "runs in the order in which they began."
-        ),
-    ] = None,
     memo: MemoOption = "",
     key: KeyOption = None,
 ) -> None:
-    """Record a deposit or its withdrawal; hold, release or forfeit money in escrow; repay or waive a carried loss."""
+    """Record a deposit or its withdrawal; hold money by hand, release or forfeit it; repay or waive a carried loss.
+
+    What a run holds is released by the run's terms, and by no hand.
+    """
     micro = parse_amount(amount)
     with open_ledger(db, write=True) as ledger:
-        recorded = ledger.move(kind, agent, micro, memo, run=run, key=key)
+        recorded = ledger.move(kind, agent, micro, memo, key=key)
     already = "" if recorded.new else " already"
     typer.echo(f"{kind} of {money(micro)} for {agent} recorded{already} as record {recorded.record}")
 
@@ -225,7 +219,7 @@ def stakes(
     rounds: Annotated[int, typer.Option(help="How many rounds a new name plays at most.")] = 100,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what vesting or deposit is enough, so that a new name gains nothing by leaving its losses behind.
+    """Say how long to hold pay, or which deposit to ask, so that a new name gains nothing by leaving its losses behind.
 
     It is computed from the spread of the run's own payments. A stake stops hit and run; it does not stop a rule that
     pays well for reports without work: see `guerdon reproduce exploits`.
@@ -236,12 +230,14 @@ def stakes(
     rows = {
         "now": found.now,
         "default": found.usual,
-        "enough: vesting": found.vesting,
+        "enough: held pay": found.holding,
         "enough: deposit": found.deposit,
     }
     if as_json:
-        plain = {name: row and json_row(row._asdict(), money=("deposit", "earns")) for name, row in rows.items()}
-        print_json(json_row(found._asdict() | plain, money=("cost",)) | {"unit": unit, "is_enough": found.enough})
+        measured = {name: getattr(found, name) for name in ("run", "payments", "cost", "spread", "rounds", "level")}
+        told = {name: row and json_row(row._asdict() | {"terms": row.terms.to_dict()}, money=("earns",))
+                for name, row in rows.items()}  # fmt: skip
+        print_json(json_row(measured, money=("cost",)) | told | {"unit": unit, "is_enough": found.enough})
         return
     cells = [
         [name, *((row.words, money(row.earns), row.how) if row else ("none within these rounds", "", ""))]
@@ -266,16 +262,16 @@ def close(
     ] = None,
     memo: MemoOption = "",
 ) -> None:
-    """Let the rest of a run's pay vest: up to the cost, and beyond it as far as the losses it comes from were met.
+    """Release the rest of what a run holds: up to the cost, and beyond it as far as the losses it comes from were met.
 
-    Without `--agent` for all that stayed to the end: there from the beginning, with as many rounds as pay takes to
-    vest, or with a deposit.
+    Without `--agent` for all that stayed to the end: paid for one of the last rounds that are held, and there from the
+    beginning or with a deposit.
     """
     with open_ledger(db, write=True) as ledger:
         run = find_run(ledger.runs(), run, "RUN").name if run is None else run
         done = ledger.close_run(run, memo, agents=agent)
-    rest = f"; {money(done.unvested)} stays unvested" if done.unvested else ""
-    what = "nothing more vests" if done.record is None else f"{money(done.vested)} vested, as record {done.record}"
+    rest = f"; {money(done.held)} stays held" if done.held else ""
+    what = "nothing is released" if done.record is None else f"{money(done.released)} released, as record {done.record}"
     still = f"; {done.open} of its rounds still wait for their extras" if done.open else ""
     typer.echo(f"run {run}: {what}{rest}{still}")
 

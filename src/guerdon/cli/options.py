@@ -66,26 +66,6 @@ def need_simulator(what: str) -> None:
     keep_programs()
 
 
-def read_factors(told: list[str] | None) -> dict[str, float] | None:
-    """Return the cost factors that were typed as AGENT=FACTOR; None where there are none.
-
-    >>> read_factors(["north=1.5", "a=b=2"])
-    {'north': 1.5, 'a=b': 2.0}
-    """
-    found: dict[str, float] = {}
-    for text in told or ():
-        name, _, number = text.rpartition("=")
-        try:
-            factor = float(number)
-        except ValueError:
-            factor = 0.0
-        if not name or not 0 < factor < float("inf") or name in found:
-            again = ", named twice" if name in found else ""
-            raise ValueError(f"`--cost-factor` must be an agent and a number above 0, north=1.5, got {text!r}{again}")
-        found[name] = factor
-    return found or None
-
-
 def chosen_rule(text: str, cost: Cost) -> Rule:
     """Return the payment rule that `--rule` names, for paying outside of a simulation."""
     _, colon, number = text.partition(":")

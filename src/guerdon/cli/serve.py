@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from guerdon.arrays import check_number, check_positive_integer
-from guerdon.cli.options import DEFAULT, CostOption, DbOption, RuleOption, chosen_rule, need, read_factors
+from guerdon.cli.options import DEFAULT, CostOption, DbOption, RuleOption, chosen_rule, need
 from guerdon.costs import ExpressionCost, check_cost
 from guerdon.statistical.servers import server_for
 
@@ -25,24 +25,14 @@ def serve(
     cost: CostOption = "1 + s",
     rule: RuleOption = "steady",
     rounds: Annotated[int, typer.Option(help="How many rounds the run has in all.")] = 100,
-    deadline: Annotated[float, typer.Option(help="Seconds that a round waits for agents that do not answer.")] = 600.0,
     sends: Annotated[
         Literal["gradients", "models"], typer.Option(help="What agents send: gradients, or models they trained.")
     ] = "gradients",
     dither: Annotated[float | None, typer.Option(help="Ask this far from the model, to either side in turn.")] = None,
     alike: Annotated[bool, typer.Option(help="All agents draw fresh samples of the same kind.")] = False,
-    budget: Annotated[float | None, typer.Option(help="End the run before it could cost more.")] = None,
-    cost_factor: Annotated[
-        list[str] | None,
-        typer.Option(metavar="AGENT=FACTOR", help="Work costs this agent so many times the cost; repeatable."),
-    ] = None,
-    escrow: Annotated[bool, typer.Option(help="Hold back the fixed part of the cost until the audit.")] = False,
-    liability: Annotated[str, typer.Option(help="What becomes of a negative reward: carry, deposit, floor.")] = "carry",
-    vesting: Annotated[
-        int | None, typer.Option(help="Rounds of an agent until its pay vests (default: 20; steady pay: 0).")
-    ] = None,
-    deposit: Annotated[
-        float | None, typer.Option(help="What an agent that joins later must have deposited (liability deposit).")
+    terms: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Terms of the run (TOML): deadline, budget, hold, losses, cost_factors, …"),
     ] = None,
     tokens: Annotated[
         Path | None, typer.Option(metavar="FILE", help='Agents without keys: JSON, {"agent": "token", …}.')
@@ -63,10 +53,12 @@ def serve(
     need("guerdon serve", "serve", "fastapi", "uvicorn", "sqlalchemy", "cryptography")
     from guerdon.dashboard.security import is_loopback
     from guerdon.ledger import Ledger
-    from guerdon.paying.run import PaidRun
     from guerdon.requests import FixedRequest
+    from guerdon.run.driver import open_run
+    from guerdon.run.terms_file import read_terms
     from guerdon.serve.running import read_model, read_tokens, run_service, write_lines
     from guerdon.statistical.dithers import Dither
+    from guerdon.terms import Terms
 
     if (tls_cert is None) != (tls_key is None):
         raise ValueError("`--tls-cert` and `--tls-key` must be given together")
@@ -77,7 +69,7 @@ def serve(
     check_cost(price, min(max(4 * request, 1), LARGEST_CHECKED))
     space = None if dither is None else Dither(dither)
     server = server_for(chosen_rule(rule, price), FixedRequest(request, step), None, space, sends, alike)
-    factors = read_factors(cost_factor)
+    agreed = Terms() if terms is None else read_terms(terms)
     arrays, known = read_model(model), {} if tokens is None else read_tokens(tokens)
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
@@ -89,9 +81,7 @@ def serve(
             console.print("Without TLS anybody on the way can read models and tokens: give --tls-cert and --tls-key")
 
     with Ledger(db) as ledger:
-        paid = PaidRun(
-            server, ledger, run, arrays, rounds=rounds, liability=liability, vesting=vesting, deposit=deposit,
-            escrow=escrow, budget=budget, cost_factors=factors, on_round=None if log is None else write_lines(log),
-        )  # fmt: skip
+        told = None if log is None else write_lines(log)
+        paid = open_run(server, ledger, run, arrays, agreed, rounds=rounds, on_round=told)
         tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
-        run_service(paid, spool or Path(f"{run}.spool"), deadline, known, host, port, tls, tell)
+        run_service(paid, spool or Path(f"{run}.spool"), known, host, port, tls, tell)

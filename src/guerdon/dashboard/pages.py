@@ -17,9 +17,9 @@ from guerdon.dashboard.playground import LARGEST_BATCH, MOST_AGENTS, can_simulat
 from guerdon.dashboard.security import COOKIE, SANDBOX, SESSION, Access, GuessedError, safe_next
 from guerdon.ledger import render
 from guerdon.ledger.errors import UnavailableError
+from guerdon.ledger.holding import held_of
 from guerdon.ledger.payouts import find_payout, owed
 from guerdon.ledger.queries import common_accounts
-from guerdon.ledger.unvested import waiting_of
 from guerdon.pilot import PilotRecord, assess, wording
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -132,11 +132,11 @@ def agent(request: Request, number: str) -> HTMLResponse:
         row = queries.need_agent(connection, number_in(number, "agent"))
         lines, total = queries.statement_lines(connection, row.id, pager.start, pager.size)
         joined, unit = queries.runs_of_agent(connection, row.id), queries.read_head(connection).unit
-        waiting = waiting_of(connection, row.id) if row.unvested else []
+        held = held_of(connection, row.id)
     for run, _ in joined[:1]:  # the one that its chart shows first
         source_of(request).expect(run)
     pager, shown = pager._replace(total=total), {"agent": row, "lines": lines, "runs": joined, "unit": unit}
-    shown["waiting"] = waiting
+    shown["held"] = held
     return show(request, "agent.html", 200, pager=pager, sizes=STATEMENT_SIZES, **shown)
 
 

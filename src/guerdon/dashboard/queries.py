@@ -19,9 +19,9 @@ from guerdon.ledger.errors import RefusedError, RuleMissingError
 from guerdon.ledger.payouts import payout_summaries
 from guerdon.ledger.queries import LARGEST_ID, PAID, balances, last_round, roster, run_summary
 from guerdon.ledger.recorded_rules import restored
+from guerdon.ledger.recorded_terms import micro_deposit, terms_of
 from guerdon.ledger.statements import Line, payments_of, read_lines
 from guerdon.ledger.tables import AnyRow
-from guerdon.ledger.unvested import terms_of
 from guerdon.provenance import version_of
 from guerdon.rule import Need, Rule
 from guerdon.words import about
@@ -54,11 +54,11 @@ class RunOverview:
     paid: Amount
     started_at: datetime
     last_activity: datetime
-    liability: str
+    losses: str
     request: int | None
     looks_at: Literal["distance", "information"]
     quiet_in: float | None  # seconds from now until an active run is quiet, if nothing happens
-    vesting: int  # rounds of an agent's own, after which its pay vests; 0: at once
+    hold: str  # until when pay is held, in words
     deposit: Amount  # that an agent must have to join later
     cost_factors: dict[str, float]  # what the cost is multiplied by for agents, where that is not 1
 
@@ -81,9 +81,8 @@ class AgentOverview:
     earned: Amount
     balance: Amount
     deposit: Amount
-    escrow: Amount
+    held: Amount
     carried: Amount
-    unvested: Amount  # the part of what is in escrow that a later loss can still claim
 
 
 @dataclass(frozen=True)
@@ -163,12 +162,13 @@ def _run_overview(connection: Connection, run: AnyRow) -> RunOverview:
     recent = select(records.c.created_at).join(rounds, rounds.c.record == records.c.seq).where(rounds.c.run == run.id)
     times = connection.execute(recent.order_by(rounds.c.number.desc()).limit(20)).scalars().all()
     done, last, (words, kind) = run_summary(connection, run), last_round(connection, run.id), _words_of(run)
+    terms = terms_of(connection, run.id)
     state, quiet_in = run_state(done.rounds, done.last_activity, usual_gap(times))
     return RunOverview(
         run.id, run.name, state, words, run.cost,
-        done.agents, done.rounds, done.paid, done.started_at, done.last_activity, run.liability,
+        done.agents, done.rounds, done.paid, done.started_at, done.last_activity, terms.losses,
         None if last is None else last.request, kind,
-        quiet_in, *terms_of(connection, run.id), done.cost_factors,
+        quiet_in, "" if terms.hold is None else terms.hold.words, micro_deposit(terms), done.cost_factors,
     )  # fmt: skip
 
 
@@ -216,10 +216,7 @@ def need_agent(connection: Connection, number: int) -> AgentOverview:
 def _agent_overviews(connection: Connection, rows: Sequence[AnyRow]) -> list[AgentOverview]:
     own = balances(connection, [row.id for row in rows])
     return [
-        AgentOverview(
-            row.number, row.agent, row.earned, row.balance, row.deposit, row.escrow, row.carried, row.unvested
-        )
-        for row in own
+        AgentOverview(row.number, row.agent, row.earned, row.balance, row.deposit, row.held, row.carried) for row in own
     ]
 
 

@@ -1,4 +1,4 @@
-"""Paid federated learning on Flower: wrap a strategy in `Rewarded`, give the client app the mod `paid_work`."""
+"""Paid federated learning on Flower: wrap a strategy in `Paid`, give the client app the mod `paid_work`."""
 
 from typing import TYPE_CHECKING
 
@@ -8,17 +8,17 @@ if TYPE_CHECKING:
     from guerdon.flower.client import decline, last_pay, paid_work, samples_to_use
     from guerdon.flower.fedsgd import FedSGD
     from guerdon.flower.pilot import Pilot
-    from guerdon.flower.strategy import Rewarded
-    from guerdon.paying.messages import Pay, Request
+    from guerdon.flower.strategy import Paid
+    from guerdon.run.messages import Pay, Request
 
-__all__ = ["FedSGD", "Pay", "Pilot", "Request", "Rewarded", "decline", "last_pay", "paid_work", "samples_to_use"]
+__all__ = ["FedSGD", "Paid", "Pay", "Pilot", "Request", "decline", "last_pay", "paid_work", "samples_to_use"]
 
 _WHERE = {
     "FedSGD": "fedsgd",
-    "Pay": "guerdon.paying.messages",
+    "Paid": "strategy",
+    "Pay": "guerdon.run.messages",
     "Pilot": "pilot",
-    "Request": "guerdon.paying.messages",
-    "Rewarded": "strategy",
+    "Request": "guerdon.run.messages",
     "samples_to_use": "client",
     "decline": "client",
     "last_pay": "client",

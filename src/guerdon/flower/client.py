@@ -20,8 +20,8 @@ from guerdon.flower.payload import read_arrays
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.money import format_amount
 from guerdon.ledger.submissions import read_private_key, sign_submission, submission
-from guerdon.paying.messages import CHOSEN, Pay, Request, find_settings
-from guerdon.paying.reports import hash_of
+from guerdon.run.messages import CHOSEN, Pay, Request, find_settings
+from guerdon.run.reports import hash_of
 
 log = logging.getLogger("flwr.guerdon")
 
@@ -50,7 +50,7 @@ def samples_to_use(message: Message) -> int:
     """Return how many samples to use for a message: what is asked, or what the node's agent has chosen."""
     found = find_settings(message.content, CHOSEN)
     if found is None:
-        raise ValueError("the message holds no request: is the server's strategy wrapped in `guerdon.flower.Rewarded`?")
+        raise ValueError("the message holds no request: is the server's strategy wrapped in `guerdon.flower.Paid`?")
     return int(str(found[CHOSEN]))
 
 

@@ -11,13 +11,13 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from guerdon.arrays import check_number
 from guerdon.flower.payload import mean, read_arrays
 from guerdon.flower.recovery import unwrap
-from guerdon.paying.reports import Arrays
+from guerdon.run.reports import Arrays
 
 
 class FedSGD(FedAvg):
     """Nodes send gradients (arrays named and shaped like the model's); the model moves by −step × their plain mean.
 
-    Everybody was asked for the same number of samples, so no gradient weighs more than another. Wrapped in `Rewarded`,
+    Everybody was asked for the same number of samples, so no gradient weighs more than another. Wrapped in `Paid`,
     `requests` chooses the step of each round; on its own, `step` stays what it is. All other arguments are FedAvg's.
     Arrays of other than floating-point numbers stay as they are.
 

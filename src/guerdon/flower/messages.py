@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from guerdon.ledger.errors import RefusedError
-from guerdon.paying.messages import whole
+from guerdon.run.messages import whole
 
 OWN, PAY, ANSWER = "guerdon", "guerdon-pay", "guerdon-answer"  # records: in messages, in a node's state, in replies
 ROUND, SIGNATURE = "guerdon-round", "guerdon-signature"  # of an answer, among a reply's metrics

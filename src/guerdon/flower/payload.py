@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from guerdon.paying.reports import Arrays, Kind, Template, Witness
+from guerdon.run.reports import Arrays, Kind, Template, Witness
 
 LONGEST_HEADER = 10_000
 

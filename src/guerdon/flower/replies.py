@@ -11,8 +11,8 @@ from flwr.app import Array, ArrayRecord, Error, Message, Metadata, RecordDict
 from guerdon.flower.messages import Answer, without_answer
 from guerdon.flower.nodes import Member
 from guerdon.flower.payload import view
-from guerdon.paying.messages import Request
-from guerdon.paying.reports import Report, Template, check_signature, hash_of, plain
+from guerdon.run.messages import Request
+from guerdon.run.reports import Report, Template, check_signature, hash_of, plain
 
 OTHER_SAMPLES = (
     "Nodes report other `%s` than they are paid for: %s. Let their app use `samples_to_use(message)`, and report that"

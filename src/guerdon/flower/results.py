@@ -5,7 +5,7 @@ from typing import Any
 
 from flwr.app import Message, MetricRecord, RecordDict
 
-from guerdon.paying.reports import Report
+from guerdon.run.reports import Report
 
 
 def numbers(prefix: str, metrics: MetricRecord | None) -> dict[str, float]:

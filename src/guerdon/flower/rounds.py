@@ -1,6 +1,7 @@
 """The rounds of a run, counted from the run's own beginning: Flower's loop begins with 1 whenever a run goes on."""
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -10,14 +11,20 @@ from flwr.serverapp.strategy import Result, Strategy
 
 log = logging.getLogger("flwr.guerdon")
 
+BETWEEN = 1.0  # seconds between looks at what has come, while a quorum is waited for
+
 
 @dataclass
 class Rounds:
-    """The rounds of a run up to `last`, as Flower plays them. `ended` tells that nothing more is asked for."""
+    """The rounds of a run up to `last`, as Flower plays them. `ended` tells that nothing more is asked for.
+
+    A round waits `timeout` seconds for its replies, or until as many as the `quorum` have come; None: for all.
+    """
 
     grid: Grid
     last: int
     timeout: float
+    quorum: int | None
     train_config: ConfigRecord | None
     evaluate_config: ConfigRecord | None
     evaluate: Callable[[int, ArrayRecord], MetricRecord | None]
@@ -41,7 +48,8 @@ class Rounds:
     def _train(self, number: int, strategy: Strategy, result: Result) -> ArrayRecord:
         """Return the model after a round; the one before it where there is no new one."""
         config = self.train_config or ConfigRecord()
-        replies = self._send(strategy.configure_train(number, result.arrays, config, self.grid))
+        messages = strategy.configure_train(number, result.arrays, config, self.grid)
+        replies = self._send(messages) if self.quorum is None else self._send_until(messages, self.quorum)
         arrays, metrics = strategy.aggregate_train(number, replies)
         _keep(result.train_metrics_clientapp, number, metrics)
         return result.arrays if arrays is None else arrays
@@ -54,6 +62,19 @@ class Rounds:
 
     def _send(self, messages: Iterable[Message]) -> Iterable[Message]:
         return self.grid.send_and_receive(messages, timeout=self.timeout)
+
+    def _send_until(self, messages: Iterable[Message], quorum: int) -> list[Message]:
+        """Return the replies that have come once there are as many as the quorum, none is missing, or time is up."""
+        waited = set(self.grid.push_messages(messages))
+        replies, end = list[Message](), time.monotonic() + self.timeout
+        while waited:
+            found = list(self.grid.pull_messages(waited))
+            replies += found
+            waited -= {reply.metadata.reply_to_message_id for reply in found}
+            if sum(not reply.has_error() for reply in replies) >= quorum or time.monotonic() >= end:
+                break
+            time.sleep(BETWEEN)
+        return replies
 
 
 def _keep(told: dict[int, MetricRecord], number: int, metrics: MetricRecord | None) -> None:

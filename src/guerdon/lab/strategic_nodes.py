@@ -20,7 +20,7 @@ from guerdon.flower.client import decline
 from guerdon.flower.messages import tell
 from guerdon.flower.payload import read_arrays
 from guerdon.lab.agents import Agent, View
-from guerdon.paying.messages import CHOSEN, GRADIENTS, Pay, Request
+from guerdon.run.messages import CHOSEN, GRADIENTS, Pay, Request
 
 SIZE, MEMORY, MODEL = "guerdon-size", "guerdon-memory", "guerdon-model"  # what a node keeps between messages
 

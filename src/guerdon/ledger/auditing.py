@@ -1,12 +1,13 @@
 """The audit of a recorded run: its evidence read again, round by round, and what it says of each agent."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection, select
 
-from guerdon.ledger import holdings, queries, tables
+from guerdon.ledger import queries, tables
 from guerdon.ledger.recorded_rules import restored
 from guerdon.ledger.replay import read_payments
 from guerdon.ledger.tables import AnyRow
@@ -15,7 +16,7 @@ from guerdon.statistical.audit import AuditFinding, PlayedRound, VerdictTrail, d
 
 
 class RunAudit(NamedTuple):
-    """What was found of a run's agents, in their order; `held` is what the run holds now of each, in micro-units."""
+    """What was found of a run's agents, in their order."""
 
     run: str
     alpha: float
@@ -24,7 +25,6 @@ class RunAudit(NamedTuple):
     rounds: Any  # their numbers
     findings: list[AuditFinding]  # none where there are no rounds; their rounds are indices into `rounds`
     trail: VerdictTrail
-    held: list[int]
     can_clear: bool  # whether any of its evidence was gathered around a public prediction
     numbers: list[int]  # of the agents
 
@@ -47,13 +47,20 @@ def audit_run(connection: Connection, run: str, alpha: float = 0.001, *, alike: 
     table = tables.rounds
     rows = connection.execute(select(table).where(table.c.run == found.id).order_by(table.c.number)).all()
     trail = follow(_played(connection, rows), alpha)
-    people, held = queries.roster(connection, found.id), holdings.held(connection, run=found.id)
-    own = [held[found.id, account] for account in people.accounts["escrow"].tolist()]
+    people = queries.roster(connection, found.id)
     return RunAudit(
         run, alpha, alike, people.names, np.array([row.number for row in rows], dtype=np.int64),
-        judge(trail, alpha, alike=alike), trail, own,
+        judge(trail, alpha, alike=alike), trail,
         any(Need.PREDICTION in restored(row.rule, row.cost).needs for row in rows), people.agents,
     )  # fmt: skip
+
+
+def odds(evidence: float) -> str:
+    """Return the logarithm of a bet's wealth as people read it: 1,200 to 1."""
+    size = abs(evidence)
+    form = ".2g" if size < math.log(10) else ",.0f"
+    wealth = f"{math.exp(size):{form}}" if size < math.log(1e6) else f"10^{size / math.log(10):.0f}"
+    return f"1 to {wealth}" if evidence < 0 else f"{wealth} to 1"
 
 
 def _played(connection: Connection, rows: Sequence[AnyRow]) -> Iterator[PlayedRound]:

@@ -27,7 +27,7 @@ PAYMENT = np.dtype(
         *((name, "<i8") for name in ("record", "position", "agent", "status", "trusted")),
         *((name, "<f8") for name in ("squared_deviation", "pair_distance", "squared_length", "alignment")),
         *((name, "<f8") for name in ("squared_distance", "expected", "variance")),
-        *((name, "<i8") for name in ("earned", "released", "cut", "held", "gradient", "signature", "note")),
+        *((name, "<i8") for name in ("earned", "released", "cut", "gradient", "signature", "note")),
     ]
 )
 

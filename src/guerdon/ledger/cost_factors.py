@@ -1,7 +1,7 @@
 """What the common cost of a run is multiplied by for an agent: h(s) becomes c·h(s), and its pay c·R.
 
 A factor is recorded with the record by which the agent becomes a member of the run, in whole millionths. It stays: an
-agent without a row has 1. So it is part of the chain, and every later number (pay, cost, vesting) follows from it.
+agent without a row has 1. So it is part of the chain, and every later number (pay, cost, what is held) follows from it.
 """
 
 from collections.abc import Mapping, Sequence

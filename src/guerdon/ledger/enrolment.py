@@ -24,7 +24,8 @@ def enrol(connection: Connection, agents: Mapping[str, bytes | None]) -> int | N
         "agents": [{"id": number, "name": name} for name, number in new.items()],
         "keys": [{"agent": ids[name], "public_key": key} for name, key in keys.items()],
         "accounts": [
-            {"id": account + i, "kind": kind, "owner": who, "balance": 0} for i, (who, kind) in enumerate(owned)
+            {"id": account + i, "kind": kind, "owner": who, "run": None, "balance": 0}
+            for i, (who, kind) in enumerate(owned)
         ],
     }
     return journal.append(connection, "enrol", rows) if new or keys else None
@@ -40,14 +41,21 @@ def _check_alike(connection: Connection, new: Sequence[str]) -> None:
 
 
 def join(
-    connection: Connection, run: int, roster: Sequence[str], already: int, factors: Mapping[str, float] | None
+    connection: Connection,
+    run: int,
+    roster: Sequence[str],
+    already: int,
+    factors: Mapping[str, float] | None,
+    *,
+    holds: bool,
 ) -> queries.Roster:
-    """Add new agents to a run with their cost factors, and return its roster."""
+    """Add new agents to a run (which `holds` pay) with their cost factors, and return its roster."""
     check_roster(roster)
     newcomers = roster[already:]
     enrol(connection, dict.fromkeys(newcomers))
     rows = {"members": members(connection, run, newcomers, start=already)}
     rows["cost_factors"] = factor_rows(connection, run, roster, already, factors)
+    rows["accounts"] = held_accounts(connection, run, rows["members"]) if holds else []
     journal.append(connection, "join", rows)
     return queries.roster(connection, run)  # not cached: it is not committed yet
 
@@ -56,6 +64,13 @@ def members(connection: Connection, run: int, names: Sequence[str], start: int) 
     """Return the rows that make enrolled agents members of a run."""
     known = queries.known_agents(connection, list(names))
     return [{"run": run, "position": start + i, "agent": known[name]} for i, name in enumerate(names)]
+
+
+def held_accounts(connection: Connection, run: int, members: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of the accounts in which a run holds the pay of members."""
+    first = next_number(connection, tables.accounts.c.id)
+    shared = {"kind": "held", "run": run, "balance": 0}
+    return [{"id": first + i, "owner": one["agent"], **shared} for i, one in enumerate(members)]
 
 
 def next_number(connection: Connection, column: Any) -> int:

@@ -27,7 +27,7 @@ _BOOKS = {
     "payable": "Liabilities:Payouts",
     "agent": "Liabilities:Agents",
     "deposit": "Liabilities:Deposits",
-    "escrow": "Liabilities:Escrow",
+    "held": "Liabilities:Held",
     "carried": "Assets:Carried",
 }
 
@@ -100,11 +100,11 @@ def _plain(name: str, value: Any) -> Any:
 
 
 BLOCK = 2_000  # rows read or written at a time
-MONEY = ("amount", "earned", "released", "cut", "held", "cost_factor")  # kept in millionths
+MONEY = ("amount", "earned", "released", "cut", "cost_factor")  # kept in millionths
 COLUMNS = {
     "journal": ("record", "time", "kind", "run", "round", "memo", "account", "agent", "amount", "hash"),
     "payments": (
-        "run", "round", "time", "request", "agent", "status", "earned", "released", "cut", "held", "squared_distance",
+        "run", "round", "time", "request", "agent", "status", "earned", "released", "cut", "squared_distance",
         "expected", "variance", "squared_deviation", "pair_distance", "squared_length", "alignment", "gradient",
         "signature", "note", "rule", "cost", "cost_factor", "hash",
     ),
@@ -185,8 +185,11 @@ def _accounts(connection: Connection) -> dict[int, AnyRow]:
 
 
 def _book(account: AnyRow) -> str:
-    """Return the name of an account in a bookkeeper's journal: agents by number, as not every name is allowed there."""
-    return _BOOKS[account.kind] if account.owner is None else f"{_BOOKS[account.kind]}:A{account.owner}"
+    """Return what a bookkeeper calls an account: agents and runs by number, as not every name may stand there."""
+    if account.owner is None:
+        return _BOOKS[account.kind]
+    of_run = "" if account.run is None else f":R{account.run}"
+    return f"{_BOOKS[account.kind]}:A{account.owner}{of_run}"
 
 
 def _head(connection: Connection) -> tuple[AnyRow, datetime, datetime]:

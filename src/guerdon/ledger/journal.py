@@ -16,8 +16,8 @@ Columns = Mapping[str, Sequence[Any]]
 
 # Tables whose rows are hashed as JSON with the record they name, in an order that respects their references.
 DETAILS = (
-    "versions", "agents", "keys", "accounts", "runs", "terms", "members", "cost_factors", "rounds", "escrow",
-    "closings", "payouts", "payees", "batches", "payout_lines", "outcomes", "idempotency", "signatures",
+    "versions", "agents", "keys", "runs", "accounts", "terms", "members", "cost_factors", "rounds", "closings",
+    "payouts", "payees", "batches", "payout_lines", "outcomes", "idempotency", "signatures",
 )  # fmt: skip
 ENTRY = ("record", "line", "source", "target", "amount")
 NO_ENTRIES = np.empty((0, 3), dtype=np.int64)
@@ -77,7 +77,9 @@ def next_seq(connection: Connection) -> int:
 def open_ledger(connection: Connection, name: str, unit: str, schema: bytes) -> None:
     """Write the first record of a new ledger, and the accounts that there is one of."""
     head, version = {"name": name, "unit": unit}, {"version": tables.REVISION, "schema": schema}
-    accounts = [{"id": id_, "kind": kind, "owner": None, "balance": 0} for id_, kind in enumerate(tables.COMMON, 1)]
+    accounts = [
+        {"id": id_, "kind": kind, "owner": None, "run": None, "balance": 0} for id_, kind in enumerate(tables.COMMON, 1)
+    ]
     append(connection, "open", {"ledger": [head], "versions": [version], "accounts": accounts})
     sealed = connection.execute(select(tables.records.c.hash)).scalar_one()
     connection.execute(insert(tables.ledger), head | {"id": 1, "head": 1, "hash": sealed})

@@ -6,35 +6,38 @@ import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection, select
 
 from guerdon.arrays import check_choice
-from guerdon.ledger import checkpoints, journal, payouts, queries, tables
+from guerdon.ledger import checkpoints, holding, journal, payouts, queries, tables
 from guerdon.ledger.auditing import audit_run
 from guerdon.ledger.bank import check_account, export_payout
 from guerdon.ledger.checks import check_name, check_roster, clean, normal_name
-from guerdon.ledger.cost_factors import check_same_factors, cost_factors, factor_rows
+from guerdon.ledger.closing import Closing, close_run
+from guerdon.ledger.cost_factors import cost_factors, factor_rows
 from guerdon.ledger.database import NO_LEDGER, Database
 from guerdon.ledger.definitions import interfering, schema_digest
 from guerdon.ledger.earnings import earnings
-from guerdon.ledger.enrolment import enrol, members, next_number
+from guerdon.ledger.enrolment import enrol, held_accounts, members, next_number
 from guerdon.ledger.errors import RefusedError, UnavailableError, translate_errors
-from guerdon.ledger.escrow import EscrowMove, move, settle_escrow
 from guerdon.ledger.export import export
+from guerdon.ledger.moves import move
 from guerdon.ledger.receipts import contradiction, shares, sign_head
 from guerdon.ledger.recorded_rules import described, restored
+from guerdon.ledger.recorded_terms import changed_terms, terms_of, written
 from guerdon.ledger.recording import Handed, Recorded, RoundRecorder, as_input
 from guerdon.ledger.replay import replay_state
 from guerdon.ledger.signing import Receipt
 from guerdon.ledger.stakes import stakes
 from guerdon.ledger.statements import payslips, statement
 from guerdon.ledger.submissions import load_public_key
-from guerdon.ledger.unvested import Closing, Terms, check_losses, check_same_terms, check_terms, close_run, terms_of
 from guerdon.ledger.verify import verify
 from guerdon.rule import Payments, Round, Rule, padded
+from guerdon.terms import AtOnce, Terms
 
 log = logging.getLogger("guerdon.ledger")
 
@@ -137,42 +140,38 @@ class Ledger:
         name: str,
         agents: Sequence[str],
         rule: Rule,
+        terms: Terms | None = None,
         *,
-        liability: str = "carry",
-        vesting: int | None = None,
-        deposit: int | None = None,
-        cost_factors: Mapping[str, float] | None = None,
         memo: str = "",
     ) -> Recorded:
-        """Begin a run that pays `agents` by `rule`; the same run again (all its agents, or the first) is found.
+        """Begin a run that pays `agents` by `rule` on `terms` (default: `Terms()`).
 
-        `liability` says what becomes of a negative reward: "carry" nets it against later ones, "deposit" charges it to
-        balance and deposit, "floor" cuts it at zero. `vesting`: pay vests after so many rounds of an agent's own, and
-        until then a loss can claim it. `deposit`: micro-units that an agent must have deposited to join later. A run
-        that is not told either pays at once and asks for no deposit; one that is found keeps its own.
-
-        `cost_factors`: what work costs some agents, as a multiple of the rule's cost: so much more they are paid. All
-        others have 1. A factor stays as it is for the whole run.
+        The same run again (all its agents, or the first) is found, and keeps its terms unless some are given. Then
+        these must have the same `hold` (or not say it), `losses`, `deposit` and cost factors; a change of the rest is
+        recorded.
         """
         check_name("a run's name", name)
-        check_choice("liability", liability, tables.LIABILITIES)
         check_roster(agents)
         text, cost = described(rule)
         with self._database.writing() as connection:
             agents, found = queries.as_enrolled(connection, agents), queries.find_run(connection, name)
             if found is not None:
-                queries.check_same_run(connection, found, (text, cost, liability, agents))
-                check_same_terms(connection, found, vesting, deposit)
-                check_same_factors(connection, found, agents, cost_factors)
+                queries.check_same_run(connection, found, (text, cost, agents))
+                rows = [] if terms is None else changed_terms(connection, found, rule, terms, agents)
+                if rows:
+                    journal.append(connection, "terms", {"terms": rows}, memo=clean(memo))
                 return Recorded(found.record, new=False)
-            asked = check_terms(liability, vesting, deposit)
-            check_losses(rule, liability, asked)
+            own = (Terms() if terms is None else terms).under(rule)
             enrol(connection, dict.fromkeys(agents))
             number = next_number(connection, tables.runs.c.id)
-            row = {"id": number, "name": name, "rule": text, "cost": cost, "liability": liability}
-            rows = {"runs": [row], "members": members(connection, number, agents, start=0)}
-            rows["terms"] = [{"run": number, **asked._asdict()}] if any(asked) else []
-            rows["cost_factors"] = factor_rows(connection, number, agents, 0, cost_factors)
+            rows = {
+                "runs": [{"id": number, "name": name, "rule": text, "cost": cost}],
+                "members": members(connection, number, agents, start=0),
+                "terms": [{"run": number, "text": written(own)}],
+                "cost_factors": factor_rows(connection, number, agents, 0, own.cost_factors),
+            }
+            if not isinstance(own.hold, AtOnce):
+                rows["accounts"] = held_accounts(connection, number, rows["members"])
             return Recorded(journal.append(connection, "run", rows, memo=clean(memo)), new=True)
 
     def record_round(
@@ -188,7 +187,6 @@ class Ledger:
         gradients: Sequence[bytes | None] | None = None,
         signatures: Sequence[bytes | None] | None = None,
         notes: Sequence[str] | None = None,
-        held: Any = None,
         metrics: Mapping[str, float] | None = None,
         checkpoint: Mapping[str, Any] | None = None,
     ) -> Recorded:
@@ -202,13 +200,12 @@ class Ledger:
         compute leaves them out, and reports those that are returned: as they are recorded, in micro-units.
 
         `rule`: where it is not the run's (a known variance that changes). `agents`: its agents, then new ones who
-        join, and `cost_factors` those of all (see `start_run`). `gradients`: hashes of what was sent; `signatures` of
-        them; `notes`: a remark on each agent; `held`: up to how much of each reward goes to escrow; `metrics`: numbers
-        to remember (a loss, an accuracy); `checkpoint`: groups of arrays to resume from, {"model": {...}, "rule":
-        state}.
+        join, and `cost_factors` those of all (see `Terms`). `gradients`: hashes of what was sent; `signatures` of them;
+        `notes`: a remark on each agent; `metrics`: numbers to remember (a loss, an accuracy); `checkpoint`: groups of
+        arrays to resume from, {"model": {...}, "rule": state}.
         """
         data = None if checkpoint is None else checkpoints.pack(checkpoint)
-        extras = {"gradients": gradients, "signatures": signatures, "notes": notes, "held": held, "metrics": metrics}
+        extras: dict[str, Any] = {"gradients": gradients, "signatures": signatures, "notes": notes, "metrics": metrics}
         extras["checkpoint"] = None if data is None else journal.fingerprint(data)
         with self._database.writing() as connection:
             found = queries.need_run(connection, run)
@@ -216,37 +213,24 @@ class Ledger:
             given = as_input(number, texts, round, extras)
             return self._recorder.record(connection, found, given, Handed(agents, cost_factors, payments), data)
 
-    def move(
-        self, kind: str, agent: str, amount: int, memo: str = "", *, run: str | None = None, key: str | None = None
-    ) -> Recorded:
+    def move(self, kind: str, agent: str, amount: int, memo: str = "", *, key: str | None = None) -> Recorded:
         """Move `amount` micro-units for an agent: deposit, withdraw, hold, release, forfeit, repay or waive.
 
-        A deposit comes in from the bank and is withdrawn to it. What is held moves from the balance to escrow, from
-        which it is released to the agent or forfeited to the treasury: of `run`; without it first what was held by
-        hand, then of the runs in the order in which they began. A carried loss is repaid through the bank, or waived;
-        nothing is withdrawn before. The same move again under the same `key` is found, and not made twice.
+        A deposit comes in from the bank and is withdrawn to it. What is held by hand moves out of the balance; from
+        there it is released to the agent again, or forfeited to the treasury. What a run holds is moved by its terms,
+        and by no hand. A carried loss is repaid through the bank, or waived; nothing is withdrawn before. The same move
+        again under the same `key` is found, and not made twice.
         """
         check_choice("kind", kind, tuple(tables.MOVES))
         with self._database.writing() as connection:
-            return Recorded(*move(connection, kind, agent, amount, clean(memo), run, key))
-
-    def settle_escrow(
-        self, run: str, alpha: float = 0.001, *, alike: bool = False, forfeit_accused: bool = False
-    ) -> list[EscrowMove]:
-        """Release what a run held of its agents for the rounds that the audit has cleared them for; return the moves.
-
-        Nothing is forfeited unless asked: then all that it holds of the accused. Nobody is, unless you say that all
-        agents draw fresh samples of the same kind (`alike`). Done again, it moves only what is new.
-        """
-        with self._database.writing() as connection:
-            return settle_escrow(connection, run, alpha, alike=alike, forfeit_accused=forfeit_accused)
+            return Recorded(*move(connection, kind, agent, amount, clean(memo), key))
 
     def close_run(self, run: str, memo: str = "", *, agents: Sequence[str] | None = None) -> Closing:
-        """Let the rest of a run's pay vest, as far as it is funded (see `guerdon.ledger.vesting`); return what did.
+        """Release the rest of what a run holds, as far as it is funded (see `guerdon.ledger.vesting`); return how much.
 
-        It is for agents that stayed to the end: paid for one of the last rounds in which pay vests, and there from the
-        beginning, or with as many rounds of their own, or with a deposit. `agents` names others, or some: for these the
-        run is over, and their deposits are free. Done again, it moves only what is new.
+        It is for agents that stayed to the end: paid for one of the last rounds for which pay is held, and there from
+        the beginning, or with a deposit. `agents` names others, or some: for these the run is over, and their deposits
+        are free. Done again, it moves only what is new.
 
         Warns (and says in `open`) where rounds still wait for their extras: the last round must have been recorded with
         `is_last=True`.
@@ -344,9 +328,15 @@ class Ledger:
             return [] if found is None else list(queries.roster(connection, found.id).names)
 
     def terms(self, run: str) -> Terms:
-        """Return after how many rounds the pay of a run vests, and the deposit (micro-units) of agents that join."""
+        """Return the terms of a run as they are now."""
         with self.reading() as connection:
-            return terms_of(connection, queries.need_run(connection, run).id)
+            found = queries.need_run(connection, run)
+            return replace(terms_of(connection, found.id), cost_factors=queries.named_factors(connection, found.id))
+
+    def held(self, agent: str) -> list[holding.Held]:
+        """Return what is held of an agent, run by run: how much, why, and until when."""
+        with self.reading() as connection:
+            return holding.held_of(connection, queries.find_agent(connection, agent).id)
 
     def common_balances(self) -> dict[str, int]:
         """Return the balances of treasury, bank and payable."""

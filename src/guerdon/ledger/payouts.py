@@ -22,7 +22,7 @@ from guerdon.ledger.checks import check_micro, clean, tidy
 from guerdon.ledger.enrolment import next_number
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.idempotency import find_done, key_rows
-from guerdon.ledger.liability import freeze, thaw
+from guerdon.ledger.losses import freeze, thaw
 from guerdon.ledger.money import MOST_PLACES, format_amount, places_of
 from guerdon.ledger.queries import LARGEST_ID, accounts_of, find_agent, rows_with
 from guerdon.ledger.tables import AnyRow

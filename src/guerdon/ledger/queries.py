@@ -13,8 +13,7 @@ from sqlalchemy import Connection, bindparam, case, func, select
 from guerdon.ledger import tables
 from guerdon.ledger.checks import AGENT, check_roster, clean, normal_name, tidy
 from guerdon.ledger.errors import RefusedError
-from guerdon.ledger.holdings import unvested
-from guerdon.ledger.liability import LOOKED_AT, Standing
+from guerdon.ledger.losses import LOOKED_AT, Standing
 from guerdon.ledger.money import MICRO
 from guerdon.ledger.recorded_rules import check_same_rule
 from guerdon.ledger.tables import AnyRow
@@ -31,25 +30,18 @@ PAID = payments.c.released + payments.c.cut  # what a reward moved: what nobody 
 
 
 class Balance(NamedTuple):
-    """What an agent has, in micro-units: payable, deposited, in escrow, and (at most 0) carried into later rounds.
+    """What an agent has, in micro-units: payable, deposited, held, and (at most 0) carried into later rounds.
 
-    `earned` is what the treasury gave it in all, less what it took back; `number` is the agent's own. `unvested` is the
-    part of its escrow that a later loss can still claim.
+    `earned` is what the treasury gave it in all, less what it took back; `number` is the agent's own.
     """
 
     agent: str
     balance: int
     deposit: int
-    escrow: int
+    held: int
     carried: int
     earned: int
     number: int
-    unvested: int
-
-    @property
-    def held(self) -> int:
-        """What is in escrow for another reason than that it has not vested: for the audit, or by hand."""
-        return self.escrow - self.unvested
 
     @property
     def owed(self) -> int:
@@ -58,7 +50,10 @@ class Balance(NamedTuple):
 
 
 class Roster(NamedTuple):
-    """The agents of a run in their order; per kind of account an array of account numbers; their cost factors."""
+    """The agents of a run in their order; per kind of account an array of account numbers; their cost factors.
+
+    The accounts of the kind "held" are the run's own; there are none in a run that holds no pay.
+    """
 
     agents: list[int]
     names: list[str]
@@ -72,7 +67,7 @@ class RunSummary(NamedTuple):
     name: str
     rule: str
     cost: str
-    liability: str
+    losses: str
     agents: int
     rounds: int
     last_round: int | None
@@ -115,15 +110,15 @@ def need_run(connection: Connection, name: str) -> AnyRow:
     return found
 
 
-def check_same_run(connection: Connection, run: AnyRow, told: tuple[str, str, str, list[str]]) -> None:
-    """Raise unless a run has the given rule, cost and liability, and had (at first) or has (now) the given agents."""
+def check_same_run(connection: Connection, run: AnyRow, told: tuple[str, str, list[str]]) -> None:
+    """Raise unless a run has the given rule and cost, and had (at first) or has (now) the given agents."""
     member = tables.members.c
     query = select(agents.c.name, member.record).join(tables.members, member.agent == agents.c.id)
     found = connection.execute(query.where(member.run == run.id).order_by(member.position)).all()
     now, first = [name for name, _ in found], [name for name, record in found if record == run.record]
-    kept = (run.rule, run.cost, run.liability, now if told[3] == now else first)
+    kept = (run.rule, run.cost, now if told[2] == now else first)
     check_same_rule(run.name, told[0], run.rule)
-    for what, new, old in list(zip(("rule", "cost", "liability", "agents"), told, kept, strict=True))[1:]:
+    for what, new, old in list(zip(("rule", "cost", "agents"), told, kept, strict=True))[1:]:
         if new != old:
             raise RefusedError(f"run {run.name!r} was started with another {what}: {old}, now {new}")
 
@@ -137,7 +132,8 @@ def count_members(connection: Connection, run: int) -> int:
 def roster(connection: Connection, run: int) -> Roster:
     """Return a run's agents in their order, with the numbers of their accounts."""
     people, names, *numbers = per_member(connection, run, [agents.c.id, agents.c.name], "id", tables.PERSONAL)
-    own = {kind: np.array(column) for kind, column in zip(tables.PERSONAL, numbers, strict=True)}
+    columns = dict(zip(tables.PERSONAL, numbers, strict=True))
+    own = {kind: np.array(column) for kind, column in columns.items() if None not in column}
     return Roster(list(people), list(names), own, factors_of(connection, run, people))
 
 
@@ -163,16 +159,19 @@ def keys(connection: Connection, run: int | None = None) -> dict[str, bytes]:
     return {name: bytes(public_key) for name, public_key in connection.execute(query.order_by(agents.c.id))}
 
 
-def standing(connection: Connection, run: AnyRow, num_agents: int) -> Standing:
-    """Return what the accounts of a run's agents hold, in their order: only the accounts that its liability needs."""
-    kinds = LOOKED_AT[run.liability]
-    columns = per_member(connection, run.id, [], "balance", kinds) if kinds else []
+def standing(connection: Connection, run: int, losses: str, num_agents: int) -> Standing:
+    """Return what the accounts of a run's agents hold, in their order: only those that cover `losses` in this way."""
+    kinds = LOOKED_AT[losses]
+    columns = per_member(connection, run, [], "balance", kinds) if kinds else []
     unread = Standing(*(np.zeros((3, num_agents), dtype=np.int64)))
     return unread._replace(**{kind: np.array(column) for kind, column in zip(kinds, columns, strict=True)})
 
 
 def per_member(connection: Connection, run: int, columns: Sequence[Any], what: str, kinds: Sequence[str]) -> list[Any]:
-    """Return columns of a run's agents in their order: some of their own, and one of each kind of account."""
+    """Return columns of a run's agents in their order: some of their own, and one of each kind of account.
+
+    Accounts of the kind "held" are those of the run; None where there are none.
+    """
     query = _query_per_member(tuple(columns), what, tuple(kinds))
     return list(zip(*connection.execute(query, {"asked": run}).all(), strict=True))
 
@@ -183,8 +182,10 @@ def _query_per_member(columns: tuple[Any, ...], what: str, kinds: tuple[str, ...
     member = tables.members
     source: Any = member.join(agents, member.c.agent == agents.c.id) if columns else member
     for kind in kinds:
-        own = accounts.alias(kind)
-        source = source.join(own, (own.c.owner == member.c.agent) & (own.c.kind == kind))
+        own, in_run = accounts.alias(kind), kind == "held"
+        mine = (own.c.owner == member.c.agent) & (own.c.kind == kind)
+        mine &= own.c.run == member.c.run if in_run else own.c.run.is_(None)
+        source = source.join(own, mine, isouter=in_run)
         columns = (*columns, own.c[what].label(f"{kind}_{what}"))
     return select(*columns).select_from(source).where(member.c.run == bindparam("asked")).order_by(member.c.position)
 
@@ -232,11 +233,12 @@ def find_agent(connection: Connection, name: str) -> AnyRow:
 
 
 def accounts_of(connection: Connection, name: str) -> dict[str, AnyRow]:
-    """Return an agent's accounts by kind; needs the whole name, because money will move."""
+    """Return an agent's accounts by kind, without those in runs; needs the whole name, because money will move."""
     owner = find_agent(connection, name)
     if owner.name not in (name, tidy(name)):
         raise RefusedError(f"there is no agent {short(name)!r}; do you mean {owner.name!r}?")
-    return {row.kind: row for row in connection.execute(select(accounts).where(accounts.c.owner == owner.id))}
+    query = select(accounts).where(accounts.c.owner == owner.id, accounts.c.run.is_(None))
+    return {row.kind: row for row in connection.execute(query)}
 
 
 def common_accounts(connection: Connection) -> dict[str, AnyRow]:
@@ -256,10 +258,10 @@ def balances(connection: Connection, people: Sequence[int] | None = None) -> lis
     query = select(agents.c.id, agents.c.name, *own).join(accounts, accounts.c.owner == agents.c.id)
     query = query if people is None else query.where(agents.c.id.in_(people))
     rows: Any = connection.execute(query.group_by(agents.c.id, agents.c.name).order_by(agents.c.name)).all()
-    left, waiting, found = _left(connection, people), unvested(connection, people), list[Balance]()
+    left, found = _left(connection, people), list[Balance]()
     for number, name, *values in rows:
         has = [int(value) for value in values]
-        found.append(Balance(name, *has, earned=sum(has) + left[number], number=number, unvested=waiting[number]))
+        found.append(Balance(name, *has, earned=sum(has) + left[number], number=number))
     return found
 
 
@@ -287,8 +289,11 @@ def run_summary(connection: Connection, run: AnyRow) -> RunSummary:
     paid = select(func.sum(PAID)).join(rounds_, payments.c.record == rounds_.c.record)
     moments = select(records.c.created_at).where(records.c.seq.in_([run.record, record or run.record]))
     times = list(connection.execute(moments.order_by(records.c.seq)).scalars())
+    own = tables.terms.c
+    text = select(own.text).where(own.run == run.id).order_by(own.record.desc()).limit(1)
+    terms: dict[str, Any] = json.loads(connection.execute(text).scalar_one())
     return RunSummary(
-        run.name, run.rule, run.cost, run.liability, count_members(connection, run.id), played, last,
+        run.name, run.rule, run.cost, terms["losses"], count_members(connection, run.id), played, last,
         int(connection.execute(paid.where(rounds_.c.run == run.id)).scalar() or 0), times[0], times[-1],
         named_factors(connection, run.id),
     )  # fmt: skip

@@ -8,32 +8,43 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from guerdon.ledger import chain, tables
+from guerdon.ledger import chain, holding, recorded_terms, tables, vesting
 from guerdon.ledger.checks import follows
 from guerdon.ledger.errors import RuleMissingError
 from guerdon.ledger.journal import NO_ENTRIES, detail
-from guerdon.ledger.liability import Standing, freeze, lines, thaw, vested_lines
+from guerdon.ledger.losses import Standing, freeze, lines, released_lines, thaw
 from guerdon.ledger.money import format_amount
-from guerdon.ledger.recorded_rules import restored
+from guerdon.ledger.recorded_rules import costs_of, restored
 from guerdon.ledger.replay import PaymentBlock, first_difference, replay_round
 from guerdon.ledger.signing import is_head_signed
 from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
-from guerdon.ledger.unvested import Terms, costs_of
-from guerdon.ledger.vesting import Vesting, begin, closing, ended, joined, settle_round, take
+from guerdon.ledger.vesting import Played, Vested
 from guerdon.rule import paid_work, remembers
+from guerdon.terms import AtOnce, Terms
 
 ONLY_IN = {  # which kinds of record a table's rows belong to
+    "ledger": ("open",),
+    "versions": ("open",),
+    "agents": ("enrol",),
+    "keys": ("enrol",),
     "payees": ("enrol",),
-    "terms": ("run",),
+    "accounts": ("open", "enrol", "run", "join"),
+    "runs": ("run",),
+    "terms": ("run", "terms"),
+    "members": ("run", "join"),
     "cost_factors": ("run", "join"),
-    "escrow": ("release", "forfeit"),
+    "rounds": ("round",),
     "closings": ("release",),
+    "payouts": ("payout",),
     "batches": ("payout",),
     "payout_lines": ("payout",),
     "outcomes": ("settle",),
     "idempotency": (*tables.MOVES, "payout"),
+    "signatures": ("sign",),
 }
+# What a record of some kinds must have a row of, beside what is looked for where its money is checked.
+NEEDS = {"run": "terms", "terms": "terms", "round": "rounds", "payout": "batches", "settle": "outcomes"}
 
 MOST_TOLD = 3  # runs of which a result says why their pay was not recomputed
 
@@ -60,7 +71,8 @@ class Lookup:
     keys: Mapping[int, bytes]
     runs: Mapping[int, Any]
     accounts: Mapping[int, Any]
-    owned: Mapping[str, Any]  # kind → array: agent → account
+    owned: Mapping[str, Any]  # kind → array: agent → account, without those in runs
+    held: Mapping[int, Mapping[int, int]]  # run → agent → the account in which the run holds its pay
     common: Mapping[str, int]
     factors: Mapping[int, Mapping[int, float]]  # run → agent → what its cost is multiplied by; else 1
 
@@ -74,7 +86,16 @@ class Lookup:
         account = self.accounts.get(int(number))
         if account is None:
             return f"account {number}"
-        return account.kind if account.owner is None else f"{account.kind} of {self.agents[account.owner].name!r}"
+        if account.owner is None:
+            return account.kind
+        where = "" if account.run is None else f" in run {self.runs[account.run].name!r}"
+        return f"{account.kind} of {self.agents[account.owner].name!r}{where}"
+
+    def own(self, run: int, agents: Any) -> dict[str, Any]:
+        """Return the accounts of members of a run by kind, as arrays; those of the kind "held" are the run's."""
+        found = {kind: self.owned[kind][agents] for kind in tables.PERSONAL if kind != "held"}
+        of_run = self.held.get(run)
+        return found | ({} if of_run is None else {"held": np.array([of_run.get(int(one), 0) for one in agents])})
 
 
 @dataclass
@@ -105,7 +126,7 @@ class VerifierState:
     payees: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])
     payouts: dict[int, "Frozen"] = field(default_factory=dict[int, "Frozen"])  # by record
     terms: dict[int, Terms] = field(default_factory=dict[int, Terms])  # by run
-    vesting: dict[int, Vesting] = field(default_factory=dict[int, Vesting])
+    holding: dict[int, Vested | None] = field(default_factory=dict[int, Vested | None])  # by run
     founders: dict[int, int] = field(default_factory=dict[int, int])  # run → how many agents it began with
     skipped: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])  # run → first round, why
 
@@ -123,6 +144,7 @@ def check_record(
     rows = lookup.details.get(row.seq, {})
     gapless = bool((entries[:, 1] == np.arange(len(entries))).all())
     require(gapless, f"entries: the lines of record {row.seq} are not numbered from 0 without gaps")
+    _check_detail(row, rows)
     if row.kind == "round":
         expected = _expected_of_round(lookup, state, rows["rounds"][0], block, here)
     elif here.stop > here.start:
@@ -196,37 +218,29 @@ def _check_remembered(
 def _settled(
     lookup: Lookup, state: VerifierState, run: Any, played: Mapping[str, Any], block: PaymentBlock, here: slice
 ) -> Any:
-    """Return the entries that follow from a round's rewards, the run's liability and terms, and what each agent had."""
-    numbers = block.numbers[here]
-    own = {kind: lookup.owned[kind][numbers["agent"]] for kind in tables.PERSONAL}
+    """Return the entries that follow from a round's rewards, the run's terms, and what each agent had."""
+    numbers, terms = block.numbers[here], state.terms[run.id]
+    own = lookup.own(run.id, numbers["agent"])
     standing = Standing(*(state.balances[own[kind]] for kind in ("agent", "deposit", "carried")))
     costs = costs_of(played["cost"], played["request"], lookup.factors_of(run.id, numbers["agent"]))
-    paid = (paid_work(numbers["status"]), costs, played["number"])
-    vesting = _unvested(state, run.id, len(numbers))
-    flows, vesting = settle_round(run.liability, numbers["released"], numbers["held"], standing, vesting, paid)
-    if vesting is not None:
-        state.vesting[run.id] = vesting
+    paid = Played(paid_work(numbers["status"]), costs, played["number"])
+    before = holding.joined(state.holding[run.id], len(numbers))
+    flows, state.holding[run.id] = holding.settle_round(terms, numbers["released"], standing, before, paid)
     if (flows.cut != numbers["cut"]).any():
         named = _payment_named(lookup, block, here.start + int(np.argmax(flows.cut != numbers["cut"])))
-        raise MismatchError(f"payments: the cut of {named} does not follow from the run's liability")
+        raise MismatchError(f"payments: the cut of {named} does not follow from the run's terms")
     return lines(flows, own)
-
-
-def _unvested(state: VerifierState, run: int, num_agents: int) -> Vesting | None:
-    """Return what is unvested in a run before its next round; None where nothing vests."""
-    rounds = state.terms.get(run, Terms()).vesting
-    return joined(state.vesting.get(run, begin(0, rounds)), num_agents) if rounds else None
 
 
 def _expected_entries(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows, entries: Any) -> Any:
     """Return the entries that a record other than a round must have."""
-    _check_detail(row, rows)
     for payee in rows.get("payees", ()):
         state.payees[payee["agent"]] = (payee["holder"], payee["account"])
     for told in rows.get("terms", ()):
-        state.terms[told["run"]] = Terms(told["vesting"], told["deposit"])
+        _check_terms(state, row, told)
     for member in rows.get("members", ()):
         state.members.setdefault(member["run"], []).append(member["agent"])
+    _check_accounts(state, row, rows)
     _check_deposits(lookup, state, row, rows)
     if rows.get("closings"):
         return _of_closing(lookup, state, row, rows["closings"])
@@ -249,13 +263,39 @@ def _check_detail(row: AnyRow, rows: Rows) -> None:
         raise MismatchError(
             f"versions: record {row.seq} ({row.kind}) must have one if it opens or upgrades, and only then"
         )
-    for table, kinds in ONLY_IN.items():
-        require(table not in rows or row.kind in kinds, f"{table}: record {row.seq} ({row.kind}) can have no row there")
+    for table in rows:
+        require(row.kind in ONLY_IN[table], f"{table}: record {row.seq} ({row.kind}) can have no row there")
+    needed = NEEDS.get(row.kind)
+    require(needed is None or needed in rows, f"{needed}: record {row.seq} ({row.kind}) must have one row there")
     joining = {(member["run"], member["agent"]) for member in rows.get("members", ())}
     fits = all((one["run"], one["agent"]) in joining for one in rows.get("cost_factors", ()))
     require(fits, f"cost_factors: record {row.seq} has one of an agent that does not join the run by it")
-    missing = row.kind == "payout" and "batches" not in rows
-    require(not missing, f"batches: record {row.seq} (payout) must have one row there")
+
+
+def _check_terms(state: VerifierState, row: AnyRow, told: Mapping[str, Any]) -> None:
+    """Check the terms of a run, or their change: what members are owed hangs on some, and these stay."""
+    run, new = told["run"], recorded_terms.read(told["text"])
+    first = row.kind == "run"
+    require(first != (run in state.terms), f"terms: record {row.seq} ({row.kind}) must be the first of its run, or not")
+    kept = state.terms.get(run, new)
+    same = all(getattr(new, name) == getattr(kept, name) for name in recorded_terms.FIXED)
+    require(same, f"terms: record {row.seq} changes what a run must keep: {', '.join(recorded_terms.FIXED)}")
+    state.terms[run] = new
+    if first:
+        state.holding[run] = holding.begin(new.hold, 0)
+
+
+def _check_accounts(state: VerifierState, row: AnyRow, rows: Rows) -> None:
+    """Check that an agent that is enrolled gets one account of each kind, a member one in a run that holds pay."""
+    found = [(one["run"], one["owner"], one["kind"]) for one in rows.get("accounts", ()) if one["owner"] is not None]
+    own = [(None, one["id"], kind) for one in rows.get("agents", ()) for kind in tables.PERSONAL]
+    in_runs = [
+        (one["run"], one["agent"], "held")
+        for one in rows.get("members", ())
+        if not isinstance(state.terms[one["run"]].hold, AtOnce)
+    ]
+    must = "must open one of each kind for an agent that it enrols, and one for each member of a run that holds pay"
+    require(found == own + in_runs, f"accounts: record {row.seq} {must}")
 
 
 def _check_deposits(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows) -> None:
@@ -263,33 +303,35 @@ def _check_deposits(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Row
     for member in rows.get("members", ()):
         if row.kind == "run":
             state.founders[member["run"]] = state.founders.get(member["run"], 0) + 1
-        asked, has = state.terms.get(member["run"], Terms()).deposit, lookup.owned["deposit"][member["agent"]]
+        asked = recorded_terms.micro_deposit(state.terms[member["run"]])
+        has = lookup.owned["deposit"][member["agent"]]
         short = row.kind == "join" and state.balances[has] < asked
         require(not short, f"members: record {row.seq} lets an agent join without the deposit of its run")
 
 
 def _of_closing(lookup: Lookup, state: VerifierState, row: AnyRow, told: list[dict[str, Any]]) -> Any:
-    """Return what vests when a run is closed for the agents that a record names."""
+    """Return what is released when a run is closed for the agents that a record names."""
     run = told[0]["run"]
     people = state.members.get(run, [])
-    vesting = _unvested(state, run, len(people))
-    known = vesting is not None and all(one["run"] == run and one["agent"] in people for one in told)
-    require(known, f"closings: record {row.seq} closes a run for agents that have nothing to vest there")
+    before = holding.joined(state.holding.get(run), len(people))
+    if before is None or not all(one["run"] == run and one["agent"] in people for one in told):
+        raise MismatchError(f"closings: record {row.seq} closes a run for agents of whom it holds nothing")
     chosen = np.isin(people, [one["agent"] for one in told])
-    own = {kind: lookup.owned[kind][people] for kind in tables.PERSONAL}
-    amounts = closing(vesting, state.balances[own["carried"]], chosen)  # pyright: ignore[reportArgumentType]
-    state.vesting[run] = take(ended(vesting, np.flatnonzero(chosen)), amounts)  # pyright: ignore[reportArgumentType]
-    return vested_lines(amounts, own)
+    own = lookup.own(run, people)
+    amounts = vesting.closing(before, state.balances[own["carried"]], chosen)
+    state.holding[run] = vesting.take(vesting.ended(before, np.flatnonzero(chosen).tolist()), amounts)
+    return released_lines(amounts, own)
 
 
 def _bound_deposit(state: VerifierState, agent: int) -> int:
     """Return what must stay of an agent's deposit, for the runs that it joined and that are not closed for it."""
     most = 0
     for run, terms in state.terms.items():
-        place = state.members[run].index(agent) if agent in state.members.get(run, ()) else -1
-        vesting = _unvested(state, run, len(state.members.get(run, ())))
-        if vesting is not None and place >= state.founders[run] and vesting.open[place] > 0:
-            most = max(most, terms.deposit)
+        people = state.members.get(run, [])
+        place = people.index(agent) if agent in people else -1
+        held = holding.joined(state.holding[run], len(people))
+        if held is not None and place >= state.founders[run] and held.open[place] > 0:
+            most = max(most, recorded_terms.micro_deposit(terms))
     return most
 
 

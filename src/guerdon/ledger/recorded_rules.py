@@ -1,10 +1,12 @@
 """Rules as the ledger writes and reads them: text in, text out, and every error is one of the ledger's."""
 
 from functools import lru_cache
+from typing import Any
 
 from guerdon import registry
 from guerdon.costs import Cost, ExpressionCost
 from guerdon.ledger.errors import RefusedError, RuleMissingError
+from guerdon.ledger.money import to_micro
 from guerdon.provenance import NotInstalledError, same_rule, version_of
 from guerdon.rule import Rule, remembers
 
@@ -32,6 +34,11 @@ def restored(rule: str, cost: str) -> Rule:
 def restored_cost(cost: str) -> Cost:
     """Return the cost that was written down: it needs no rule to be installed."""
     return ExpressionCost(cost)
+
+
+def costs_of(cost: str, request: int, factors: Any) -> Any:
+    """Return what the work that a round asked for costs agents with these cost factors, in micro-units."""
+    return to_micro(float(restored_cost(cost)(request)) * factors)
 
 
 def check_same_rule(run: str, told: str, kept: str) -> None:

@@ -14,21 +14,22 @@ from sqlalchemy import Connection
 from guerdon.arrays import as_mask, check_positive_integer, to_numpy
 from guerdon.canonical import canonical
 from guerdon.evidence import Evidence
-from guerdon.ledger import chain, checkpoints, journal, queries
+from guerdon.ledger import chain, checkpoints, holding, journal, queries
 from guerdon.ledger.checks import clean, follows
 from guerdon.ledger.comparison import check_same_payments
 from guerdon.ledger.cost_factors import check_same_factors
 from guerdon.ledger.enrolment import join
 from guerdon.ledger.errors import RefusedError
-from guerdon.ledger.liability import lines
+from guerdon.ledger.losses import lines
 from guerdon.ledger.money import MICRO, to_micro
-from guerdon.ledger.recorded_rules import restored
+from guerdon.ledger.recorded_rules import costs_of, restored
+from guerdon.ledger.recorded_terms import check_deposits, terms_of
 from guerdon.ledger.replay import PaymentBlock, read_payments, replay_state
 from guerdon.ledger.submissions import is_signed_by, submission
 from guerdon.ledger.tables import AnyRow
-from guerdon.ledger.unvested import Terms, check_deposits, costs_of, last_closing, replay_vesting, terms_of
-from guerdon.ledger.vesting import Vesting, begin, joined, settle_round
+from guerdon.ledger.vesting import Played
 from guerdon.rule import Payments, Round, Rule, Status, padded, paid_work, remembers, times
+from guerdon.terms import AtOnce, Terms
 
 LATEST = 2**62  # no round has a greater number: databases hold 64 bits
 LONGEST_NOTE = 500
@@ -74,7 +75,6 @@ class RoundInput:
     gradients: Sequence[bytes | None]
     signatures: Sequence[bytes | None]
     notes: Sequence[str]
-    held: Any  # in micro-units
     metrics: str
     checkpoint: bytes | None  # its hash
 
@@ -103,7 +103,7 @@ class RoundInput:
         played = self.played
         told = [self.number, played.request, played.is_last, self.rule, self.cost, self.metrics, self.checkpoint]
         texts = [*told, *self.notes]
-        numbers = np.array([*played.evidence, played.sent, played.trusted, self.held], dtype="<f8")
+        numbers = np.array([*played.evidence, played.sent, played.trusted], dtype="<f8")
         return hashlib.sha256(repr([texts, self.gradients, self.signatures]).encode() + numbers.tobytes()).digest()
 
     def parts(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class RoundInput:
         numbers["status"] = paid.status
         numbers["earned"], numbers["released"] = to_micro(paid.earned), to_micro(paid.released)
         numbers["trusted"] = self.played.trusted
-        numbers["cut"], numbers["held"] = cut, self.held
+        numbers["cut"] = cut
         for source in (self.played.evidence, paid):
             for name in set(NUMBERS) & set(source._fields):
                 numbers[name] = getattr(source, name) + 0.0  # no negative zero: SQLite would not keep its sign
@@ -153,13 +153,8 @@ def as_input(number: Any, rule: tuple[str, str], round: Round, extras: Mapping[s
     if any(value is not None and len(value) != 32 for value in gradients):
         raise RefusedError("`gradients` must be hashes of 32 bytes, as `gradient_hash` gives")
     notes = [clean(note or "")[:LONGEST_NOTE] for note in _per_agent("notes", extras["notes"], sent.size, str)]
-    held = to_numpy(np.zeros(sent.size) if extras["held"] is None else extras["held"]).astype(np.float64)
-    if held.shape != sent.shape or not (held >= 0).all():
-        raise RefusedError(f"`held` must be {sent.size} amounts of at least 0")
-    return RoundInput(
-        as_number(number), *rule, played, gradients, signatures, notes, to_micro(held),
-        _as_json(extras["metrics"] or {}), extras["checkpoint"],
-    )  # fmt: skip
+    metrics = _as_json(extras["metrics"] or {})
+    return RoundInput(as_number(number), *rule, played, gradients, signatures, notes, metrics, extras["checkpoint"])
 
 
 def as_number(number: Any) -> int:
@@ -216,7 +211,6 @@ class RoundRecorder:
     def __init__(self) -> None:
         self._rosters: dict[int, queries.Roster] = {}
         self._states: dict[int, tuple[tuple[int, bytes], Any]] = {}  # run → the round that it is after, and the state
-        self._vesting: dict[int, tuple[tuple[int, bytes, int], Vesting]] = {}  # also: the closing that it is after
 
     def record(
         self, connection: Connection, run: AnyRow, given: RoundInput, told: Handed, data: bytes | None
@@ -236,15 +230,13 @@ class RoundRecorder:
             raise RefusedError(f"{named} cannot be recorded: {why}, and there are no gaps")
         roster = _checked_agents(run, given, people.names, agents)
         terms = terms_of(connection, run.id)
-        vesting = self._unvested(connection, run, terms, last, len(roster))
         if len(roster) > len(people.names):
-            already, people = len(people.names), join(connection, run.id, roster, len(people.names), factors)
+            already, holds = len(people.names), not isinstance(terms.hold, AtOnce)
+            people = join(connection, run.id, roster, already, factors, holds=holds)
             check_deposits(connection, run, terms, people, already)
         paid, state = given.pay(self._state(connection, run.id, given, last), people.factors)
         check_same_payments(f"round {given.number} of run {run.name!r}", people.names, payments, paid)
-        record, vesting = _write(connection, run, given, people, paid, vesting)
-        if vesting is not None:
-            self._vesting[run.id] = ((record, given.payload, last_closing(connection, run.id)), vesting)
+        record = _write(connection, run, terms, given, people, paid)
         journal.save_checkpoint(connection, run.id, checkpoints.parts(data or b""))
         if remembers(given.payer):
             self._states[run.id] = ((record, given.payload), state)
@@ -256,19 +248,6 @@ class RoundRecorder:
         if known is None or len(known.agents) != queries.count_members(connection, run):
             known = self._rosters[run] = queries.roster(connection, run)
         return known
-
-    def _unvested(
-        self, connection: Connection, run: AnyRow, terms: Terms, last: AnyRow | None, num_agents: int
-    ) -> Vesting | None:
-        """Return what is unvested before the round, kept or replayed like the rule's state; None: pay does not vest."""
-        if not terms.vesting:
-            return None
-        if last is None:
-            return begin(num_agents, terms.vesting)
-        after, vesting = self._vesting.get(run.id, (None, None))
-        if vesting is None or after != (last.record, last.payload, last_closing(connection, run.id)):
-            vesting = replay_vesting(connection, run, terms)
-        return joined(vesting, num_agents)
 
     def _state(self, connection: Connection, run: int, given: RoundInput, last: AnyRow | None) -> Any:
         """Return the rule's state before the round: kept from the last one, or replayed from what is recorded.
@@ -296,23 +275,20 @@ def _checked_agents(run: AnyRow, given: RoundInput, names: list[str], agents: Se
 
 
 def _write(
-    connection: Connection,
-    run: AnyRow,
-    given: RoundInput,
-    people: queries.Roster,
-    paid: Payments,
-    vesting: Vesting | None,
-) -> tuple[int, Vesting | None]:
-    """Write a round with its payments and what they move; return the record, and what is unvested after it."""
+    connection: Connection, run: AnyRow, terms: Terms, given: RoundInput, people: queries.Roster, paid: Payments
+) -> int:
+    """Write a round with its payments and what they move; return the record."""
     if any(signature is not None for signature in given.signatures):
         _check_signatures(run.name, given, people.names, queries.keys(connection, run.id))
-    standing = queries.standing(connection, run, len(people.agents))
-    costs = costs_of(given.cost, given.played.request, people.factors)
-    played = paid_work(paid.status), costs, given.number
-    flows, vesting = settle_round(run.liability, to_micro(paid.released), given.held, standing, vesting, played)
+    standing = queries.standing(connection, run.id, terms.losses, len(people.agents))
+    played = Played(paid_work(paid.status), costs_of(given.cost, given.played.request, people.factors), given.number)
+    state = holding.joined(holding.load(connection, run.id, terms), len(people.agents))
+    flows, state = holding.settle_round(terms, to_micro(paid.released), standing, state, played)
     columns = given.payment_columns(journal.next_seq(connection), people.agents, paid, flows.cut)
     entries = lines(flows, people.accounts)
-    return journal.append(connection, "round", {"rounds": [given.row(run.id)]}, entries, columns), vesting
+    record = journal.append(connection, "round", {"rounds": [given.row(run.id)]}, entries, columns)
+    holding.save(connection, run.id, state)
+    return record
 
 
 def _found(
@@ -350,8 +326,7 @@ def _as_input(stored: AnyRow, block: PaymentBlock) -> RoundInput:
     """Return a recorded round as it was handed in."""
     return RoundInput(
         stored.number, stored.rule, stored.cost, block.round(stored.request, is_last=bool(stored.is_last)),
-        list(block.gradients), list(block.signatures), list(block.notes), block.numbers["held"], stored.metrics,
-        stored.checkpoint,
+        list(block.gradients), list(block.signatures), list(block.notes), stored.metrics, stored.checkpoint,
     )  # fmt: skip
 
 

@@ -24,13 +24,12 @@ from guerdon.rule import PAID_LABELS
 PAGE, STYLE = (files("guerdon.ledger").joinpath(f"statement.{end}").read_text("utf-8") for end in ("html", "css"))
 NOTHING = "Nothing has happened yet."
 WIDTH = 78  # of a statement for a terminal
-MONEY = ("reward", "cut", "change", "balance", "deposit", "escrow", "carried")
+MONEY = ("reward", "cut", "change", "balance", "deposit", "held", "carried")
 TOTALS = {
     "earned": "earned in all",
     "balance": "balance, to be paid out",
     "deposit": "deposit",
-    "unvested": "unvested: a later loss can claim it",
-    "held": "held in escrow",
+    "held": "held, not payable yet",
     "carried": "carried into later rounds",
 }
 
@@ -39,10 +38,9 @@ def statement_json(statement: Statement, lines: Iterable[Line]) -> Iterator[str]
     """Yield a statement as JSON; amounts are exact decimal text."""
     shown: dict[str, object] = {name: getattr(statement, name) for name in ("agent", "number", "unit", "ledger")}
     shown |= {kind: plain_amount(amount) for kind, amount in _totals(statement).items()}
-    shown["escrow"] = plain_amount(statement.held.escrow)  # both together
-    shown["vesting"] = [
-        {"run": one.run, "unvested": plain_amount(one.amount), "rounds": one.rounds, "next": plain_amount(one.next)}
-        for one in statement.waiting
+    shown["holds"] = [
+        {"run": one.run, "held": plain_amount(one.amount), "rounds": one.rounds, "next": plain_amount(one.next)}
+        for one in statement.held
     ]
     yield json.dumps(shown, indent=2, ensure_ascii=False).removesuffix("\n}") + ',\n  "lines": ['
     before = "\n"
@@ -73,7 +71,7 @@ def statement_html(statement: Statement, lines: Iterable[Line]) -> Iterator[str]
         "name": f"{escape(statement.agent)} #{statement.number}", "unit": escape(statement.unit),
         "ledger": escape(statement.ledger), "day": f"{datetime.now(UTC):%d %B %Y}",
         "style": STYLE, "items": "".join(items),
-        "vesting": "".join(f"<p>{escape(one.words)}.</p>" for one in statement.waiting),
+        "held": "".join(f"<p>{escape(one.words)}.</p>" for one in statement.held),
     }  # fmt: skip
     before, after = (Template(part) for part in PAGE.split("$rows"))
     yield before.substitute(shown)
@@ -87,7 +85,7 @@ def statement_html(statement: Statement, lines: Iterable[Line]) -> Iterator[str]
 def statement_text(statement: Statement, lines: Iterator[Line]) -> Iterator[str]:
     """Yield a statement for a terminal: one line per thing that happened, and below it the reason."""
     yield f"Statement of {_printable(statement.agent)} #{statement.number}, in {statement.unit}\n"
-    for one in statement.waiting:
+    for one in statement.held:
         yield fill(_printable(one.words), WIDTH) + "\n"
     row = "{:<12}{:<26}{:>8}{:>16}{:>16}\n".format
     first = next(lines, None)
@@ -175,4 +173,4 @@ def _plain(line: Line) -> Mapping[str, object]:
 
 def _totals(statement: Statement) -> dict[str, int]:
     """Return what was earned, and what the accounts hold now."""
-    return {kind: getattr(statement.held, kind) for kind in TOTALS}
+    return {kind: getattr(statement.has, kind) for kind in TOTALS}

@@ -3,12 +3,12 @@
 A name that nobody knows joins, sends something that cost it nothing, and leaves when it likes. Let R_t be its rewards
 and S = ΣR. If the rule pays nothing on average for no work, S is a martingale, and at any time τ at which it leaves
 
-    what it takes = S_τ + (losses that it leaves behind) − (pay that is unvested then)
-    E[takes]      = E[losses left behind] − E[unvested left behind]        (with a deposit nothing is: see below)
+    what it takes = S_τ + (losses that it leaves behind) − (pay that is held then)
+    E[takes]      = E[losses left behind] − E[held pay left behind]        (with a deposit nothing is: see below)
 
 Noise alone is worth something, then: for pay with a standard deviation σ and no stake, 0.4·σ·√k in k rounds. What a
 stake leaves of it is computed here: the name's rewards are drawn from the payments of the run, centred at nothing; the
-run's liability, vesting and deposit are played on them by the ledger's own code; and the best way to leave counts:
+run's terms are played on them by the ledger's own code; and the best way to leave counts:
 after k rounds, as soon as it is ahead, or as soon as it has lost all that it can lose. A worker gains less by it than
 one who does nothing, since its mean pay keeps it out of the red.
 
@@ -23,13 +23,15 @@ import numpy as np
 from sqlalchemy import Connection, select
 
 from guerdon.arrays import check_number, check_positive_integer
-from guerdon.ledger import queries, tables
+from guerdon.ledger import holding, queries, tables
 from guerdon.ledger.errors import RefusedError
-from guerdon.ledger.liability import Standing
+from guerdon.ledger.losses import Standing
 from guerdon.ledger.money import MICRO, to_micro
-from guerdon.ledger.unvested import Terms, costs_of, terms_of
-from guerdon.ledger.vesting import MOST_ROUNDS, ROUNDS, begin, settle_round
+from guerdon.ledger.recorded_rules import costs_of
+from guerdon.ledger.recorded_terms import micro_deposit, terms_of
+from guerdon.ledger.vesting import Played
 from guerdon.rule import PAID_LABELS
+from guerdon.terms import LONGEST, Terms, Vesting
 
 WORLDS, NAMES = 20, 200  # drawn from the rounds of the run; names that play in each
 LIMIT = 1.73  # standard errors above a mean of so many worlds: 95 %, one-sided (Student's t)
@@ -38,19 +40,18 @@ SEED = 0
 
 
 class Stake(NamedTuple):
-    """What a new name that does nothing earns a round at most, under a liability and terms; amounts in micro-units."""
+    """What a new name that does nothing earns a round at most on some terms, in micro-units; and when it leaves."""
 
-    liability: str
-    vesting: int
-    deposit: int
+    terms: Terms
     earns: int
-    how: str  # it leaves
+    how: str
 
     @property
     def words(self) -> str:
         """What is at stake, in words."""
-        vests = f"pay vests after {self.vesting} rounds" if self.vesting else "pay at once"
-        return f"{self.liability}, {vests}" + (f", deposit {self.deposit / MICRO:,.0f}" if self.deposit else "")
+        hold, deposit = self.terms.hold, self.terms.deposit
+        held = f"pay held for {hold.rounds} rounds" if isinstance(hold, Vesting) else "pay at once"
+        return f"{self.terms.losses}, {held}" + (f", deposit {deposit:,.0f}" if deposit else "")
 
 
 class Stakes(NamedTuple):
@@ -63,9 +64,9 @@ class Stakes(NamedTuple):
     rounds: int  # that a name plays at most
     level: float  # of the cost, that it may earn a round
     now: Stake
-    usual: Stake  # vesting as `Rewarded` begins runs
-    vesting: Stake | None  # the shortest that is enough; None: none up to `MOST_ROUNDS` or `rounds` is
-    deposit: Stake | None  # the least that is enough where pay vests as fast as it can
+    usual: Stake  # pay is held as long as where nothing is said
+    holding: Stake | None  # the shortest that is enough; None: none up to `LONGEST` or `rounds` is
+    deposit: Stake | None  # the least that is enough where pay is held for one round
 
     @property
     def enough(self) -> bool:
@@ -74,7 +75,7 @@ class Stakes(NamedTuple):
 
 
 def stakes(connection: Connection, run: str, level: float = 0.05, rounds: int = 100) -> Stakes:
-    """Return what a new name can earn in a run by leaving its losses behind, and what vesting or deposit ends it.
+    """Return what a new name can earn in a run by leaving its losses behind, and what hold or deposit ends it.
 
     `level`: how much of the cost of a round it may earn a round; `rounds`: how many it plays at most.
     """
@@ -85,17 +86,20 @@ def stakes(connection: Connection, run: str, level: float = 0.05, rounds: int = 
     rewards, terms = to_micro(cost / MICRO * _draw(relative, rounds)), terms_of(connection, found.id)
     most = level * cost
 
-    def earned(liability: str, vesting: int, deposit: int) -> Stake:
-        return hit_and_run(liability, Terms(vesting, deposit), rewards, cost)
+    def earned(terms: Terms) -> Stake:
+        return hit_and_run(terms, rewards, cost)
 
-    longest = min(rounds, MOST_ROUNDS)
-    enough = least(1, longest, lambda vesting: earned("carry", vesting, 0).earns <= most)
-    amount = least(1, 1000, lambda costs: earned("deposit", 1, costs * cost).earns <= most)
+    def secured(costs: int) -> Terms:
+        return Terms(Vesting(1), "deposit", costs * cost / MICRO)
+
+    longest = min(rounds, LONGEST)
+    enough = least(1, longest, lambda held: earned(Terms(Vesting(held))).earns <= most)
+    amount = least(1, 1000, lambda costs: earned(secured(costs)).earns <= most)
     spread = float(np.std(np.concatenate(relative)))
     return Stakes(
-        run, sum(map(len, relative)), cost, spread, rounds, level, earned(found.liability, *terms),
-        earned("carry", ROUNDS, 0), None if enough is None else earned("carry", enough, 0),
-        None if amount is None else earned("deposit", 1, amount * cost),
+        run, sum(map(len, relative)), cost, spread, rounds, level, earned(terms), earned(Terms(Vesting())),
+        None if enough is None else earned(Terms(Vesting(enough))),
+        None if amount is None else earned(secured(amount)),
     )  # fmt: skip
 
 
@@ -113,11 +117,11 @@ def least(first: int, last: int, enough: Callable[[int], bool]) -> int | None:
     return last
 
 
-def hit_and_run(liability: str, terms: Terms, rewards: Any, cost: int) -> Stake:
+def hit_and_run(terms: Terms, rewards: Any, cost: int) -> Stake:
     """Return what names earn a round at most, given their rewards (worlds, names, rounds) in micro-units."""
     worlds, names, rounds = rewards.shape
     flat = rewards.reshape(worlds * names, rounds)
-    (takes, broke), sums = take_home(liability, terms, flat, cost), flat.cumsum(axis=1)
+    (takes, broke), sums = take_home(terms, flat, cost), flat.cumsum(axis=1)
     leaving = {f"after {k} round{'s' * (k > 1)}": np.full(worlds * names, k) for k in _horizons(rounds)}
     leaving |= {
         "as soon as it is ahead": _first(takes > 0, rounds),
@@ -131,7 +135,7 @@ def hit_and_run(liability: str, terms: Terms, rewards: Any, cost: int) -> Stake:
         ratio = gains / counts
         limit = ratio.mean() + LIMIT * ratio.std(ddof=1)
         best, how = (limit, name) if limit > best else (best, how)
-    return Stake(liability, *terms, round(float(best)), how)
+    return Stake(terms, round(float(best)), how)
 
 
 def _less_noise(takes: Any, sums: Any) -> Any:
@@ -142,24 +146,24 @@ def _less_noise(takes: Any, sums: Any) -> Any:
     return takes - part * sums
 
 
-def take_home(liability: str, terms: Terms, rewards: Any, cost: int) -> tuple[Any, Any]:
+def take_home(terms: Terms, rewards: Any, cost: int) -> tuple[Any, Any]:
     """Return what names (rows) would have in hand if they left after each round (columns), and who has nothing to lose.
 
     In hand is what was paid out less what was taken of the deposit. Whatever can be paid out is, after every round. A
-    name with a deposit asks to have the run closed for it, and gets what is unvested, too.
+    name with a deposit asks to have the run closed for it, and gets what is held, too.
     """
     count, rounds = rewards.shape
     nothing, everyone = np.zeros(count, dtype=np.int64), np.ones(count, dtype=bool)
-    vesting = begin(count, terms.vesting) if terms.vesting else None
-    deposit, carried, out = nothing + terms.deposit, nothing, nothing
+    state, asked = holding.begin(terms.hold, count), micro_deposit(terms)
+    deposit, carried, out = nothing + asked, nothing, nothing
     takes, broke = np.zeros(rewards.shape, dtype=np.int64), np.zeros(rewards.shape, dtype=bool)
     for column in range(rounds):
-        standing, played = Standing(nothing, deposit, carried), (everyone, cost, column + 1)
-        flows, vesting = settle_round(liability, rewards[:, column], nothing, standing, vesting, played)
+        standing, played = Standing(nothing, deposit, carried), Played(everyone, cost, column + 1)
+        flows, state = holding.settle_round(terms, rewards[:, column], standing, state, played)
         carried, deposit = carried + flows.to_carried - flows.from_carried, deposit - flows.from_deposit
-        out = out + flows.to_agent + flows.vested
-        left = vesting.unvested if vesting is not None and terms.deposit else 0
-        takes[:, column] = out + left - (terms.deposit - deposit)
+        out = out + flows.to_agent + flows.released
+        left = state.held if state is not None and asked else 0
+        takes[:, column] = out + left - (asked - deposit)
         broke[:, column] = (deposit == 0) & ((carried < 0) | (flows.cut > 0))
     return takes, broke
 

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Select, func, literal, select, union
 
 from guerdon.ledger import tables
 from guerdon.ledger.chain import STATUS_CODES
+from guerdon.ledger.holding import Held, held_of
 from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.queries import (
     FACTOR,
@@ -27,19 +28,19 @@ from guerdon.ledger.queries import (
     roster,
 )
 from guerdon.ledger.recorded_rules import restored
+from guerdon.ledger.recorded_terms import read
 from guerdon.ledger.tables import AnyRow
-from guerdon.ledger.unvested import waiting_of
-from guerdon.ledger.vesting import Waiting
 from guerdon.rule import Payments
+from guerdon.terms import AtOnce, Vesting
 from guerdon.words import explain
 
 BLOCK = 1000  # rows read at a time
 _MOVED = {
     "deposit": "deposit paid in",
     "withdraw": "deposit paid back",
-    "hold": "moved from the balance into escrow",
-    "release": "released from escrow to the balance",
-    "forfeit": "forfeited from escrow",
+    "hold": "held by hand, out of the balance",
+    "release": "released to the balance",
+    "forfeit": "forfeited of what was held by hand",
     "repay": "of a carried loss repaid",
     "waive": "of a carried loss waived",
     "payout": "frozen to be paid out",
@@ -63,7 +64,7 @@ class Line(NamedTuple):
     hash: str | None  # of the payment
     balance: int
     deposit: int
-    escrow: int
+    held: int
     carried: int
 
     @property
@@ -79,14 +80,14 @@ class Statement(NamedTuple):
     number: int
     unit: str
     ledger: str
-    held: Balance
-    waiting: list[Waiting]  # what is unvested, run by run
+    has: Balance
+    held: list[Held]  # what is held, run by run
     lines: list[Line]
 
     @property
     def earned(self) -> int:
         """What the treasury gave it in all, less what it took back."""
-        return self.held.earned
+        return self.has.earned
 
 
 class Payslip(NamedTuple):
@@ -115,7 +116,7 @@ def payslips(connection: Connection, run: str, number: int | None = None) -> lis
     slips: list[Payslip] = []
     query = _paid().where(tables.payments.c.record == last.record).order_by(tables.payments.c.position)
     for row in connection.execute(query):
-        moved = {kind: changes[own[row.position]] for kind, own in people.accounts.items()}
+        moved = Counter({kind: changes[own[row.position]] for kind, own in people.accounts.items()})
         paid = (row.number, row.request, row.status, row.released, _why(row, moved))
         slips.append(Payslip(people.names[row.position], *paid, amounts[row.position], row.gradient))
     return slips
@@ -130,9 +131,9 @@ def statement(connection: Connection, agent: str) -> Statement:
 def stream_statement(connection: Connection, agent: str) -> tuple[Statement, Iterator[Line]]:
     """Return a statement without its lines, and the lines, which are read as they are taken: of any number."""
     found, head = find_agent(connection, agent), connection.execute(select(tables.ledger)).one()
-    (held,) = balances(connection, [found.id])
-    waiting = waiting_of(connection, found.id)
-    return Statement(found.name, found.id, head.unit, head.name, held, waiting, []), _stream_lines(connection, found.id)
+    (has,) = balances(connection, [found.id])
+    held = held_of(connection, found.id)
+    return Statement(found.name, found.id, head.unit, head.name, has, held, []), _stream_lines(connection, found.id)
 
 
 def _stream_lines(connection: Connection, agent: int) -> Iterator[Line]:
@@ -148,8 +149,8 @@ def read_lines(connection: Connection, agent: int, skipped: int, count: int) -> 
     What the accounts held is what they hold now, less what has happened since.
     """
     account, lines = tables.accounts.c, list[Line]()
-    now = connection.execute(select(account.kind, account.balance).where(account.owner == agent))
-    standing = Counter[str]({row.kind: row.balance for row in now})
+    now = select(account.kind, func.sum(account.balance).label("balance")).where(account.owner == agent)
+    standing = Counter[str]({row.kind: int(row.balance) for row in connection.execute(now.group_by(account.kind))})
     with closing(_events(connection, agent, newest_first=True)) as events:
         for place, event in enumerate(islice(events, skipped + count)):
             if place >= skipped:
@@ -224,17 +225,18 @@ def _why(paid: AnyRow, moved: Mapping[str, int]) -> str:
         status=[STATUS_CODES[paid.status]],
     )
     words = explain(restored(paid.rule, paid.cost), payment, paid.request, [paid.factor / MICRO])
-    entered = moved["escrow"] + (moved["agent"] if paid.vesting else 0)  # in such a run the balance gets what vests
-    held = min(entered, paid.held)
+    hold = read(paid.terms).hold
+    holds = not isinstance(hold, AtOnce)
+    entered = moved["held"] + (moved["agent"] if holds else 0)  # in such a run the balance gets what is released
+    rounds = hold.rounds if isinstance(hold, Vesting) else 0
     said = {
         "of the loss was waived (limited liability)": paid.cut,
-        "of it met from what was unvested": -entered if paid.vesting else 0,
+        "of it met from what was held": -entered,
         "carried, to be netted against later rewards": -moved["carried"],
         "of it netted against an earlier loss": moved["carried"],
         "charged to the deposit": -moved["deposit"],
-        "of it held in escrow": held,
-        f"of it unvested for {paid.vesting} more rounds of its own": entered - max(held, 0),
-        "of earlier rounds vested": moved["agent"] if paid.vesting else 0,
+        f"of it held for {rounds} more rounds of its own": entered,
+        "of earlier rounds released": moved["agent"] if holds else 0,
     }
     words += [f"{format_amount(amount)} {what}" for what, amount in said.items() if amount > 0]
     return "; ".join([*words, f"note: {paid.note}"] if paid.note else words)
@@ -287,8 +289,9 @@ def _paid() -> Select[Any]:
     """Return the query for payments, each with its round."""
     paid, played, run, record = tables.payments, tables.rounds, tables.runs, tables.records
     of_round = (played.c.number, played.c.request, played.c.rule, played.c.cost, run.c.name.label("run"))
-    of_round += (func.coalesce(tables.terms.c.vesting, 0).label("vesting"), FACTOR.label("factor"))
-    source = paid.join(played).join(run).outerjoin(tables.terms, tables.terms.c.run == run.c.id)
+    terms = tables.terms.c  # those that the run began with: how it holds pay stays
+    of_round += (terms.text.label("terms"), FACTOR.label("factor"))
+    source = paid.join(played).join(run).join(tables.terms, terms.record == run.c.record)
     source = source.outerjoin(tables.cost_factors, OF_PAYMENT)
     source = source.join(record, record.c.seq == paid.c.record)
     return select(_what("payment"), paid, *of_round, *_RECORD).select_from(source)

@@ -1,4 +1,4 @@
-"""The tables. Everything but cached balances, the head and the current checkpoints is only ever added to.
+"""The tables. Everything is only ever added to, but for cached balances, the head, holdings and current checkpoints.
 
 Every change is a row of `records`; what it consists of lies in the tables that name that record. Money moves in
 `entries`, from one account to another, so that a record sums to zero (the view `legs` shows them signed).
@@ -21,17 +21,17 @@ REVISION = "0001"  # the newest migration
 MOVES = {
     "deposit": ("bank", "deposit"),
     "withdraw": ("deposit", "bank"),
-    "hold": ("agent", "escrow"),
-    "release": ("escrow", "agent"),
-    "forfeit": ("escrow", "treasury"),
+    "hold": ("agent", "held"),
+    "release": ("held", "agent"),
+    "forfeit": ("held", "treasury"),
     "repay": ("bank", "carried"),
     "waive": ("treasury", "carried"),
 }
-KINDS = ("open", "enrol", "run", "join", "round", *MOVES, "payout", "settle", "sign")
+KINDS = ("open", "enrol", "run", "terms", "join", "round", *MOVES, "payout", "settle", "sign")
 COMMON = ("treasury", "bank", "payable")  # accounts that there is one of, numbered from 1
 TREASURY, BANK, PAYABLE = 1, 2, 3
-PERSONAL = ("agent", "deposit", "escrow", "carried")  # accounts that each agent has one of
-LIABILITIES = ("carry", "deposit", "floor")
+# Accounts that each agent has one of. In each run that holds pay it has one more of the kind "held".
+PERSONAL = ("agent", "deposit", "held", "carried")
 # What a line of a payout can become, and what it may have been before: a transfer can come back after it was paid.
 LINE_OUTCOMES = {"paid": ("open",), "cancelled": ("open",), "bounced": ("open", "paid")}
 # A row's columns are known to the database only, and SQLAlchemy 2.0 and 2.1 type rows differently.
@@ -166,34 +166,39 @@ accounts = _table(
     _record(),
     _column("kind", Text),
     _column("owner", Whole, "agents.id", null=True),  # none for the accounts that there is one of
+    _column("run", Whole, "runs.id", null=True),  # in which the pay is held; none where it is held by hand
     _column("balance"),
     checks={
         "balance": "(kind <> 'carried' AND balance >= 0) OR (kind = 'carried' AND balance <= 0) "
         "OR kind = 'treasury' OR kind = 'bank'",
         "owner": "(owner IS NULL) = (kind = 'treasury' OR kind = 'bank' OR kind = 'payable')",
+        "run": "run IS NULL OR kind = 'held'",
         **_one_of("kind", COMMON + PERSONAL),
         **_FROM_1,
     },
-    unique=("owner kind",),
 )
-_common = sa.text("owner IS NULL")
+# One of each: databases take no two NULLs for the same.
+_common, _own, _in_run = (
+    sa.text(text) for text in ("owner IS NULL", "owner IS NOT NULL AND run IS NULL", "run IS NOT NULL")
+)
 sa.Index("ix_accounts_common", accounts.c.kind, unique=True, sqlite_where=_common, postgresql_where=_common)
+sa.Index("ix_accounts_own", accounts.c.owner, accounts.c.kind, unique=True, sqlite_where=_own, postgresql_where=_own)
+sa.Index(
+    "ix_accounts_in_run", accounts.c.run, accounts.c.owner, unique=True, sqlite_where=_in_run, postgresql_where=_in_run
+)
 
 runs = _table(
     "runs",
     _column("id", key=True),
     _record(),
-    *_columns(Text, "name", "rule", "cost", "liability"),
-    checks=_one_of("liability", LIABILITIES) | _FROM_1 | _NAME,
+    *_columns(Text, "name", "rule", "cost"),
+    checks=_FROM_1 | _NAME,
     unique=("name", "record"),
 )
 
-terms = _table(  # of a run whose pay vests after so many rounds, or that asks a deposit of agents that join later
-    "terms",
-    _column("run", Whole, "runs.id", key=True),
-    _record(),
-    *_columns(Whole, "vesting", "deposit"),
-    checks={"vesting": "vesting >= 0", "deposit": "deposit >= 0"},
+# Of a run, from a record on, as `guerdon.terms` writes them; the cost factors have a table of their own.
+terms = _table(
+    "terms", _record(key=True), _column("run", Whole, "runs.id"), _column("text", Text), unique=("run record",)
 )
 
 members = _table(
@@ -243,7 +248,6 @@ payments = _table(
     _column("earned"),  # in the round, rounded
     _column("released"),  # by the rule in this round, with what it settles of earlier rounds, whatever the status
     _column("cut"),  # what of a negative reward nobody paid
-    _column("held"),  # how much of a positive one was to go to escrow
     _column("gradient", LargeBinary, null=True),  # hash of what the agent sent
     _column("signature", LargeBinary, null=True),  # its own, of that hash
     _column("note", Text),
@@ -258,7 +262,6 @@ payments = _table(
         "cut": "cut >= 0 AND (cut = 0 OR cut <= -released)",
         "evidence": "squared_deviation >= 0 AND squared_deviation < 1e308 AND pair_distance >= 0 AND "
         "pair_distance < 1e308 AND squared_length >= 0 AND squared_length < 1e308 AND abs(alignment) < 1e308",
-        "held": "held >= 0",
         **_of_length(32, "gradient", "hash"),
         "position": "position >= 0",
         "signature": "signature IS NULL OR gradient IS NOT NULL",
@@ -282,17 +285,7 @@ _not_treasury = sa.text("source <> 1")
 sa.Index("ix_entries_source", entries.c.source, sqlite_where=_not_treasury, postgresql_where=_not_treasury)
 sa.Index(None, entries.c.target)
 
-escrow = _table(  # which run a release or forfeit takes how much from; what no row claims was held by hand, for no run
-    "escrow",
-    _record(key=True),
-    _column("run", Whole, "runs.id", key=True),
-    _column("amount"),
-    _column("round", null=True),  # where it leaves nothing that was held up to this round, because of the audit
-    checks={"amount": "amount > 0", "round": "round >= 0"},
-    rowid=False,
-)
-
-closings = _table(  # what is unvested of these agents in a run vests, as far as it is funded
+closings = _table(  # what a run holds of these agents is released, as far as it is funded
     "closings",
     _record(key=True),
     _column("agent", Whole, "agents.id", key=True),
@@ -360,4 +353,10 @@ checkpoints = _table(  # of the last round of each run: the only table from whic
     _column("part", key=True),
     _column("data", LargeBinary),
     checks={"part": "part >= 0"},
+)
+
+holdings = _table(  # until when the pay of each run is held, after its last record: computed again by `verify`
+    "holdings",
+    _column("run", Whole, "runs.id", key=True),
+    _column("text", Text),
 )

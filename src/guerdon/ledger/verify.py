@@ -7,7 +7,7 @@ name the first bad row.
 import copy
 import gc
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -16,9 +16,8 @@ import numpy as np
 from sqlalchemy import Connection, Table, func, select, text
 from sqlalchemy.exc import DBAPIError
 
-from guerdon.ledger import chain, tables
+from guerdon.ledger import chain, holding, tables
 from guerdon.ledger.definitions import interfering, schema_digest
-from guerdon.ledger.holdings import Flow, Holdings, flows
 from guerdon.ledger.journal import DETAILS, fingerprint, load_checkpoint
 from guerdon.ledger.money import MICRO, format_amount
 from guerdon.ledger.receipts import Coverage, contradiction, coverage
@@ -169,48 +168,18 @@ def _check_end(connection: Connection, lookup: Lookup, state: VerifierState) -> 
                 f"sum to {format_amount(state.balances[number])}"
             )
     _check_checkpoints(connection, lookup, state)
-    _check_escrow(lookup, flows(connection))
+    _check_holdings(connection, lookup, state)
 
 
-def _check_escrow(lookup: Lookup, flows: Iterable[Flow]) -> None:
-    """Go through all that went into escrow accounts and out of them, and raise at the first that does not fit."""
-    parts, own = defaultdict[int, list[dict[str, Any]]](list), defaultdict[int, Holdings](Holdings)
-    for row in _rows(lookup, "escrow"):
-        parts[row["record"]].append(row)
-    rounds = {(row["run"], row["number"]): row["record"] for row in _rows(lookup, "rounds")}
-    for flow in flows:
-        if flow.enters:
-            own[flow.account].add(flow)
-            continue
-        taken = parts.pop(flow.record, [])
-        for row in taken:
-            settled = row["round"]
-            if settled is None:
-                continue
-            recorded = rounds.get((row["run"], settled), flow.record)
-            if recorded >= flow.record or own[flow.account].due(row["run"], settled) != row["amount"]:
-                raise MismatchError(f"escrow: {_named(lookup, row)} does not settle its rounds to {settled}")
-        _take(lookup, own[flow.account], flow, taken)
-    for move in parts:
-        raise MismatchError(f"escrow: record {move} takes nothing out of escrow, but has a row there")
-
-
-def _take(lookup: Lookup, own: Holdings, flow: Flow, taken: list[dict[str, Any]]) -> None:
-    """Take a move out of what is held, and raise where a run, or what was held by hand, does not have so much."""
-    own.take(flow.amount, {row["run"]: row["amount"] for row in taken})
-    for row in taken:
-        require(own.held[row["run"]] >= 0, f"escrow: {_named(lookup, row)} takes more than is held there")
-    fits = own.by_hand >= 0 and sum(row["amount"] for row in taken) <= flow.amount
-    require(fits, f"escrow: the parts of record {flow.record} do not add up to what it takes from runs")
-
-
-def _rows(lookup: Lookup, table: str) -> Iterable[dict[str, Any]]:
-    return (row for rows in lookup.details.values() for row in rows.get(table, ()))
-
-
-def _named(lookup: Lookup, row: dict[str, Any]) -> str:
-    run = lookup.runs.get(row["run"])
-    return f"record {row['record']} in run {run.name!r}" if run is not None else f"record {row['record']}"
+def _check_holdings(connection: Connection, lookup: Lookup, state: VerifierState) -> None:
+    """Check what is kept of when each run releases what it holds."""
+    kept: dict[int, str] = {row.run: row.text for row in connection.execute(select(tables.holdings))}
+    for number, run in lookup.runs.items():
+        held = state.holding.get(number) if number in state.last else None
+        own = None if held is None else holding.to_text(held)
+        same = kept.pop(number, None) == own
+        require(same, f"holdings: what is kept of run {run.name!r} does not follow from its records")
+    require(not kept, f"holdings: run {min(kept, default=0)} does not exist")
 
 
 def _check_checkpoints(connection: Connection, lookup: Lookup, state: VerifierState) -> None:
@@ -254,9 +223,12 @@ def _read_lookup(connection: Connection) -> tuple[Lookup, int]:
     agents, runs, accounts = (_numbered(connection, table) for table in (tables.agents, tables.runs, tables.accounts))
     keys = {row.agent: row.public_key for row in connection.execute(select(tables.keys))}
     owned = {kind: np.zeros(len(agents) + 1, dtype=np.int64) for kind in tables.PERSONAL}
+    held = defaultdict[int, dict[int, int]](dict)
     for account in accounts.values():
-        if account.owner in agents:
+        if account.owner in agents and account.run is None:
             owned[account.kind][account.owner] = account.id
+        elif account.run is not None:
+            held[account.run][account.owner] = account.id
     common = {account.kind: account.id for account in accounts.values() if account.owner is None}
     need, have = ", ".join(tables.COMMON), ", ".join(sorted(common))
     require(set(common) == set(tables.COMMON), f"accounts: there must be one each of {need}, not {have}")
@@ -264,7 +236,7 @@ def _read_lookup(connection: Connection) -> tuple[Lookup, int]:
     factors = defaultdict[int, dict[int, float]](dict)
     for row in connection.execute(select(tables.cost_factors)):
         factors[row.run][row.agent] = row.factor / MICRO
-    found = Lookup(heads[0].name, details, agents, keys, runs, accounts, owned, common, factors)
+    found = Lookup(heads[0].name, details, agents, keys, runs, accounts, owned, held, common, factors)
     return found, max(last, heads[0].head)
 
 

@@ -28,7 +28,7 @@ from typing import Literal, NamedTuple
 
 from guerdon.arrays import check_number, check_positive_integer
 from guerdon.costs import Cost, check_is_cost
-from guerdon.looks.terms import FORFEITS, Looks
+from guerdon.terms import FORFEITS, Looks
 
 Forfeit = Literal["share", "all"]
 

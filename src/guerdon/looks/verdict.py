@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from guerdon.arrays import check_positive_integer
 from guerdon.canonical import canonical
 from guerdon.looks.isolation import Ran
+from guerdon.looks.outcomes import Outcome
 from guerdon.looks.recompute import Comparison
-from guerdon.looks.terms import Outcome
 
 SIGNED = Outcome.PASSED, Outcome.FAILED, Outcome.UNANSWERED, Outcome.UNREPEATABLE  # silence is not signed
 HASHES = "root", "report", "code", "replaces"

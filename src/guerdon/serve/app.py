@@ -123,7 +123,7 @@ async def ask(
 def _ask_answer(service: Service, agent: str) -> AskAnswer:
     asked = service.request_of(agent)
     slip = service.payslip(agent, service.run.done)
-    pay = None if slip is None else PayAnswer.of(slip, service.run.book.unit)
+    pay = None if slip is None else PayAnswer.of(slip, service.book.unit)
     number = service.run.done if asked is None else asked.round
     return AskAnswer(
         run=service.run.name, agent=agent, round=number, ended=asked is None, answered=service.has_answered(agent),
@@ -203,7 +203,7 @@ def pay(service: ServiceNow, agent: AgentNow, number: RoundPath) -> PayAnswer:
     slip = service.payslip(agent, number)
     if slip is None:
         raise HTTPException(404, f"round {number} is not settled yet, or was settled without this agent")
-    return PayAnswer.of(slip, service.run.book.unit)
+    return PayAnswer.of(slip, service.book.unit)
 
 
 @router.get("/statement", responses=_errors(404, 421, 422))
@@ -214,14 +214,14 @@ def statement(
     skip: Annotated[int, Query(ge=0, le=LATEST, description="Newest lines to leave out")] = 0,
 ) -> StatementAnswer:
     """Return the last lines of the agent's statement, over all runs of the ledger."""
-    with service.run.ledger.reading() as connection:
+    with service.book.ledger.reading() as connection:
         try:
             number = find_agent(connection, agent).id
         except ValueError as error:
             raise HTTPException(404, "the agent has no account yet: nothing was paid") from error
         lines, total = read_lines(connection, number, min(skip, 2**31), count)
     return StatementAnswer(
-        agent=agent, unit=service.run.book.unit, total=total, lines=[StatementRow.of(line) for line in lines]
+        agent=agent, unit=service.book.unit, total=total, lines=[StatementRow.of(line) for line in lines]
     )
 
 

@@ -13,8 +13,8 @@ from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariable
 
 from guerdon.dashboard.security import is_loopback
 from guerdon.dashboard.sockets import address_of, listen
-from guerdon.paying.run import PaidRun
 from guerdon.rule import Need, Rule
+from guerdon.run.driver import PaidRun
 from guerdon.serve.access import Members
 from guerdon.serve.app import create_service_app
 from guerdon.serve.service import Service
@@ -85,7 +85,6 @@ def check_members(members: Members, rule: Rule) -> None:
 def run_service(
     run: PaidRun,
     spool: Path,
-    deadline: float,
     tokens: dict[str, str],
     host: str,
     port: int,
@@ -97,7 +96,7 @@ def run_service(
     check_members(members, run.server.rule)
     opened = listen(host, port)
     with opened:
-        service = Service(run, spool, deadline, members)
+        service = Service(run, spool, members)
         app = create_service_app(service, loopback=is_loopback(host))
         quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False, "ws": "none"}
         secure: dict[str, Any] = {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}

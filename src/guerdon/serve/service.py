@@ -5,12 +5,12 @@ import threading
 import time
 from pathlib import Path
 
-from guerdon.arrays import check_number
 from guerdon.ledger.errors import RefusedError, UnavailableError
 from guerdon.ledger.statements import Payslip
-from guerdon.paying.messages import Request
-from guerdon.paying.reports import Report, check_signature, hash_of, plain
-from guerdon.paying.run import PaidRun
+from guerdon.run.book import Book
+from guerdon.run.driver import PaidRun
+from guerdon.run.messages import Request
+from guerdon.run.reports import Report, check_signature, hash_of, plain
 from guerdon.serve.access import Members
 from guerdon.serve.spool import Spool, SpooledAnswer, view_safetensors
 
@@ -18,6 +18,7 @@ log = logging.getLogger("guerdon.serve")
 
 LATE = "no answer before the deadline"
 HEADER = 2**16  # bytes that a report may have more than the model: another header
+DEADLINE = 600.0  # seconds that a round waits for agents that do not answer, unless the terms say otherwise
 PATIENCE = 5.0  # seconds after which a round that could not be settled is tried again
 
 
@@ -26,20 +27,23 @@ class ConflictError(Exception):
 
 
 class Service:
-    """A run that agents work for. `deadline` is the seconds that a round may take once somebody has answered.
+    """A run in a ledger that agents, the `members`, work for.
 
-    Agents are the `members`. An agent that has not been
-    heard of for as long as a deadline is not waited for; when it comes back, its reports count again. A round that
-    nobody answered stays open.
+    A round is settled once all who work have answered, or as many as the `quorum` of the terms; or, where somebody has,
+    at their `deadline` (default: ten minutes). An agent that has not been heard of for as long as a deadline is not
+    waited for; when it comes back, its reports count again. A round that nobody answered stays open.
     """
 
-    def __init__(self, run: PaidRun, spool: Path, deadline: float, members: Members) -> None:
-        check_number("deadline", deadline, minimum=0)
-        self.run, self.deadline, self.members = run, deadline, members
+    def __init__(self, run: PaidRun, spool: Path, members: Members) -> None:
+        if not isinstance(run.book, Book):
+            raise TypeError(f"`run` must be a run in a ledger, as `open_run` gives, got {type(run.book).__name__}")
+        self.run, self.book, self.members = run, run.book, members
+        self.terms = run.book.terms
+        self.deadline = DEADLINE if self.terms.deadline is None else self.terms.deadline
         self.problem = ""  # why the run does not go on
         self.ended = False
         self.model = Path()  # what is broadcast
-        self.spool = Spool(spool, run.name, _ledger_name(run))
+        self.spool = Spool(spool, run.name, _ledger_name(self.book))
         self._lock = threading.RLock()
         self._asked: list[str] = []
         self._answered: dict[str, SpooledAnswer] = {}
@@ -93,7 +97,9 @@ class Service:
         with self._lock:  # a round is open, or in the ledger, and never between
             if self._is_open(number):
                 request = self.run.request_of(agent)
-                checked = check_signature(key, signature, request, hashed, required=key is not None)
+                checked = check_signature(
+                    key, signature, request, hashed, required=key is not None or self.terms.signatures
+                )
                 return self._keep(number, draft, SpooledAnswer(agent, hashed, checked or b""))
         settled = self.payslip(agent, number)
         if settled is None:
@@ -110,7 +116,7 @@ class Service:
         """Return what an agent was paid for a round; None if it is not settled, or the agent had no part in it."""
         if number > self.run.done:
             return None
-        return next((slip for slip in self.run.ledger.payslips(self.run.name, number) if slip.agent == agent), None)
+        return next((slip for slip in self.book.ledger.payslips(self.run.name, number) if slip.agent == agent), None)
 
     def final_model(self) -> Path:
         """Return the file of the model that the run ended with."""
@@ -197,13 +203,18 @@ class Service:
     def _is_due(self) -> bool:
         if not self._answered:
             return False
+        if self.terms.quorum is not None and self._reported() >= self.terms.quorum:
+            return True
         since = time.monotonic() - self.deadline
         waited = [name for name in {*self._asked, *self._seen} if self._seen.get(name, 0.0) >= since]
         return self.left == 0.0 or all(name in self._answered for name in waited)
 
+    def _reported(self) -> int:
+        return sum(not answer.declined for answer in self._answered.values())
+
     def _seats(self) -> list[str]:
         """Return whose reports make the round: who answered, and who had a part in the run before."""
-        return sorted({*self._answered, *(set(self._asked) & set(self.run.book.roster))})
+        return sorted({*self._answered, *(set(self._asked) & set(self.book.roster))})
 
     def _report(self, number: int, account: str) -> Report:
         answer = self._answered.get(account)
@@ -239,10 +250,10 @@ class Service:
             log.exception("Run %r cannot go on yet", self.run.name)
 
 
-def _ledger_name(run: PaidRun) -> str:
+def _ledger_name(book: Book) -> str:
     from sqlalchemy import select
 
     from guerdon.ledger import tables
 
-    with run.ledger.reading() as connection:
+    with book.ledger.reading() as connection:
         return str(connection.execute(select(tables.ledger.c.name)).scalar_one())

@@ -26,7 +26,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from guerdon.arrays import namespace
-from guerdon.costs import Cost
 from guerdon.evidence import Evidence
 from guerdon.rule import RESOLUTION, Rule, padded, round_of
 from guerdon.statistical.bets import (
@@ -52,7 +51,6 @@ __all__ = [
     "VerdictTrail",
     "differ_among_themselves",
     "follow",
-    "held_back",
     "judge",
 ]
 
@@ -162,21 +160,6 @@ def differ_among_themselves(trail: VerdictTrail, alpha: float) -> bool:
         if float(evidence_against(wealth[..., rest].reshape(-1))) >= limit(UNLIKE):
             return True
     return False
-
-
-def held_back(reward: Any, cost: Cost, request: int, amount: float | None = None) -> Any:
-    """Return how much of each reward to hold until the audit has cleared the agent: of a positive one up to `amount`.
-
-    By default that is the fixed part of the cost, h(ν) − ν·h'(ν), or nothing where there is none: the most that a
-    report made from public knowledge alone can earn under information pay.
-
-    >>> import numpy as np
-    >>> from guerdon import AffineCost
-    >>> held_back(np.array([9.0, 0.4, -3.0]), AffineCost(1, 1), request=8)
-    array([1. , 0.4, 0. ])
-    """
-    fixed = float(cost(request) - request * cost.slope(request)) if amount is None else amount
-    return np.clip(np.asarray(reward, dtype=np.float64), 0.0, max(fixed, 0.0))
 
 
 def _trust(rule: Rule) -> Trust:

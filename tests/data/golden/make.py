@@ -29,6 +29,7 @@ from guerdon.rule import Need, Round, Rule, notice_of, padded, round_of
 from guerdon.statistical.calibrated import CalibratedAgreement
 from guerdon.statistical.steady import SteadyPay
 from guerdon.statistical.trust import trust_of
+from guerdon.terms import AtOnce, Terms
 from guerdon.witness import WitnessedPay, WitnessSample, evidence_around_witness, witness_samples
 
 HERE = Path(__file__).parent
@@ -112,7 +113,7 @@ def write(path: Path, name: str) -> None:
     named = hashlib.sha256(name.encode()).hexdigest()[:32]
     seeded = patch("guerdon.ledger.journal.datetime", clock), patch("secrets.token_hex", return_value=named)
     with seeded[0], seeded[1], Ledger(path, unit="EUR") as ledger:
-        ledger.start_run(name, NAMES[:-1], RULES[name])
+        ledger.start_run(name, NAMES[:-1], RULES[name], Terms(AtOnce()))
         for one in play(RULES[name]):
             ledger.record_round(name, one.number, one.told, agents=one.agents)
     shrink(path)

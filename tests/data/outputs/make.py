@@ -88,7 +88,7 @@ STORIES: dict[str, Story] = {
         f"ledger payout paid 1 --memo 'SEPA 7' {DB}", f"ledger payout paid 1 {DB}", f"ledger payout list {DB}",
         f"ledger balances {DB}", f"ledger statement Lyon {DB}", f"ledger close agreement {DB}",
         "ledger key operator.pem", f"ledger sign --key operator.pem --out head.json {DB}",
-        f"ledger verify --receipt head.json {DB}", f"ledger upgrade {DB}", f"audit {DB} --settle",
+        f"ledger verify --receipt head.json {DB}", f"ledger upgrade {DB}", f"audit {DB}",
     ]),
     "audit": Story(["audit --alike --db steady.db --alpha 0.05", "audit --alike --db steady.db --json",
                     f"ledger stakes agreement {DB}", "ledger balances --db nowhere.db"]),

@@ -6,8 +6,10 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from guerdon import AffineCost, EstimatedVariance, FixedRequest, InformationPay, OutputAgreement
-from guerdon.flower import FedSGD, Rewarded
+from guerdon.flower import FedSGD, Paid
 from guerdon.statistical.dithers import Dither
+from guerdon.statistical.servers import server_for
+from guerdon.terms import Terms
 
 app = ServerApp()
 
@@ -19,18 +21,15 @@ def main(grid: Grid, context: Context) -> None:
     nodes = int(config["min-nodes"])
     inner = {"FedSGD": FedSGD, "FedAvg": FedAvg}[str(config["strategy"])]
     cost, length = AffineCost(1, 1), float(config["dither"])
-    strategy = Rewarded(
+    rule = InformationPay(cost) if config["information"] else OutputAgreement(cost, EstimatedVariance())
+    requests = FixedRequest(int(config["samples"]), step=0.1)
+    strategy = Paid(
         inner(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes),
-        rule=InformationPay(cost) if config["information"] else OutputAgreement(cost, EstimatedVariance()),
-        dither=Dither(length) if length else None,
-        one_step=True,
-        alike=True,
-        escrow=bool(config["information"]),
-        requests=FixedRequest(int(config["samples"]), step=0.1),
+        server_for(rule, requests, dither=Dither(length) if length else None, alike=True),
+        Terms(one_step=True, signatures=bool(config["signed"])),
         ledger=str(config["guerdon-db"]),
         run=str(config["guerdon-run"]),
         allow_anonymous=bool(config["anonymous"]),
-        require_signatures=bool(config["signed"]),
     )
     model = ArrayRecord({name: Array(np.zeros(int(config["dimension"]), np.float32)) for name in ("w", "b")})
     strategy.start(grid, model, num_rounds=int(config["num-server-rounds"]), timeout=float(config["round-timeout"]))

@@ -27,7 +27,7 @@ def upgrade() -> None:
     if not on_sqlite():
         op.execute(REFUSE)
     for table in metadata.tables:
-        if table not in ("ledger", "accounts", "checkpoints"):
+        if table not in ("ledger", "accounts", "holdings", "checkpoints"):
             append_only(table)
-    forbid("accounts", "DELETE", "UPDATE OF id, record, kind, owner")
+    forbid("accounts", "DELETE", "UPDATE OF id, record, kind, owner, run")
     forbid("ledger", "DELETE")

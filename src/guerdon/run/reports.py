@@ -8,8 +8,8 @@ import numpy as np
 
 from guerdon.ledger.errors import RefusedError
 from guerdon.ledger.submissions import gradient_hash, is_signed_by, submission
-from guerdon.paying.messages import Request
 from guerdon.reports import LARGEST
+from guerdon.run.messages import Request
 
 TOO_LARGE = f"it holds a number that is not finite, or beyond {LARGEST:.0e}"
 

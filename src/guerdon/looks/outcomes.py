@@ -1,16 +1,11 @@
-"""The terms of verified work, and what follows from the outcomes of looks: what is released, what is forfeited."""
+"""What follows from the outcomes of looks: when each is final, what is released, and what is forfeited."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from fractions import Fraction
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from guerdon.arrays import check_choice, check_number, check_positive_integer
 from guerdon.looks.draw import Candidates
-
-DAY = 86_400  # seconds
-FORFEITS = "share", "all"
+from guerdon.terms import Looks
 
 
 class Outcome(StrEnum):
@@ -51,82 +46,6 @@ class Settlement(NamedTuple):
     released: int
     forfeited: int
     failed: tuple[bool, ...]
-
-
-@dataclass(frozen=True)
-class Looks:
-    """Terms of a run in which pay is held until a look.
-
-    `period`: rounds until held pay is settled. 50 holds at most 50 rounds of pay and shows `looks` / 50 of the rounds;
-    25 shows twice as many rows for the same deterrence, 100 holds twice as much money and makes each loss twice as big.
-
-    `looks`: candidates per member and period, M. With one, `forfeit` makes no difference. Three show half as many rows
-    again, and cost an honest member half as much again where all is forfeited.
-
-    `margin`: share of the cost that is paid on top of it, for every round. Work is better than declining by this
-    share, and so is work better than cheating. It must exceed what honest work loses by false failures
-    (`guerdon.looks.plan`), and what the stated cost may be too low by.
-
-    `forfeit`: what a failed look costs. "share": its part F/M of what is held. Cheating in a round is then worth
-    exactly what declining it is worth, and one false failure costs an honest member least. "all": everything that is
-    held. Every cheat but "never works" then loses more, and honest work loses M times as much by false failures. The
-    default is "share", for whoever has not measured how often honest work fails; `plan.choose` decides from that.
-
-    `auditor`, `second_auditor`: Ed25519 public keys (32 bytes, in hexadecimal) whose verdicts count; the second one
-    decides appeals. Empty where they are not settled yet.
-
-    `forfeited_to`: the account that forfeited money goes to. It should be neither the operator's nor the auditor's,
-    for they would gain by failures; nor be shared among members, for they would gain by each other's.
-
-    `answer`, `verdict`, `appeal`: seconds until a member must have opened its rows, until the auditor must have signed
-    a verdict after that, and until a failed look can no longer be appealed. A week for the member because the person
-    who can open rows may be away; two for the others because they must compute or consult first.
-
-    >>> Looks(period=20, looks=1, forfeit="all").pay(17_000_000)
-    17850000
-    """
-
-    period: int = 50
-    looks: int = 2
-    margin: float = 0.05
-    forfeit: Literal["share", "all"] = "share"
-    auditor: str = ""
-    second_auditor: str = ""
-    forfeited_to: str = "reserve"
-    answer: int = 7 * DAY
-    verdict: int = 14 * DAY
-    appeal: int = 14 * DAY
-
-    def __post_init__(self) -> None:
-        for name in ("period", "looks", "answer", "verdict", "appeal"):
-            check_positive_integer(name, getattr(self, name))
-        check_number("margin", self.margin, minimum=0)
-        check_choice("forfeit", self.forfeit, FORFEITS)
-        for name in ("auditor", "second_auditor"):
-            _check_key(name, getattr(self, name))
-        if self.auditor and self.auditor == self.second_auditor:
-            raise ValueError("`second_auditor` must be another than `auditor`: an appeal needs somebody else")
-        if not self.forfeited_to:
-            raise ValueError("`forfeited_to` must be the name of an account, got '': say where forfeited money goes")
-
-    def pay(self, cost: int) -> int:
-        """Return flat pay for a round, in micro-units, from what its work costs: rounded half to even."""
-        return round(cost * (1 + Fraction(str(float(self.margin)))))
-
-    def weight(self, pay: int, cost: int) -> int:
-        """Return the weight of a round for a rule whose pay may fall below the cost: the larger of the two.
-
-        With a smaller weight a cheat in a round of low pay would be looked at too seldom.
-        """
-        return max(pay, cost)
-
-    def ends_period(self, round: int, first: int = 1) -> bool:
-        """Return whether a period ends with this round, in a run whose first round has the number `first`.
-
-        Periods are the same for all members, so that members of equal pay have equal candidates. Who joins within one
-        has a shorter first period.
-        """
-        return (round - first + 1) % self.period == 0
 
 
 def decided(asked: Asked, terms: Looks, now: int) -> Outcome | None:
@@ -195,14 +114,3 @@ def settled(terms: Looks, state: Candidates, outcomes: Mapping[int, Outcome]) ->
     count = sum(failed)
     forfeited = state.weight * count // len(failed) if terms.forfeit == "share" else state.weight * (count > 0)
     return Settlement(state.weight - forfeited, forfeited, failed)
-
-
-def _check_key(name: str, key: str) -> None:
-    try:
-        wrong = key != "" and (len(bytes.fromhex(key)) != 32 or key != key.lower())
-    except ValueError:
-        wrong = True
-    if wrong:
-        raise ValueError(
-            f"`{name}` must be an Ed25519 public key, 64 hexadecimal digits in lower case, got {key!r:.80}"
-        )

@@ -1,7 +1,8 @@
-"""`AskedRounds`: any Flower strategy, with every round's work requested, compared, settled and booked."""
+"""Any Flower strategy, with its rounds driven by a `PaidRun`: what is Flower's own, and nothing else."""
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,43 +28,57 @@ from guerdon.flower.replies import (
 from guerdon.flower.results import numbers, release_memory
 from guerdon.flower.rounds import Rounds
 from guerdon.ledger.errors import RefusedError
-from guerdon.paying.book import OnRound, PaidRound, RunBook
-from guerdon.paying.messages import Request
-from guerdon.paying.paid_server import PaidServer
-from guerdon.paying.reports import Report, Template, is_finite
+from guerdon.rule import Need
+from guerdon.run.driver import PaidRun
+from guerdon.run.messages import GRADIENTS, MODELS
+from guerdon.run.reports import is_finite
+from guerdon.run.rounds import PaidRound
+from guerdon.server import Sends, Server
+from guerdon.statistical.dithers import dither_in
+from guerdon.statistical.lenses import prediction_of
+from guerdon.terms import Terms
 from guerdon.words import about
 
 log = logging.getLogger("flwr.guerdon")
 
-SHOWN = 20  # nodes whose pay is logged one by one
+STEP_UNUSED = "; its step is not used: nodes send models, and the strategy moves as it always does"
 
 
-class AskedRounds(Strategy):
-    """Wraps a strategy: every node is asked for samples, and every round is settled by a server and booked.
+def sends_of(strategy: Strategy) -> Sends:
+    """Return what nodes send under a strategy: gradients where `FedSGD` is in it, else models."""
+    if isinstance(strategy, DrivenStrategy):
+        raise TypeError(f"`strategy` must be one that is not paid yet, got {type(strategy).__name__}: wrap it once")
+    return MODELS if find_steps(strategy) is None else GRADIENTS
 
-    `Rewarded` pays what is settled, `guerdon.flower.Pilot` measures what rules would pay.
+
+class DrivenStrategy(Strategy):
+    """Wraps a strategy: every node is asked for samples, and every round is compared, settled and booked by a run.
+
+    `Paid` pays what is settled, `Pilot` measures what rules would pay. `allow_anonymous` admits nodes whose keys nobody
+    has enrolled.
     """
 
-    def __init__(self, strategy: Strategy, server: PaidServer, book: RunBook, run: str) -> None:
-        self.strategy, self.server, self.run = strategy, server.server, run
-        self.allow_anonymous, self.require_signatures = True, False
-        self.on_round: OnRound = dict  # does nothing with what it is told
-        self._server, self._book = server, book
+    def __init__(self, strategy: Strategy, run: PaidRun, terms: Terms, *, allow_anonymous: bool) -> None:
+        self.strategy, self.run, self.terms, self.allow_anonymous = strategy, run, terms, allow_anonymous
         layers = list(recovery.unwrap(strategy))
         self._steps = find_steps(strategy)
         self._weight: str | None = next((w for w in (getattr(x, "weighted_by_key", None) for x in layers) if w), None)
         self._before = recovery.snapshot(strategy)
-        self._template: Template | None = None
-        self._model = ArrayRecord()  # what the round began with
+        self._begun = False
+        self._record = ArrayRecord()  # the model that the round began with
         self._asked: list[tuple[Metadata, Member]] = []
-        self._request: Request | None = None  # of the current round; None where nobody is asked
-        self._ended = False  # `requests` wants nothing more
+        self._ended = False  # nothing more is asked for
         self._last = 0  # round that is planned
         self._done = 0  # Flower's rounds of this run before this process
         self._settings: dict[str, Any] = {}  # of the app, as the run was started with them
         self._form: Form | None = None  # the names that replies' records had so far
         self._warned: set[int | str] = set()  # nodes and accounts of which a warning has told
         self._evaluated: dict[str, float] = {}  # metrics of the model that the next round begins with
+
+    @property
+    def server(self) -> Server:
+        """Asks, compares, pays and learns."""
+        return self.run.server
 
     # Flower's interface
 
@@ -79,15 +94,18 @@ class AskedRounds(Strategy):
     ) -> Result:
         """Run the strategy up to round `num_rounds`, going on after the last round that is paid already.
 
-        Set `timeout` to the seconds that a round may take: who has not replied by then is not paid for it.
+        `timeout`: the seconds that a round may take, at most the `deadline` of the terms. Who has not replied by then
+        is not paid for it.
         """
+        timeout = timeout if self.terms.deadline is None else min(timeout, self.terms.deadline)
 
         def evaluate(server_round: int, model: ArrayRecord) -> MetricRecord | None:
             found = None if evaluate_fn is None else evaluate_fn(server_round, model)
             self._evaluated |= numbers("central-", found)
             return found
 
-        rounds = Rounds(grid, num_rounds, timeout, train_config, evaluate_config, evaluate, lambda: self._ended)
+        configs, ended = (train_config, evaluate_config), lambda: self._ended
+        rounds = Rounds(grid, num_rounds, timeout, self.terms.quorum, *configs, evaluate, ended)
         try:
             return self._start(rounds, initial_arrays)
         finally:
@@ -97,30 +115,22 @@ class AskedRounds(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Ask for this round's samples, each node in a message of its own."""
-        if self._template is None:
+        if not self._begun:
             self._begin(arrays, resume=False)
-        number, members = self._book.done + 1, self._members(grid)
-        self._asked, self._model, self._request = [], arrays, None
+        members = self._members(grid)
+        self._asked, self._record, self.run.request = [], arrays, None
         if self._ended:
             return []
-        model = read_arrays(arrays)
-        sent = self._server.place(model)
+        model = self.run.model = read_arrays(arrays)
         messages = list(self.strategy.configure_train(server_round, arrays, config, members))
         if not messages:
             return []
-        factors = self._book.factors(members.accounts(messages))
-        request = self._server.request(sent, factors)
-        covered = self._book.covered(factors, request) if request > 0 else 0
-        if covered < 1:
-            log.info("Nothing more is asked for: run %r ends before round %d", self.run, number)
+        if self.run.ask(members.accounts(messages), is_last=server_round == self._last) is None:
             self._ended = True
             return []
-        self._request = Request(self.run, number, request, self.server.sends)
-        self._server.is_last = server_round == self._last or covered < 2
-        log.info("Round %d asks %d nodes for %d samples each", number, len(messages), request)
-        self._address(messages, members, self._request)
-        record = with_arrays(arrays, model, sent)
-        for message in messages if sent is not model else ():
+        self._address(messages, members, asks=True)
+        record = with_arrays(arrays, model, self.run.sent)
+        for message in messages if self.run.sent is not model else ():
             with_model(message, record)
         return messages
 
@@ -128,15 +138,19 @@ class AskedRounds(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Compare what came back, pay for it, hand what can be used to the wrapped strategy, and record it all."""
-        if self._request is None or self._template is None:
+        request = self.run.request
+        if request is None:
             return None, None
         received = list(replies)
-        rules = Rules(
-            self._template.after(read_arrays(self._model)), self._request, self._weight, self.require_signatures
-        )
-        reports = sort_replies(self._asked, received, rules)
+        template = self.run.template.after(self.run.model)
+        reports = sort_replies(self._asked, received, Rules(template, request, self._weight, self.terms.signatures))
         warn_of_other_samples(reports, self._weight or "num-examples", self._samples_of, self._warned)
-        paid = self._settle(self._request, reports)
+
+        def one_form() -> None:
+            self._form = agree(reports, self._form)
+
+        paid = self.run.pay(reports, agree=one_form)
+        check_some_worked(reports, request)
         arrays, metrics, failure = None, None, None
         try:
             arrays, metrics = self._aggregate(server_round, paid)
@@ -144,10 +158,9 @@ class AskedRounds(Strategy):
             failure = error
         told = numbers("", metrics) | self._evaluated
         release_memory(reports, received)
-        paid = self._book.record(paid, told, self._checkpoint(self._model if arrays is None else arrays, server_round))
-        self.on_round(self._server.numbers(paid))
+        model = self.run.model if arrays is None else read_arrays(arrays)
+        paid = self.run.record(paid, model, told, self._saved(server_round))
         self._evaluated = {}
-        self._log(paid)
         if failure is not None:
             raise failure
         return arrays, self._metrics(paid, metrics)
@@ -161,11 +174,11 @@ class AskedRounds(Strategy):
         the answer to θ + u what the answer to θ − u will be.
         """
         self._asked = []
-        if self._ended or self._server.shifts:
+        if self._ended or self.run.shifts:
             return []
         members = self._members(grid)
         messages = list(self.strategy.configure_evaluate(server_round, arrays, config, members))
-        self._address(messages, members, None)
+        self._address(messages, members, asks=False)
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -179,6 +192,21 @@ class AskedRounds(Strategy):
         self._evaluated |= numbers("eval-", metrics)
         return metrics
 
+    def summary(self) -> None:
+        """Log who is paid by which rule, then what the wrapped strategy says."""
+        server, (headline, *more) = self.server, self.run.book.summary()
+        log.info("\t├──> %s", headline)
+        for line in more:
+            log.info("\t│\t├── %s", line)
+        log.info("\t│\t├── Rule: %r", server.rule)
+        log.info("\t│\t├── Requests: %r%s", server.requests, "" if self._steps else STEP_UNUSED)
+        if Need.PREDICTION in server.rule.needs or server.broadcast.learns:
+            log.info("\t│\t├── Prediction: %s, dither: %s", prediction_of(server.lens), dither_in(server))
+        if self.run.shifts:
+            log.info("\t│\t├── Nodes are not asked to evaluate: the model itself would give the dither away")
+        log.info("\t│\t└── Nodes: %s", "anonymous ones too" if self.allow_anonymous else "with enrolled keys only")
+        self.strategy.summary()
+
     # Inside
 
     def _start(self, rounds: Rounds, initial_arrays: ArrayRecord) -> Result:
@@ -186,9 +214,9 @@ class AskedRounds(Strategy):
         arrays = self._begin(initial_arrays, resume=True)
         self._members(rounds.grid)  # or raise, before anything is computed
         if self._done:
-            log.info("Run %r continues after round %d, the last one paid", self.run, self._done)
+            log.info("Run %r continues after round %d, the last one paid", self.run.name, self._done)
         if self._done >= rounds.last:
-            log.info("All %d rounds of run %r are paid: there is nothing left to do", rounds.last, self.run)
+            log.info("All %d rounds of run %r are paid: there is nothing left to do", rounds.last, self.run.name)
             return Result(arrays=arrays)
         self.summary()
         fewest = about(self.server.rule).fewest_rounds
@@ -197,21 +225,18 @@ class AskedRounds(Strategy):
         return rounds.play(self, arrays, self._done)
 
     def _begin(self, arrays: ArrayRecord, *, resume: bool) -> ArrayRecord:
-        """Take up the run where the ledger has it, and return the model to go on with."""
-        self._template = Template.of(read_arrays(arrays))
-        self._server.begin(self._template, read_arrays(arrays))
-        found = self._book.open(resume=resume)
-        if found is None:
+        """Take up the run where the book has it, and return the model to go on with."""
+        self.run.begin(read_arrays(arrays), resume=resume)
+        self._begun = True
+        saved = self.run.saved
+        if not saved:
             return arrays
-        rule, saved = found
-        recovery.check_resumable(self.strategy, self.run)
-        model = as_record(self._template.ordered(saved.get("model", {}), self.run))
+        recovery.check_resumable(self.strategy, self.run.name)
         self._done = int(saved["flower"]["round"])
-        self._server.resume(self._book.done, len(self._book.roster), rule, saved)
         recovery.remind(self.strategy, saved.get("strategy", {}))
-        return model
+        return as_record(self.run.model)
 
-    def _address(self, messages: list[Message], members: MembersGrid, request: Request | None) -> None:
+    def _address(self, messages: list[Message], members: MembersGrid, *, asks: bool) -> None:
         """Give every message its own records, and remember its receiver; its id is known once it is sent."""
         taken: set[str] = set()
         for message in messages:
@@ -221,8 +246,8 @@ class AskedRounds(Strategy):
             if member.account in taken:
                 raise RefusedError(f"the strategy sends two messages to {member.account!r} in a round; pay is for one")
             taken.add(member.account)
-            pay = self._book.pay_of(member.account)
-            asked = {} if request is None else self._request_of(member.account, request).settings()
+            pay = self.run.book.pay_of(member.account)
+            asked = self.run.request_of(member.account).settings() if asks else {}
             tell(message, asked | ({} if pay is None else pay.settings()))
             self._asked.append((message.metadata, member))
         self._asked.sort(key=lambda asked: asked[1].account)  # the order of sampling must not change any digit
@@ -230,45 +255,27 @@ class AskedRounds(Strategy):
     def _finish(self) -> None:
         """Do what is left to do when the rounds are over, or broken off."""
 
-    def _request_of(self, account: str, request: Request) -> Request:
-        """Return what a node is asked for."""
-        del account
-        return request
-
     def _samples_of(self, account: str) -> int:
-        return 0 if self._request is None else self._request_of(account, self._request).request
+        return self.run.request_of(account).request
 
     def _metrics(self, paid: PaidRound, own: MetricRecord | None) -> MetricRecord:
         """Return what Flower logs of a round."""
         told = MetricRecord({} if own is None else dict(own))
         told.update({"guerdon-request": paid.request.request, "guerdon-participants": paid.participants})
-        told.update({"guerdon-paid": paid.total, "guerdon-pay": [float(reward) for reward in paid.payments.released]})
-        told.update(self._server.metrics(paid))
+        if self.server.broadcast.learns:
+            told["guerdon-noise-scale"] = float(paid.done.noise_scale)
+            told["guerdon-offset"] = float(paid.done.offset)
         return told
-
-    def _settle(self, request: Request, reports: list[Report]) -> PaidRound:
-        """Return what the round pays; reports that cannot be used, alone or with the others, are refused."""
-        seats = self._book.seats(reports)
-        paid = self._server.settle(request, seats)
-        self._server.refuse(paid)
-        usable = sum(report.usable for report in reports)
-        self._form = agree(reports, self._form)
-        if sum(report.usable for report in reports) < usable:
-            paid = self._server.settle(request, seats)
-            self._server.refuse(paid)
-        check_some_worked(reports, request)
-        self._server.accept()
-        return paid
 
     def _aggregate(self, number: int, paid: PaidRound) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Return what the wrapped strategy makes of the replies; no model where there is none to compute with."""
-        kept = self._server.kept(paid)
+        kept = self.run.kept(paid)
         for report, used in kept:
             if used is not report.arrays:
                 put_arrays(report, used)
         replies: list[Message] = [report.reply for report, _ in kept]
         if self._steps is not None:
-            self._steps.plan_step(self._model, float(paid.done.step), self._server.along(paid))
+            self._steps.plan_step(self._record, float(paid.done.step), self.run.along(paid))
         if not replies:
             return None, None
         arrays, metrics = self.strategy.aggregate_train(number, replies)
@@ -279,24 +286,17 @@ class AskedRounds(Strategy):
 
     def _members(self, grid: Grid) -> MembersGrid:
         """Return the grid as the wrapped strategy may see it."""
-        keys, short_of = self._book.keys(), self._book.short_of()
+        keys, short_of = self.run.book.keys(), self.run.book.short_of()
         return MembersGrid(grid, keys, short_of, allow_anonymous=self.allow_anonymous, warned=self._warned)
 
-    def _checkpoint(self, model: ArrayRecord, number: int) -> dict[str, Any]:
-        groups = {
+    def _saved(self, number: int) -> dict[str, Any]:
+        """Return the groups of arrays that a checkpoint must hold beside those of the run."""
+        return {
             "flower": {"round": np.asarray(number), **recovery.pack_settings(self._settings)},
-            "model": read_arrays(model),
             "strategy": recovery.changed(recovery.remembered(self.strategy), self._before),
-            **self._server.saved(),
         }
-        return {name: group for name, group in groups.items() if group}
 
-    def _log(self, paid: PaidRound) -> None:
-        unit = self._book.unit
-        log.info("Round %d pays %.6f %s to %d nodes", paid.request.round, paid.total, unit, paid.participants)
-        for line in paid.lines()[:SHOWN]:
-            log.info("\t> %s", line)
-        if paid.warning:
-            log.warning("Round %d: %s", paid.request.round, paid.warning)
-        self._server.log_noise_scale(paid)
-        self._server.log_warning(paid)
+
+def server_on_flower(server: Server, strategy: Strategy) -> Server:
+    """Return a server for what nodes send under a strategy."""
+    return replace(server, sends=sends_of(strategy))

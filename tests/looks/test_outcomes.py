@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from guerdon.looks.draw import Candidates
-from guerdon.looks.terms import Asked, Decision, Looks, Outcome, decided, settled
+from guerdon.looks.outcomes import Asked, Decision, Outcome, decided, settled
+from guerdon.terms import Looks
 
 TERMS = Looks(answer=10, verdict=20, appeal=30)
 PASSED, FAILED, UNANSWERED, SILENT = Outcome.PASSED, Outcome.FAILED, Outcome.UNANSWERED, Outcome.SILENT

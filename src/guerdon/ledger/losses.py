@@ -1,4 +1,4 @@
-"""What happens to a reward: how much reaches the agent, and what happens to a negative one.
+"""What moves for a reward: how much reaches the agent, and what becomes of a negative one (`Terms.losses`).
 
     carry    a negative reward waits and is netted against the agent's later rewards and payouts
     deposit  a negative reward is charged: to the balance, then to the deposit; what neither covers is cut
@@ -6,8 +6,8 @@
 
 A cut is recorded with the payment. It raises the expected pay above what the rule makes it.
 
-In a run where pay vests (`guerdon.ledger.vesting`) a loss is first met from what is unvested. What is in the balance
-has vested, and stays: a deposit is charged next, and what that does not cover is carried, not cut.
+In a run that holds pay (`guerdon.ledger.holding`) a loss is first met from what the run holds of the agent. What is in
+the balance stays there: a deposit is charged next, and what that does not cover is carried, not cut.
 """
 
 from collections.abc import Mapping
@@ -24,79 +24,78 @@ NO_LINES = np.empty((0, 3), dtype=np.int64)
 class Standing(NamedTuple):
     """What each agent's accounts hold before the round, in micro-units; `carried` is at most 0.
 
-    `unvested` is what the run can still claim of its escrow; None where nothing vests.
+    `held` is what the run holds of it, and a loss can claim; None where the run holds no pay.
     """
 
     agent: Any
     deposit: Any
     carried: Any
-    unvested: Any = None
+    held: Any = None
 
 
-# Which of them a liability needs, so that nothing else is read.
+# Which of them each way to cover losses needs, so that nothing else is read.
 LOOKED_AT = {"carry": ("carried",), "deposit": ("agent", "deposit", "carried"), "floor": ()}
 
 
 class Flows(NamedTuple):
     """What moves for each agent, all at least 0: from the treasury to the agent, and from the agent to the treasury.
 
-    `cut` moves nothing. `vested` moves from the agent's escrow to its balance.
+    `cut` moves nothing. `released` moves from what the run holds of the agent to its balance.
     """
 
     to_agent: Any
-    to_escrow: Any
+    to_held: Any
     to_carried: Any
     from_agent: Any
     from_deposit: Any
     from_carried: Any
     cut: Any
-    from_escrow: Any
-    vested: Any
+    from_held: Any
+    released: Any
 
 
-def settle(liability: str, amount: Any, held: Any, standing: Standing) -> Flows:
-    """Return what moves for rewards of `amount`; up to `held` of each gain goes to escrow (where pay vests, all of it).
+def settle(losses: str, amount: Any, standing: Standing) -> Flows:
+    """Return what moves for rewards of `amount`; in a run that holds pay each gain is held.
 
     >>> no = np.array([0])
-    >>> settle("deposit", np.array([-5]), no, Standing(np.array([3]), np.array([1]), no))._asdict()["cut"]
+    >>> settle("deposit", np.array([-5]), Standing(np.array([3]), np.array([1]), no))._asdict()["cut"]
     array([1])
     """
     gain, loss, nothing = np.maximum(amount, 0), np.maximum(-amount, 0), np.zeros_like(amount)
-    repaid = from_agent = from_deposit = from_carried = from_escrow = cut = nothing
-    vests, charges = standing.unvested is not None, liability == "deposit"
-    if vests:
-        from_escrow = np.minimum(loss, standing.unvested)
-        loss = loss - from_escrow
+    repaid = from_agent = from_deposit = from_carried = from_held = cut = nothing
+    holds, charges = standing.held is not None, losses == "deposit"
+    if holds:
+        from_held = np.minimum(loss, standing.held)
+        loss = loss - from_held
     if charges:
-        from_agent = nothing if vests else np.minimum(loss, standing.agent)
+        from_agent = nothing if holds else np.minimum(loss, standing.agent)
         from_deposit = np.minimum(loss - from_agent, standing.deposit)
         loss = loss - from_agent - from_deposit
-    if liability == "carry" or (charges and vests):
+    if losses == "carry" or (charges and holds):
         repaid, from_carried = np.minimum(gain, -standing.carried), loss
     else:
         cut = loss
-    escrow = gain - repaid if vests else np.minimum(gain - repaid, held)
-    to_agent = gain - repaid - escrow
-    return Flows(to_agent, escrow, repaid, from_agent, from_deposit, from_carried, cut, from_escrow, nothing)
+    to_held, to_agent = (gain - repaid, nothing) if holds else (nothing, gain - repaid)
+    return Flows(to_agent, to_held, repaid, from_agent, from_deposit, from_carried, cut, from_held, nothing)
 
 
 def lines(flows: Flows, accounts: Mapping[str, Any]) -> Any:
     """Return the entries of a round as an array (lines, 3): source, target, amount; amounts of 0 are left out.
 
-    `accounts`: the numbers of the agents' own accounts, by kind.
+    `accounts`: the numbers of the agents' accounts by kind; those of the kind "held" are the run's.
     """
     pieces = [NO_LINES]
     for name, amount in flows._asdict().items():
         direction, _, kind = name.partition("_")
-        if kind:
+        if kind in accounts:
             own, treasury = accounts[kind], np.full(len(amount), TREASURY)
             pieces.append(_moved(*((treasury, own) if direction == "to" else (own, treasury)), amount))
-    return np.concatenate([*pieces, vested_lines(flows.vested, accounts)])
+    return np.concatenate([*pieces, released_lines(flows.released, accounts)])
 
 
-def vested_lines(amounts: Any, accounts: Mapping[str, Any]) -> Any:
-    """Return the entries that move what has vested from each agent's escrow to its balance."""
-    return _moved(accounts["escrow"], accounts["agent"], amounts)
+def released_lines(amounts: Any, accounts: Mapping[str, Any]) -> Any:
+    """Return the entries that release what a run holds of each agent to its balance."""
+    return _moved(accounts["held"], accounts["agent"], amounts) if "held" in accounts else NO_LINES
 
 
 def _moved(sources: Any, targets: Any, amounts: Any) -> Any:
