@@ -148,7 +148,9 @@ class Terms:
     back more than a round's cost, else at once.
 
     `losses`: what becomes of a negative reward. "carry" nets it against later ones: for members that are known.
-    "deposit" charges it to what the member has deposited: for seats that anybody may take. "floor" cuts it at zero, so
+    "deposit" charges it to what the member has deposited: for seats that anybody may take. By a rule whose losses are
+    others' gains such a member is asked only while its deposit, with what the run holds of it, covers the most that it
+    can lose in the next round: what nobody covers would be cut, and then less work pays. "floor" cuts it at zero, so
     that the payer covers it: a rule by which others gain what one loses refuses it.
 
     `deposit`: units that a member must have deposited before it joins.

@@ -286,7 +286,7 @@ class DrivenStrategy(Strategy):
 
     def _members(self, grid: Grid) -> MembersGrid:
         """Return the grid as the wrapped strategy may see it."""
-        keys, short_of = self.run.book.keys(), self.run.book.short_of()
+        keys, short_of = self.run.book.keys(), self.run.short_of()
         return MembersGrid(grid, keys, short_of, allow_anonymous=self.allow_anonymous, warned=self._warned)
 
     def _saved(self, number: int) -> dict[str, Any]:

@@ -333,6 +333,11 @@ class Ledger:
             found = queries.need_run(connection, run)
             return replace(terms_of(connection, found.id), cost_factors=queries.named_factors(connection, found.id))
 
+    def collateral(self, run: str) -> dict[str, tuple[int, int]]:
+        """Return what each agent has deposited, and what a run holds of it: what can cover a loss in the run."""
+        with self.reading() as connection:
+            return queries.collateral(connection, queries.find_run(connection, run))
+
     def held(self, agent: str) -> list[holding.Held]:
         """Return what is held of an agent, run by run: how much, why, and until when."""
         with self.reading() as connection:

@@ -265,6 +265,16 @@ def balances(connection: Connection, people: Sequence[int] | None = None) -> lis
     return found
 
 
+def collateral(connection: Connection, run: AnyRow | None) -> dict[str, tuple[int, int]]:
+    """Return what each agent has deposited, and what a run holds of it."""
+    of_run = accounts.c.run == (0 if run is None else run.id)
+    cases = accounts.c.kind == "deposit", of_run
+    own = [func.sum(case((chosen, accounts.c.balance), else_=0)) for chosen in cases]
+    query = select(agents.c.name, *own).join(accounts, accounts.c.owner == agents.c.id).where(cases[0] | of_run)
+    rows: Any = connection.execute(query.group_by(agents.c.name))
+    return {name: (int(deposit), int(held)) for name, deposit, held in rows}
+
+
 def _left(connection: Connection, people: Sequence[int] | None) -> Counter[int]:
     """Return what left the accounts of each agent through payouts and the bank, less what came in that way."""
     left, outside = Counter[int](), (tables.BANK, tables.PAYABLE)

@@ -13,7 +13,7 @@ from guerdon.asking import Ask
 from guerdon.ledger import Ledger
 from guerdon.ledger.checks import check_name
 from guerdon.ledger.errors import RefusedError, UnavailableError
-from guerdon.ledger.money import format_amount, to_micro
+from guerdon.ledger.money import MICRO, format_amount, to_micro
 from guerdon.rule import Payments, Rule
 from guerdon.run.messages import Pay
 from guerdon.run.notices import warning_of_terms
@@ -77,8 +77,9 @@ class RunBook(Protocol):
     def watch(self, ask: Ask, rows: Any, paid: PaidRound, witness: WitnessSample | None) -> None:
         """Look at a round's reports before they are dropped."""
 
-    def short_of(self) -> Callable[[str], str]:
-        """Return what tells of an account why it may not take part (yet); mostly nothing."""
+    def short_of(self, worst: float) -> Callable[[str], str]:
+        """Return what tells of an account why it is not asked where it can lose `worst` in a round; mostly nothing."""
+        del worst
         return lambda _: ""
 
     def summary(self) -> list[str]:
@@ -162,16 +163,27 @@ class Book(RunBook):
             self.log.warning("Of the budget of %g, %g is left, and the next round costs %g", budget, left, price)
         return left / price * (1 + ROUNDING)
 
-    def short_of(self) -> Callable[[str], str]:
-        """Return what tells of an account that is new in the run which deposit it lacks; mostly nothing."""
-        asked = int(to_micro(self.terms.deposit)) if self.roster else 0
-        if not asked:
+    def short_of(self, worst: float) -> Callable[[str], str]:
+        """Return what tells of an account which deposit it lacks: to join late, or for what it can lose in a round.
+
+        `worst`: what a member with a cost factor of 1 can lose in the next round, beyond its own pay.
+        """
+        if self.terms.losses != "deposit":
             return lambda _: ""
-        has = {found.agent: found.deposit for found in self._patiently(self.ledger.balances)}
-        why = f"it joins run {self.run!r} late, without the deposit of {format_amount(asked)} {self.unit}"
+        asked = int(to_micro(self.terms.deposit)) if self.roster else 0
+        has = self._patiently(lambda: self.ledger.collateral(self.run))
 
         def lacks(account: str) -> str:
-            return why if account not in self.roster and has.get(account, 0) < asked else ""
+            deposit, held = has.get(account, (0, 0))
+            if account not in self.roster and deposit < asked:
+                return f"it joins run {self.run!r} late, without the deposit of {format_amount(asked)} {self.unit}"
+            must = math.ceil(worst * float(self._factors.get(account, 1.0)) * MICRO)
+            if deposit + held >= must:
+                return ""
+            return (
+                f"it can lose {format_amount(must)} {self.unit} in the next round of run {self.run!r}, and its deposit "
+                f"({format_amount(deposit)}) and what the run holds of it ({format_amount(held)}) do not cover that"
+            )
 
         return lacks
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from guerdon.arrays import check_positive_integer
-from guerdon.ledger import Ledger
+from guerdon.ledger import Ledger, RefusedError
 from guerdon.registry import as_recorded
 from guerdon.reports import AgentRows
 from guerdon.rule import Need, Rule, notice_of
@@ -36,6 +36,7 @@ from guerdon.statistical.lenses import prediction_of
 from guerdon.statistical.predictions import ZeroPrediction
 from guerdon.terms import Terms
 from guerdon.witness import WitnessSample, stack_minibatches, witness_sample, witness_samples
+from guerdon.words import about
 
 OnRound = Callable[[dict[str, float]], object]  # told the numbers of each round
 
@@ -130,6 +131,8 @@ class PaidRun:
         self._after: Any = None  # the state that the last settlement leads to
         self._ask: Any = None  # an `Ask`, with the model as it is sent
         self._own: dict[str, int] = {}  # what agents are asked for, where it is a number of their own
+        self._asked: set[str] = set()  # who was told what the open round asks for
+        self._told: set[str] = set()  # of whom the log has said that it is left out
         self._fresh = True  # nobody was asked yet
 
     @property
@@ -194,11 +197,13 @@ class PaidRun:
     ) -> Request | None:
         """Open the next round, and return what all are asked for; None: the run has ended.
 
-        `members`: the accounts that are asked. `is_last`: whether no other round is planned.
+        `members`: the accounts that are asked, but for those that lack a deposit (`short_of`), of whom the log tells.
+        `is_last`: whether no other round is planned.
         """
         number, self.request, self.sent = self.done + 1, None, self.model
         if self.is_over:
             return None
+        self._asked = set(self._covered(members))
         self._ask, self._state = self.server.ask(self._state, self._layers.of(self.model), normals)
         sent = self._layers.put(self.model, self._ask.model) if self.server.broadcast.learns else self.model
         factors = self.book.factors(members) if members else np.ones(1)
@@ -214,9 +219,23 @@ class PaidRun:
         self.log.info("Round %d asks %d members for %d samples each", number, len(members), samples)
         return self.request
 
+    def short_of(self) -> Callable[[str], str]:
+        """Return what tells of an account why it is not asked: mostly nothing.
+
+        Where a loss is another's gain, and deposits cover losses, what a member can lose in a round must be there.
+        """
+        own, rule = about(self.server.rule), self.server.rule
+        samples = max([int(self.server.request(self._state)), 1, *self._own.values()])
+        return self.book.short_of(own.worst_loss(rule, samples) if own.transfers(rule) else 0.0)
+
     def request_of(self, account: str) -> Request:
-        """Return what one agent is asked for in the open round."""
+        """Return what one agent is asked for in the open round, or raise: it lacks a deposit."""
         request = self._open()
+        if account not in self._asked:
+            why = self.short_of()(account)
+            if why:
+                raise RefusedError(f"agent {account!r} is not asked: {why}")
+            self._asked.add(account)
         return request.asking(self._own[account]) if account in self._own else request
 
     def report(self, account: str, arrays: Arrays | None, reply: Any = None) -> Report:
@@ -239,12 +258,13 @@ class PaidRun:
     ) -> PaidRound:
         """Return what the open round pays; a report that cannot be used, or keeps others from being paid, is refused.
 
-        A report of an agent that joins without the deposit that the run asks for has no part in it. `mean`: also the
+        A report of an agent that was not asked, and lacks a deposit that it needs, has no part in it. `mean`: also the
         mean of the reports, where no strategy of the framework makes the model. `agree` refuses reports that cannot be
         used together, once those are refused that cannot be used at all.
         """
-        request, short_of = self._open(), self.book.short_of()
-        seats = self.book.seats([report for report in reports if not short_of(report.account)])
+        request = self._open()
+        there = self._asked | set(self._covered([one.account for one in reports if one.account not in self._asked]))
+        seats = self.book.seats([report for report in reports if report.account in there])
         after, paid = self._settled(request, seats, mean=mean)
         usable = sum(report.usable for report in reports)
         if agree is not None:
@@ -293,6 +313,15 @@ class PaidRun:
         if not self.server.broadcast.learns:
             return None
         return self._layers.named(paid.done.mean) if paid.done.step else {}
+
+    def _covered(self, accounts: Sequence[str]) -> list[str]:
+        """Return those who have the deposit that they need; of the others the log tells once."""
+        lacks = self.short_of()
+        short = {account: why for account in accounts if (why := lacks(account))}
+        for account in short.keys() - self._told:
+            self.log.warning("%s is left out: %s", account, short[account])
+        self._told = short.keys() | (self._told - set(accounts))
+        return [account for account in accounts if account not in short]
 
     def _samples_to_ask(self, sent: Arrays, factors: Any) -> int:
         """Return how many samples to ask agents with these cost factors for, which are sent this model; 0: no more."""
