@@ -13,9 +13,9 @@ import pytest
 
 from guerdon import AffineCost, FlatPay, round_of
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.ledger.money import MICRO
-from guerdon.ledger.recorded_rules import restored
-from guerdon.ledger.replay import read_payments, replay_round
+from guerdon.ledger.books.money import MICRO
+from guerdon.ledger.pay.recorded_rules import restored
+from guerdon.ledger.proof.replay import read_payments, replay_round
 from guerdon.provenance import same_rule
 from guerdon.registry import choices, choose, describe
 from guerdon.words import about

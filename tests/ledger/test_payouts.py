@@ -11,9 +11,10 @@ from xml.etree import ElementTree as ET
 import pytest
 from sqlalchemy import text
 
-from guerdon.ledger import Ledger, RefusedError, tables
-from guerdon.ledger.bank import SCHEMA
-from guerdon.ledger.verify import verify
+from guerdon.ledger import Ledger, RefusedError
+from guerdon.ledger.books import tables
+from guerdon.ledger.pay.bank import SCHEMA
+from guerdon.ledger.proof.verify import verify
 from tests.ledger.test_tampering import attacker, reseal
 from tests.support.command_line import run as guerdon
 from tests.support.ledger_scenes import AT_ONCE, HARSH, NAMES, RULE, play, prepare, record
@@ -270,7 +271,7 @@ def test_forged_lines_are_found_even_where_all_hashes_fit(where: str, change: st
             for table in ("payout_lines", "batches", "outcomes", "records", "ledger", "payments", "versions"):
                 for kind in ("update", "delete"):
                     connection.execute(text(f"DROP TRIGGER IF EXISTS {table}_no_{kind}"))
-            from guerdon.ledger.definitions import schema_digest
+            from guerdon.ledger.books.definitions import schema_digest
 
             connection.execute(tables.versions.update().values(schema=schema_digest(connection)))
         for part in change.split("; "):

@@ -12,7 +12,7 @@ from sqlalchemy import insert, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
 from guerdon.ledger import Ledger, RefusedError, UnavailableError
-from guerdon.ledger import tables as t
+from guerdon.ledger.books import tables as t
 from guerdon.ledger.upgrading import upgrade_ledger
 from tests.support.ledger_scenes import AT_ONCE, NAMES, RULE, busy_ledger, play, record
 

@@ -10,12 +10,12 @@ from sqlalchemy import text
 
 from guerdon import AffineCost, OutputAgreement, gather, round_of
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.ledger.holding import from_text, to_text
-from guerdon.ledger.losses import Standing
-from guerdon.ledger.render import statement_pieces
-from guerdon.ledger.stakes import take_home
-from guerdon.ledger.verify import verify
-from guerdon.ledger.vesting import Played, begin, closing, next_release, settle_round
+from guerdon.ledger.pay.holding import from_text, to_text
+from guerdon.ledger.pay.losses import Standing
+from guerdon.ledger.pay.vesting import Played, begin, closing, next_release, settle_round
+from guerdon.ledger.proof.verify import verify
+from guerdon.ledger.read.render import statement_pieces
+from guerdon.ledger.read.stakes import take_home
 from guerdon.terms import Terms, Vesting
 from tests.ledger.test_tampering import attacker, reseal, unprotect
 from tests.support.command_line import run as guerdon

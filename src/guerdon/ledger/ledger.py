@@ -13,29 +13,31 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 from sqlalchemy import Connection, select
 
 from guerdon.arrays import check_choice
-from guerdon.ledger import checkpoints, holding, journal, payouts, queries, tables
-from guerdon.ledger.auditing import audit_run
-from guerdon.ledger.bank import check_account, export_payout
-from guerdon.ledger.checks import check_name, check_roster, clean, normal_name
-from guerdon.ledger.closing import Closing, close_run
-from guerdon.ledger.cost_factors import cost_factors, factor_rows
-from guerdon.ledger.database import NO_LEDGER, Database
-from guerdon.ledger.definitions import interfering, schema_digest
-from guerdon.ledger.earnings import earnings
-from guerdon.ledger.enrolment import enrol, held_accounts, members, next_number
-from guerdon.ledger.errors import RefusedError, UnavailableError, translate_errors
-from guerdon.ledger.export import export
-from guerdon.ledger.moves import move
-from guerdon.ledger.receipts import contradiction, shares, sign_head
-from guerdon.ledger.recorded_rules import described, restored
-from guerdon.ledger.recorded_terms import changed_terms, terms_of, written
-from guerdon.ledger.recording import Handed, Recorded, RoundRecorder, as_input
-from guerdon.ledger.replay import replay_state
-from guerdon.ledger.signing import Receipt
-from guerdon.ledger.stakes import stakes
-from guerdon.ledger.statements import payslips, statement
-from guerdon.ledger.submissions import load_public_key
-from guerdon.ledger.verify import verify
+from guerdon.ledger.books import checkpoints, journal, tables
+from guerdon.ledger.books.checks import check_name, check_roster, clean, normal_name
+from guerdon.ledger.books.database import NO_LEDGER, Database
+from guerdon.ledger.books.definitions import interfering, schema_digest
+from guerdon.ledger.books.errors import RefusedError, UnavailableError, translate_errors
+from guerdon.ledger.pay import holding, payouts
+from guerdon.ledger.pay.bank import check_account, export_payout
+from guerdon.ledger.pay.closing import Closing, close_run
+from guerdon.ledger.pay.cost_factors import cost_factors, factor_rows
+from guerdon.ledger.pay.enrolment import enrol, held_accounts, members, next_number
+from guerdon.ledger.pay.moves import move
+from guerdon.ledger.pay.recorded_rules import described, restored
+from guerdon.ledger.pay.recorded_terms import changed_terms, terms_of, written
+from guerdon.ledger.pay.recording import Handed, Recorded, RoundRecorder, as_input
+from guerdon.ledger.proof.receipts import contradiction, shares, sign_head
+from guerdon.ledger.proof.replay import replay_state
+from guerdon.ledger.proof.signing import Receipt
+from guerdon.ledger.proof.submissions import load_public_key
+from guerdon.ledger.proof.verify import verify
+from guerdon.ledger.read import queries
+from guerdon.ledger.read.auditing import audit_run
+from guerdon.ledger.read.earnings import earnings
+from guerdon.ledger.read.export import export
+from guerdon.ledger.read.stakes import stakes
+from guerdon.ledger.read.statements import payslips, statement
 from guerdon.rule import Payments, Round, Rule, padded
 from guerdon.terms import AtOnce, Terms
 
@@ -226,7 +228,7 @@ class Ledger:
             return Recorded(*move(connection, kind, agent, amount, clean(memo), key))
 
     def close_run(self, run: str, memo: str = "", *, agents: Sequence[str] | None = None) -> Closing:
-        """Release the rest of what a run holds, as far as it is funded (see `guerdon.ledger.vesting`); return how much.
+        """Release the rest of what a run holds, as far as it is funded (`guerdon.ledger.pay.vesting`); say how much.
 
         It is for agents that stayed to the end: paid for one of the last rounds for which pay is held, and there from
         the beginning, or with a deposit. `agents` names others, or some: for these the run is over, and their deposits
