@@ -49,9 +49,7 @@ def test_vesting_takes_whole_rounds() -> None:
 def test_terms_that_are_written_down_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"terms must be named hold, losses, .*; got 'liability'"):
         terms_from({"liability": "carry"})
-    with pytest.raises(
-        ValueError, match="one of 'at once', 'vesting', 'looks', got 20"
-    ):
+    with pytest.raises(ValueError, match="one of 'at once', 'vesting', 'looks', got 20"):
         terms_from({"hold": 20})
 
 

@@ -78,7 +78,7 @@ def test_lines_are_settled_one_by_one(paying: Ledger) -> None:
     )  # fmt: skip
     assert balances(paying) == before | {"east": rest["east"]}
     paid = next(line.amount for line in batch.items if line.agent == "east")
-    assert paying.common_balances() | {"treasury": 0} == {"treasury": 0, "bank": paid, "payable": 0}
+    assert paying.common_balances() | {"treasury": 0} == {"treasury": 0, "bank": paid, "payable": 0, "reserve": 0}
     assert paying.verify().problem is None
     lines = paying.statement("south").lines
     assert [line.why for line in lines if line.kind == "settle"] == ["payout 1 paid: SEPA 1", "payout 1 bounced: AC06"]

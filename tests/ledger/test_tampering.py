@@ -267,7 +267,7 @@ def test_every_swap_of_neighbours_is_found(busy: str, name: str, each: int) -> N
         ("UPDATE payments SET hash = previous FROM records WHERE seq = 6 AND record = 6 AND position = 2",
          "payments: the payment of agent 'east' in round 1 of run 'heart' does not have"),
         ("UPDATE entries SET amount = amount + 1 WHERE record = 6 AND line = 1", "entries: record 6, line 1, is "),
-        ("UPDATE accounts SET balance = balance + 5000000 WHERE id = 8",
+        ("UPDATE accounts SET balance = balance + 5000000 WHERE id = 9",
          "accounts: the balance of agent of 'south' is "),
         ("UPDATE records SET memo = 'x' WHERE seq = 3", "records: record 3 (deposit) does not have the hash"),
         ("UPDATE rounds SET metrics = '{\"loss\"\\:1}' WHERE record = 7",

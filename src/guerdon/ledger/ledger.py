@@ -1,5 +1,6 @@
 """The ledger: every payment once, explained, and provable. What writes is here; what reads is in `queries`."""
 
+import functools
 import logging
 import os
 import re
@@ -7,7 +8,6 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection, select
@@ -38,6 +38,8 @@ from guerdon.ledger.read.earnings import earnings
 from guerdon.ledger.read.export import export
 from guerdon.ledger.read.stakes import stakes
 from guerdon.ledger.read.statements import payslips, statement
+from guerdon.ledger.verified import VerifiedWork
+from guerdon.looks.naming import NamedRound
 from guerdon.rule import Payments, Round, Rule, padded
 from guerdon.terms import AtOnce, Terms
 
@@ -64,7 +66,7 @@ class Resume(NamedTuple):
 def _read(ask: Callable[Concatenate[Connection, P], T]) -> "Callable[Concatenate[Ledger, P], T]":
     """Return the method of a ledger that asks this of a connection."""
 
-    @wraps(ask)
+    @functools.wraps(ask)
     def method(self: "Ledger", *args: P.args, **kwargs: P.kwargs) -> T:
         with self.reading() as connection:
             return ask(connection, *args, **kwargs)
@@ -191,6 +193,7 @@ class Ledger:
         notes: Sequence[str] | None = None,
         metrics: Mapping[str, float] | None = None,
         checkpoint: Mapping[str, Any] | None = None,
+        work: NamedRound | None = None,
     ) -> Recorded:
         """Pay a round by the run's rule and record it with its checkpoint, all or nothing; done again, change nothing.
 
@@ -204,11 +207,11 @@ class Ledger:
         `rule`: where it is not the run's (a known variance that changes). `agents`: its agents, then new ones who
         join, and `cost_factors` those of all (see `Terms`). `gradients`: hashes of what was sent; `signatures` of them;
         `notes`: a remark on each agent; `metrics`: numbers to remember (a loss, an accuracy); `checkpoint`: groups of
-        arrays to resume from, {"model": {...}, "rule": state}.
+        arrays to resume from, {"model": {...}, "rule": state}; `work`: what the ask carried, where looks hold the pay.
         """
         data = None if checkpoint is None else checkpoints.pack(checkpoint)
         extras: dict[str, Any] = {"gradients": gradients, "signatures": signatures, "notes": notes, "metrics": metrics}
-        extras["checkpoint"] = None if data is None else journal.fingerprint(data)
+        extras |= {"checkpoint": None if data is None else journal.fingerprint(data), "work": work}
         with self._database.writing() as connection:
             found = queries.need_run(connection, run)
             texts = (found.rule, found.cost) if rule is None else described(rule)
@@ -355,6 +358,17 @@ class Ledger:
         """What amounts are counted in."""
         with self._database.reading() as connection:
             return connection.execute(select(tables.ledger.c.unit)).scalar_one()
+
+    @functools.cached_property
+    def name(self) -> str:
+        """The ledger's random name: no record, commitment or signature fits into another ledger."""
+        with self._database.reading() as connection:
+            return connection.execute(select(tables.ledger.c.name)).scalar_one()
+
+    @property
+    def looks(self) -> VerifiedWork:
+        """Verified work: roots that members commit to, coins, looks and verdicts."""
+        return VerifiedWork(self._database, self.name)
 
     def reading(self) -> AbstractContextManager[Connection]:
         """Give a connection that sees one unchanging state, for questions that are not answered here."""

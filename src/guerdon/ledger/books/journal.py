@@ -18,6 +18,7 @@ Columns = Mapping[str, Sequence[Any]]
 DETAILS = (
     "versions", "agents", "keys", "runs", "accounts", "terms", "members", "cost_factors", "rounds", "closings",
     "payouts", "payees", "batches", "payout_lines", "outcomes", "idempotency", "signatures",
+    "commitments", "named", "draws", "leavings", "answers", "verdicts", "settled",
 )  # fmt: skip
 ENTRY = ("record", "line", "source", "target", "amount")
 NO_ENTRIES = np.empty((0, 3), dtype=np.int64)
@@ -29,17 +30,24 @@ ALTERED = (
 
 
 def append(
-    connection: Connection, kind: str, rows: Rows, entries: Any = NO_ENTRIES, payments: Columns = EMPTY, memo: str = ""
+    connection: Connection,
+    kind: str,
+    rows: Rows,
+    entries: Any = NO_ENTRIES,
+    payments: Columns = EMPTY,
+    memo: str = "",
+    at: datetime | None = None,
 ) -> int:
     """Write one record with all that belongs to it, and return its number.
 
     `rows` holds the rows of the detail tables by table, without their record; `entries` is an array (lines, 3) of
-    source, target and amount; `payments` holds the columns of the payments, hashes included.
+    source, target and amount; `payments` holds the columns of the payments, hashes included. `at`: the moment that
+    `now` gave, where what the record holds depends on it.
     """
     last, previous, latest = _head(connection)
     seq = last + 1
     contents = chain.digest(detail(rows), payments.get("hash", []), entries)
-    created_at = max(datetime.now(UTC), latest)  # a clock set back does not reorder the records
+    created_at = _after(latest) if at is None else at
     sealed = chain.link(seq, kind, created_at, memo, contents, previous)
     record = (seq, kind, created_at, memo, contents, previous, sealed)
     connection.execute(insert(tables.records), dict(zip(tables.records.c.keys(), record, strict=True)))
@@ -62,6 +70,11 @@ def append(
     if not all(kept):
         raise UnavailableError(ALTERED.format(seq, kind))
     return seq
+
+
+def now(connection: Connection) -> datetime:
+    """Return the moment of a record that is written now."""
+    return _after(_head(connection)[2])
 
 
 def detail(rows: Rows) -> dict[str, Any]:
@@ -103,6 +116,10 @@ def load_checkpoint(connection: Connection, run: int) -> bytes:
 def fingerprint(data: bytes) -> bytes:
     """Return the hash under which a checkpoint is recorded."""
     return hashlib.sha256(data).digest()
+
+
+def _after(latest: datetime) -> datetime:
+    return max(datetime.now(UTC), latest)  # a clock set back does not reorder the records
 
 
 def _hashed(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,9 +27,11 @@ MOVES = {
     "repay": ("bank", "carried"),
     "waive": ("treasury", "carried"),
 }
-KINDS = ("open", "enrol", "run", "terms", "join", "round", *MOVES, "payout", "settle", "sign")
-COMMON = ("treasury", "bank", "payable")  # accounts that there is one of, numbered from 1
-TREASURY, BANK, PAYABLE = 1, 2, 3
+LOOKS = ("commit", "draw", "leave", "answer", "verdict", "look")  # of verified work
+KINDS = ("open", "enrol", "run", "terms", "join", "round", *MOVES, "payout", "settle", "sign", *LOOKS)
+# Accounts that there is one of, numbered from 1. What looks forfeit lies in the reserve: nobody gains by a failure.
+COMMON = ("treasury", "bank", "payable", "reserve")
+TREASURY, BANK, PAYABLE, RESERVE = 1, 2, 3, 4
 # Accounts that each agent has one of. In each run that holds pay it has one more of the kind "held".
 PERSONAL = ("agent", "deposit", "held", "carried")
 # What a line of a payout can become, and what it may have been before: a transfer can come back after it was paid.
@@ -171,7 +173,7 @@ accounts = _table(
     checks={
         "balance": "(kind <> 'carried' AND balance >= 0) OR (kind = 'carried' AND balance <= 0) "
         "OR kind = 'treasury' OR kind = 'bank'",
-        "owner": "(owner IS NULL) = (kind = 'treasury' OR kind = 'bank' OR kind = 'payable')",
+        "owner": "(owner IS NULL) = (kind = 'treasury' OR kind = 'bank' OR kind = 'payable' OR kind = 'reserve')",
         "run": "run IS NULL OR kind = 'held'",
         **_one_of("kind", COMMON + PERSONAL),
         **_FROM_1,
@@ -330,6 +332,77 @@ outcomes = _table(  # what became of each line of a payout; its remark is that o
     rowid=False,
 )
 sa.Index(None, outcomes.c.agent)
+
+# Verified work. A run is named by text where it may not have begun.
+
+commitments = _table(  # the root of a member's rows, and the first round whose rows are named from it
+    "commitments",
+    _record(key=True),
+    _column("agent", Whole, "agents.id"),
+    _column("run_name", Text),
+    _column("root", LargeBinary),
+    *_columns(Whole, "size", "different", "stream", "from_round"),
+    checks={"run_name": "length(run_name) BETWEEN 1 AND 200", **_of_length(32, "root"), "from_round": "from_round >= 0",
+            "size": "size >= 0 AND different >= 0 AND different <= size", "stream": "stream = 0 OR stream = 1"},
+)  # fmt: skip
+sa.Index(None, commitments.c.agent)
+
+named = _table(  # what the ask of a round carried: its number, and what server and auditor committed to; its model
+    "named",
+    _record(key=True, to="rounds.record"),
+    *_columns(LargeBinary, "number", "server", "auditor", "model"),
+    checks=_of_length(32, "number", "server", "auditor", "model"),
+)
+
+draws = _table(  # what server and auditor had committed to for a round; none where one of them did not say
+    "draws",
+    _record(key=True),
+    _column("run", Whole, "runs.id"),
+    _column("round"),
+    *_columns(LargeBinary, "server_nonce", "auditor_nonce", null=True),
+    checks=_of_length(32, "server_nonce", "auditor_nonce"),
+    unique=("run round",),
+)
+
+leavings = _table(  # members whose period ends before that of the run
+    "leavings",
+    _record(key=True),
+    _column("agent", Whole, "agents.id", key=True),
+    _column("run", Whole, "runs.id"),
+    rowid=False,
+)
+
+answers = _table(  # hash of what a member sealed for an auditor: for a look, or as an appeal against its verdict
+    "answers",
+    _record(key=True),
+    _column("run", Whole, "runs.id"),
+    *_columns(Whole, "look", "appeal"),
+    _column("sealed", LargeBinary),
+    checks={"appeal": "appeal = 0 OR appeal = 1", "look": "look >= 1", **_of_length(32, "sealed")},
+    unique=("run look appeal",),
+)
+
+verdicts = _table(  # as its auditor signed it
+    "verdicts",
+    _record(key=True),
+    _column("run", Whole, "runs.id"),
+    *_columns(Whole, "look", "appeal"),
+    _column("text", Text),
+    checks={"appeal": "appeal = 0 OR appeal = 1", "look": "look >= 1"},
+    unique=("run look appeal",),
+)
+
+settled = _table(  # periods of members whose looks are all decided, and what became of what was held
+    "settled",
+    _record(key=True),
+    _column("agent", Whole, "agents.id", key=True),
+    _column("first", key=True),
+    _column("run", Whole, "runs.id"),
+    *_columns(Whole, "last", "released", "forfeited"),
+    _column("looks", Text),  # each round that was looked at, with its outcome
+    checks={"amounts": "released >= 0 AND forfeited >= 0", "rounds": "first >= 0 AND last >= first"},
+    rowid=False,
+)
 
 idempotency = _table(  # what was asked for under a key of the caller's: asked again, it is found
     "idempotency",

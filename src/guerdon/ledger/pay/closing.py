@@ -9,10 +9,11 @@ from sqlalchemy import Connection, func, select
 from guerdon.ledger.books import journal, tables
 from guerdon.ledger.books.errors import RefusedError
 from guerdon.ledger.books.tables import AnyRow
-from guerdon.ledger.pay import holding, vesting
+from guerdon.ledger.pay import holding, looking, vesting
 from guerdon.ledger.pay.losses import released_lines
 from guerdon.ledger.pay.recorded_terms import micro_deposit, terms_of
 from guerdon.ledger.read import queries
+from guerdon.looks.periods import Watched
 from guerdon.rule import PAID_LABELS, Status
 
 played, paid, closed = tables.rounds.c, tables.payments.c, tables.closings.c
@@ -38,6 +39,9 @@ def close_run(connection: Connection, run: str, names: Sequence[str] | None, mem
     state = holding.load(connection, found.id, terms)
     if state is None or last is None:
         return Closing(None, 0, 0, still)
+    if isinstance(state, Watched):
+        record = looking.leave(connection, run, names, memo or f"run {run!r} closed after round {last.number}")
+        return Closing(record, 0, int(state.held.sum()), still)
     chosen = vesting.stayed(state, founders(connection, found), micro_deposit(terms), last.number)
     if names is not None:
         chosen = np.isin(np.arange(len(people.names)), [_place(people.names, name, run) for name in names])

@@ -89,16 +89,17 @@ def lines(flows: Flows, accounts: Mapping[str, Any]) -> Any:
         direction, _, kind = name.partition("_")
         if kind in accounts:
             own, treasury = accounts[kind], np.full(len(amount), TREASURY)
-            pieces.append(_moved(*((treasury, own) if direction == "to" else (own, treasury)), amount))
+            pieces.append(moved(*((treasury, own) if direction == "to" else (own, treasury)), amount))
     return np.concatenate([*pieces, released_lines(flows.released, accounts)])
 
 
 def released_lines(amounts: Any, accounts: Mapping[str, Any]) -> Any:
     """Return the entries that release what a run holds of each agent to its balance."""
-    return _moved(accounts["held"], accounts["agent"], amounts) if "held" in accounts else NO_LINES
+    return moved(accounts["held"], accounts["agent"], amounts) if "held" in accounts else NO_LINES
 
 
-def _moved(sources: Any, targets: Any, amounts: Any) -> Any:
+def moved(sources: Any, targets: Any, amounts: Any) -> Any:
+    """Return the entries that move amounts between accounts; amounts of 0 are left out."""
     where = amounts.nonzero()[0]
     return np.stack([sources[where], targets[where], amounts[where]], axis=1) if where.size else NO_LINES
 

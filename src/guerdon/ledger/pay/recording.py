@@ -23,6 +23,7 @@ from guerdon.ledger.pay import holding
 from guerdon.ledger.pay.comparison import check_same_payments
 from guerdon.ledger.pay.cost_factors import check_same_factors
 from guerdon.ledger.pay.enrolment import join
+from guerdon.ledger.pay.looking import named_round, seconds
 from guerdon.ledger.pay.losses import lines
 from guerdon.ledger.pay.recorded_rules import costs_of, restored
 from guerdon.ledger.pay.recorded_terms import check_deposits, terms_of
@@ -30,8 +31,10 @@ from guerdon.ledger.pay.vesting import Played
 from guerdon.ledger.proof.replay import PaymentBlock, read_payments, replay_state
 from guerdon.ledger.proof.submissions import is_signed_by, submission
 from guerdon.ledger.read import queries
+from guerdon.looks.naming import NUMBER, NamedRound
+from guerdon.looks.periods import Watched
 from guerdon.rule import Payments, Round, Rule, Status, padded, paid_work, remembers, times
-from guerdon.terms import AtOnce, Terms
+from guerdon.terms import AtOnce, Looks, Terms
 
 LATEST = 2**62  # no round has a greater number: databases hold 64 bits
 LONGEST_NOTE = 500
@@ -79,6 +82,7 @@ class RoundInput:
     notes: Sequence[str]
     metrics: str
     checkpoint: bytes | None  # its hash
+    work: NamedRound | None = None  # where looks hold the pay
 
     @property
     def payer(self) -> Rule:
@@ -104,7 +108,7 @@ class RoundInput:
         """A hash of all of it."""
         played = self.played
         told = [self.number, played.request, played.is_last, self.rule, self.cost, self.metrics, self.checkpoint]
-        texts = [*told, *self.notes]
+        texts: list[Any] = [*told, *self.notes, *(self.work or ())]
         numbers = np.array([*played.evidence, played.sent, played.trusted], dtype="<f8")
         return hashlib.sha256(repr([texts, self.gradients, self.signatures]).encode() + numbers.tobytes()).digest()
 
@@ -155,8 +159,11 @@ def as_input(number: Any, rule: tuple[str, str], round: Round, extras: Mapping[s
     if any(value is not None and len(value) != 32 for value in gradients):
         raise RefusedError("`gradients` must be hashes of 32 bytes, as `gradient_hash` gives")
     notes = [clean(note or "")[:LONGEST_NOTE] for note in _per_agent("notes", extras["notes"], sent.size, str)]
-    metrics = _as_json(extras["metrics"] or {})
-    return RoundInput(as_number(number), *rule, played, gradients, signatures, notes, metrics, extras["checkpoint"])
+    metrics, work = _as_json(extras["metrics"] or {}), extras["work"]
+    if work is not None and any(len(part) != NUMBER for part in work):
+        raise RefusedError(f"`work` must be a NamedRound of four values of {NUMBER} bytes")
+    told = gradients, signatures, notes, metrics, extras["checkpoint"], work
+    return RoundInput(as_number(number), *rule, played, *told)
 
 
 def as_number(number: Any) -> int:
@@ -236,7 +243,8 @@ class RoundRecorder:
             already, holds = len(people.names), not isinstance(terms.hold, AtOnce)
             people = join(connection, run.id, roster, already, factors, holds=holds)
             check_deposits(connection, run, terms, people, already)
-        paid, state = given.pay(self._state(connection, run.id, given, last), people.factors)
+        _check_work(run.name, given, terms)
+        paid, state = given.pay(self._state(connection, run.id, given, last), people.factors * terms.price)
         check_same_payments(f"round {given.number} of run {run.name!r}", people.names, payments, paid)
         record = _write(connection, run, terms, given, people, paid)
         journal.save_checkpoint(connection, run.id, checkpoints.parts(data or b""))
@@ -263,6 +271,13 @@ class RoundRecorder:
         return padded(empty, state if after == (last.record, last.payload) else replay_state(connection, run))
 
 
+def _check_work(run: str, given: RoundInput, terms: Terms) -> None:
+    """Raise unless a round says which work it named where looks hold the pay, and only there."""
+    if isinstance(terms.hold, Looks) != (given.work is not None):
+        must = "must be given, as" if given.work is None else "must be None, unless"
+        raise RefusedError(f"`work` {must} run {run!r} holds pay until looks: `guerdon.run.open_run` sees to it")
+
+
 def _checked_agents(run: AnyRow, given: RoundInput, names: list[str], agents: Sequence[str] | None) -> list[str]:
     """Return the agents of a round, or raise unless they are those of the run, then others, as many as were given."""
     roster = names if agents is None else list(agents)
@@ -283,12 +298,16 @@ def _write(
     if any(signature is not None for signature in given.signatures):
         _check_signatures(run.name, given, people.names, queries.keys(connection, run.id))
     standing = queries.standing(connection, run.id, terms.losses, len(people.agents))
-    played = Played(paid_work(paid.status), costs_of(given.cost, given.played.request, people.factors), given.number)
+    costs = costs_of(given.cost, given.played.request, people.factors)
     state = holding.joined(holding.load(connection, run.id, terms), len(people.agents))
+    at = journal.now(connection) if isinstance(state, Watched) else None
+    moment = 0 if at is None else seconds(at)
+    played = Played(paid_work(paid.status), costs, given.number, given.played.is_last, moment)
     flows, state = holding.settle_round(terms, to_micro(paid.released), standing, state, played)
     columns = given.payment_columns(journal.next_seq(connection), people.agents, paid, flows.cut)
     entries = lines(flows, people.accounts)
-    record = journal.append(connection, "round", {"rounds": [given.row(run.id)]}, entries, columns)
+    rows = {"rounds": [given.row(run.id)], "named": [] if given.work is None else [given.work._asdict()]}
+    record = journal.append(connection, "round", rows, entries, columns, at=at)
     holding.save(connection, run.id, state)
     return record
 
@@ -308,7 +327,8 @@ def _found(
     block = read_payments(connection, stored.record, stored.record)
     names = names[: len(block.hashes)]
     roster = _checked_agents(run, given, names, agents)
-    kept, told = ({"agents": who} | one.parts() for who, one in ((names, _as_input(stored, block)), (roster, given)))
+    was = _as_input(stored, block, named_round(connection, run.id, given.number))
+    kept, told = ({"agents": who} | one.parts() for who, one in ((names, was), (roster, given)))
     for name, old in kept.items():
         if told[name] != old:
             how = f"{name}{_difference(old, told[name], names)}"
@@ -324,11 +344,11 @@ def _rounded(payments: Payments) -> Payments:
     return payments._replace(earned=earned, released=released)
 
 
-def _as_input(stored: AnyRow, block: PaymentBlock) -> RoundInput:
+def _as_input(stored: AnyRow, block: PaymentBlock, work: NamedRound | None) -> RoundInput:
     """Return a recorded round as it was handed in."""
     return RoundInput(
         stored.number, stored.rule, stored.cost, block.round(stored.request, is_last=bool(stored.is_last)),
-        list(block.gradients), list(block.signatures), list(block.notes), stored.metrics, stored.checkpoint,
+        list(block.gradients), list(block.signatures), list(block.notes), stored.metrics, stored.checkpoint, work,
     )  # fmt: skip
 
 

@@ -35,11 +35,16 @@ class Vested(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What a round was for each member: whether its work was paid, what it cost; and the round's number."""
+    """What a round was for each member: whether its work was paid, what it cost; and the round's number.
+
+    `is_last`: whether the run ends with it. `moment`: when it was recorded, in whole seconds since 1970.
+    """
 
     paid: Any
     cost: Any
     number: int
+    is_last: bool = False
+    moment: int = 0
 
 
 def begin(members: int, rounds: int) -> Vested:
@@ -64,7 +69,7 @@ def settle_round(losses: str, amount: Any, standing: Standing, state: Vested, pl
 
 def advance(state: Vested, flows: Flows, played: Played) -> Vested:
     """Return the state after a round in which so much moved, before anything is released."""
-    paid, cost, number = played
+    paid, cost, number = played.paid, played.cost, played.number
     entering = flows.to_held
     waiting, costs = (
         np.where(paid[:, None], np.concatenate([old[:, 1:], np.zeros_like(old[:, :1]) + new[:, None]], axis=1), old)

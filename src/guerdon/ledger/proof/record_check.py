@@ -1,10 +1,8 @@
 """Checking one record after another: what each must contain, given all records before it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import zip_longest
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +16,13 @@ from guerdon.ledger.pay import holding, recorded_terms, vesting
 from guerdon.ledger.pay.losses import Standing, freeze, lines, released_lines, thaw
 from guerdon.ledger.pay.recorded_rules import costs_of, restored
 from guerdon.ledger.pay.vesting import Played, Vested
+from guerdon.ledger.proof import looks_check
+from guerdon.ledger.proof.lookup import STATES, Frozen, Lookup, MismatchError, Rows, VerifierState, require
 from guerdon.ledger.proof.replay import PaymentBlock, first_difference, replay_round
 from guerdon.ledger.proof.signing import is_head_signed
 from guerdon.ledger.proof.submissions import is_signed_by, submission
 from guerdon.rule import paid_work, remembers
-from guerdon.terms import AtOnce, Terms
+from guerdon.terms import AtOnce
 
 ONLY_IN = {  # which kinds of record a table's rows belong to
     "ledger": ("open",),
@@ -43,99 +43,20 @@ ONLY_IN = {  # which kinds of record a table's rows belong to
     "outcomes": ("settle",),
     "idempotency": (*tables.MOVES, "payout"),
     "signatures": ("sign",),
+    "commitments": ("commit",),
+    "named": ("round",),
+    "draws": ("draw",),
+    "leavings": ("leave",),
+    "answers": ("answer",),
+    "verdicts": ("verdict",),
+    "settled": ("look",),
 }
 # What a record of some kinds must have a row of, beside what is looked for where its money is checked.
-NEEDS = {"run": "terms", "terms": "terms", "round": "rounds", "payout": "batches", "settle": "outcomes"}
-
-MOST_TOLD = 3  # runs of which a result says why their pay was not recomputed
-
-Rows: TypeAlias = Mapping[str, list[dict[str, Any]]]  # table → rows of one record
-
-
-class MismatchError(Exception):
-    """A row that is not what it should be."""
-
-
-def require(holds: bool, problem: str) -> None:
-    """Raise where something does not hold."""
-    if not holds:
-        raise MismatchError(problem)
-
-
-@dataclass(frozen=True)
-class Lookup:
-    """What can be looked up: the small tables, and the owner of each account."""
-
-    name: str
-    details: Mapping[int, Rows]  # by record
-    agents: Mapping[int, Any]
-    keys: Mapping[int, bytes]
-    runs: Mapping[int, Any]
-    accounts: Mapping[int, Any]
-    owned: Mapping[str, Any]  # kind → array: agent → account, without those in runs
-    held: Mapping[int, Mapping[int, int]]  # run → agent → the account in which the run holds its pay
-    common: Mapping[str, int]
-    factors: Mapping[int, Mapping[int, float]]  # run → agent → what its cost is multiplied by; else 1
-
-    def factors_of(self, run: int, agents: Any) -> Any:
-        """Return the cost factors of agents of a run, by their numbers."""
-        own = self.factors.get(run, {})
-        return np.array([own.get(agent, 1.0) for agent in agents.tolist()]) if own else np.ones(len(agents))
-
-    def account(self, number: int) -> str:
-        """Return the name of an account, for people."""
-        account = self.accounts.get(int(number))
-        if account is None:
-            return f"account {number}"
-        if account.owner is None:
-            return account.kind
-        where = "" if account.run is None else f" in run {self.runs[account.run].name!r}"
-        return f"{account.kind} of {self.agents[account.owner].name!r}{where}"
-
-    def own(self, run: int, agents: Any) -> dict[str, Any]:
-        """Return the accounts of members of a run by kind, as arrays; those of the kind "held" are the run's."""
-        found = {kind: self.owned[kind][agents] for kind in tables.PERSONAL if kind != "held"}
-        of_run = self.held.get(run)
-        return found | ({} if of_run is None else {"held": np.array([of_run.get(int(one), 0) for one in agents])})
-
-
-@dataclass
-class Frozen:
-    """The lines of a payout: the account each came from, its amount, and what became of it (an index)."""
-
-    accounts: Any
-    amounts: Any
-    states: Any
-
-
-STATES = ("open", *tables.LINE_OUTCOMES)
-
-
-@dataclass
-class VerifierState:
-    """The state of the check after the records so far."""
-
-    seq: int = 0
-    sealed: bytes = chain.START
-    time: datetime = tables.EPOCH
-    payments: int = 0
-    entries: int = 0
-    balances: Any = None
-    members: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
-    last: dict[int, Any] = field(default_factory=dict[int, Any])  # run → row of its last round
-    states: dict[int, Any] = field(default_factory=dict[int, Any])
-    payees: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])
-    payouts: dict[int, "Frozen"] = field(default_factory=dict[int, "Frozen"])  # by record
-    terms: dict[int, Terms] = field(default_factory=dict[int, Terms])  # by run
-    holding: dict[int, Vested | None] = field(default_factory=dict[int, Vested | None])  # by run
-    founders: dict[int, int] = field(default_factory=dict[int, int])  # run → how many agents it began with
-    skipped: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])  # run → first round, why
-
-    @property
-    def unverifiable(self) -> str | None:
-        """Of which rounds the pay was not recomputed, and why; None: of all it was."""
-        told = [f"from {named} on: {why}" for named, why in self.skipped.values()]
-        return f"pay was not recomputed {'; '.join(told[:MOST_TOLD])}" if told else None
+NEEDS = {
+    "run": "terms", "terms": "terms", "round": "rounds", "payout": "batches", "settle": "outcomes",
+    "commit": "commitments", "draw": "draws", "leave": "leavings", "answer": "answers", "verdict": "verdicts",
+    "look": "settled",
+}  # fmt: skip
 
 
 def check_record(
@@ -147,7 +68,7 @@ def check_record(
     require(gapless, f"entries: the lines of record {row.seq} are not numbered from 0 without gaps")
     _check_detail(row, rows)
     if row.kind == "round":
-        expected = _expected_of_round(lookup, state, rows["rounds"][0], block, here)
+        expected = _expected_of_round(lookup, state, row, rows, block, here)
     elif here.stop > here.start:
         raise MismatchError(f"payments: record {row.seq} has payments, but is a {row.kind!r}")
     else:
@@ -183,9 +104,10 @@ def _check_link(lookup: Lookup, state: VerifierState, row: AnyRow, contents: byt
 
 
 def _expected_of_round(
-    lookup: Lookup, state: VerifierState, played: Mapping[str, Any], block: PaymentBlock, here: slice
+    lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows, block: PaymentBlock, here: slice
 ) -> Any:
     """Check a round's agents, number, signatures and cuts, and return the entries it must have."""
+    played = rows["rounds"][0]
     run, numbers = lookup.runs[played["run"]], block.numbers[here]
     named, last = f"round {played['number']} of run {run.name!r}", state.last.get(run.id, {}).get("number")
     words = "cannot be the first" if last is None else f"does not follow round {last}"
@@ -196,7 +118,9 @@ def _expected_of_round(
     require(one_each, f"payments: {named} must have one payment per agent, in order")
     _check_remembered(lookup, state, named, played, block, here)
     _check_signatures(lookup, run, played, block, here)
-    return _settled(lookup, state, run, played, block, here)
+    looks_check.keep_round(lookup, state, run, rows, block, here)
+    moment = tables.microseconds(row.created_at) // 1_000_000
+    return _settled(lookup, state, run, played | {"moment": moment}, block, here)
 
 
 def _check_remembered(
@@ -212,7 +136,7 @@ def _check_remembered(
     if remembers(rule) and run not in state.skipped:
         told = block.round(request, here, is_last=bool(played["is_last"]))
         own, state.states[run] = replay_round(rule, state.states.get(run), told)
-        factors = lookup.factors_of(run, numbers["agent"])
+        factors = lookup.pay_factors(run, numbers["agent"])
         check_payments(lookup, block, here, first_difference(rule, own, numbers, request, factors))
 
 
@@ -224,7 +148,7 @@ def _settled(
     own = lookup.own(run.id, numbers["agent"])
     standing = Standing(*(state.balances[own[kind]] for kind in ("agent", "deposit", "carried")))
     costs = costs_of(played["cost"], played["request"], lookup.factors_of(run.id, numbers["agent"]))
-    paid = Played(paid_work(numbers["status"]), costs, played["number"])
+    paid = Played(paid_work(numbers["status"]), costs, played["number"], bool(played["is_last"]), played["moment"])
     before = holding.joined(state.holding[run.id], len(numbers))
     flows, state.holding[run.id] = holding.settle_round(terms, numbers["released"], standing, before, paid)
     if (flows.cut != numbers["cut"]).any():
@@ -247,6 +171,8 @@ def _expected_entries(lookup: Lookup, state: VerifierState, row: AnyRow, rows: R
         return _of_closing(lookup, state, row, rows["closings"])
     if row.kind in tables.MOVES:
         return _of_move(lookup, state, row, entries)
+    if row.kind in tables.LOOKS:
+        return looks_check.expected(lookup, state, row, rows)
     if row.kind == "payout":
         return _of_payout(lookup, state, row, rows)
     if row.kind == "settle":
@@ -315,7 +241,7 @@ def _of_closing(lookup: Lookup, state: VerifierState, row: AnyRow, told: list[di
     run = told[0]["run"]
     people = state.members.get(run, [])
     before = holding.joined(state.holding.get(run), len(people))
-    if before is None or not all(one["run"] == run and one["agent"] in people for one in told):
+    if not isinstance(before, Vested) or not all(one["run"] == run and one["agent"] in people for one in told):
         raise MismatchError(f"closings: record {row.seq} closes a run for agents of whom it holds nothing")
     chosen = np.isin(people, [one["agent"] for one in told])
     own = lookup.own(run, people)
@@ -331,7 +257,7 @@ def _bound_deposit(state: VerifierState, agent: int) -> int:
         people = state.members.get(run, [])
         place = people.index(agent) if agent in people else -1
         held = holding.joined(state.holding[run], len(people))
-        if held is not None and place >= state.founders[run] and held.open[place] > 0:
+        if isinstance(held, Vested) and place >= state.founders[run] and held.open[place] > 0:
             most = max(most, recorded_terms.micro_deposit(terms))
     return most
 

@@ -23,15 +23,10 @@ from guerdon.ledger.books.money import MICRO, format_amount
 from guerdon.ledger.books.tables import AnyRow
 from guerdon.ledger.pay import holding
 from guerdon.ledger.pay.recorded_rules import is_replayed, restored
+from guerdon.ledger.pay.recorded_terms import read
+from guerdon.ledger.proof.lookup import Lookup, MismatchError, VerifierState, require
 from guerdon.ledger.proof.receipts import Coverage, contradiction, coverage
-from guerdon.ledger.proof.record_check import (
-    Lookup,
-    MismatchError,
-    VerifierState,
-    check_payments,
-    check_record,
-    require,
-)
+from guerdon.ledger.proof.record_check import check_payments, check_record
 from guerdon.ledger.proof.replay import PaymentBlock, first_difference, read_payments
 from guerdon.ledger.proof.signing import Receipt
 
@@ -155,7 +150,7 @@ def _check_rewards(lookup: Lookup, block: PaymentBlock, bounds: Any, first: int)
         asked = requests[:, None]
         own, _ = rule.pay(rule.init(count), block.round(asked, where, is_last=bool(is_last)))
         paid = block.numbers[where]
-        factors = np.stack([lookup.factors_of(*one) for one in zip(runs.tolist(), paid["agent"], strict=True)])
+        factors = np.stack([lookup.pay_factors(*one) for one in zip(runs.tolist(), paid["agent"], strict=True)])
         check_payments(lookup, block, where, first_difference(rule, own, paid, asked, factors))
 
 
@@ -244,7 +239,9 @@ def _read_lookup(connection: Connection) -> tuple[Lookup, int]:
     factors = defaultdict[int, dict[int, float]](dict)
     for row in connection.execute(select(tables.cost_factors)):
         factors[row.run][row.agent] = row.factor / MICRO
-    found = Lookup(heads[0].name, details, agents, keys, runs, accounts, owned, held, common, factors)
+    told = connection.execute(select(tables.terms).order_by(tables.terms.c.record))
+    prices = {row.run: read(row.text).price for row in told}  # what decides it stays for the whole run
+    found = Lookup(heads[0].name, details, agents, keys, runs, accounts, owned, held, common, factors, prices)
     return found, max(last, heads[0].head)
 
 

@@ -25,6 +25,7 @@ _BOOKS = {
     "treasury": "Expenses:Rewards",
     "bank": "Assets:Bank",
     "payable": "Liabilities:Payouts",
+    "reserve": "Liabilities:Reserve",
     "agent": "Liabilities:Agents",
     "deposit": "Liabilities:Deposits",
     "held": "Liabilities:Held",

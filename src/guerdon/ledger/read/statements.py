@@ -1,6 +1,7 @@
 """An agent's statement: what was asked, what the agent earned and why, and where the money is, line by line."""
 
 import heapq
+import json
 import math
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
@@ -30,6 +31,7 @@ from guerdon.ledger.read.queries import (
     per_member,
     roster,
 )
+from guerdon.looks.outcomes import Outcome
 from guerdon.rule import Payments
 from guerdon.terms import AtOnce, Vesting
 from guerdon.words import explain
@@ -176,7 +178,7 @@ def _events(connection: Connection, agent: int, *, newest_first: bool = False) -
             stack.enter_context(
                 connection.execute(query.order_by(by.desc() if newest_first else by), None, execution_options=options)
             )
-            for query, by in (_payments(agent), _entries(owned), _outcomes(agent))
+            for query, by in (_payments(agent), _entries(owned), _outcomes(agent), _settled(agent))
         ]
         rows = heapq.merge(*results, key=lambda row: row.record, reverse=newest_first)
         for _, found in groupby(rows, key=lambda row: row.record):
@@ -191,6 +193,8 @@ def _event(rows: list[AnyRow], owned: Mapping[int, str]) -> _Event:
             paid = row
         elif row.what == "outcome":
             settled = f"payout {row.number} {row.outcome}"
+        elif row.what == "look":
+            settled = "; ".join(filter(None, [settled, _looked(row)]))
         else:
             moved.update({owned[row.source]: -row.amount} if row.source in owned else {})
             moved.update({owned[row.target]: row.amount} if row.target in owned else {})
@@ -228,14 +232,14 @@ def _why(paid: AnyRow, moved: Mapping[str, int]) -> str:
     hold = read(paid.terms).hold
     holds = not isinstance(hold, AtOnce)
     entered = moved["held"] + (moved["agent"] if holds else 0)  # in such a run the balance gets what is released
-    rounds = hold.rounds if isinstance(hold, Vesting) else 0
+    until = f"for {hold.rounds} more rounds of its own" if isinstance(hold, Vesting) else "until looks"
     said = {
         "of the loss was waived (limited liability)": paid.cut,
         "of it met from what was held": -entered,
         "carried, to be netted against later rewards": -moved["carried"],
         "of it netted against an earlier loss": moved["carried"],
         "charged to the deposit": -moved["deposit"],
-        f"of it held for {rounds} more rounds of its own": entered,
+        f"of it held {until}": entered,
         "of earlier rounds released": moved["agent"] if holds else 0,
     }
     words += [f"{format_amount(amount)} {what}" for what, amount in said.items() if amount > 0]
@@ -244,7 +248,7 @@ def _why(paid: AnyRow, moved: Mapping[str, int]) -> str:
 
 def _count_events(connection: Connection, agent: int) -> int:
     """Return how many records did something to an agent's money."""
-    queries = (_payments(agent), _entries(_owned(connection, agent)), _outcomes(agent))
+    queries = (_payments(agent), _entries(_owned(connection, agent)), _outcomes(agent), _settled(agent))
     numbers = union(*(query.with_only_columns(by) for query, by in queries)).subquery()
     return connection.execute(select(func.count()).select_from(numbers)).scalar_one()
 
@@ -277,6 +281,26 @@ def _outcomes(agent: int) -> tuple[Select[Any], Any]:
     joined = query.join(batch, batch.c.record == told.payout).join(record, record.c.seq == told.record)
     mine: Any = joined.where(told.agent == agent)
     return mine, told.record
+
+
+def _settled(agent: int) -> tuple[Select[Any], Any]:
+    """Return the query for an agent's periods that were settled by looks, and the column that orders it."""
+    own, run, record = tables.settled, tables.runs, tables.records
+    query = select(_what("look"), own, run.c.name.label("run_name"), *_RECORD)
+    joined = query.join(run, run.c.id == own.c.run).join(record, record.c.seq == own.c.record)
+    mine: Any = joined.where(own.c.agent == agent)
+    return mine, own.c.record
+
+
+def _looked(row: AnyRow) -> str:
+    """Return what became of a period, in plain words."""
+    looks: dict[str, str] = json.loads(row.looks)
+    passed = sum(outcome == Outcome.PASSED for outcome in looks.values())
+    others = [f"round {number}: {outcome}" for number, outcome in looks.items() if outcome != Outcome.PASSED]
+    words = f"{row.run_name}, rounds {row.first} to {row.last}: {passed} of {len(looks)} looks passed"
+    words += f" ({', '.join(others)})" if others else ""
+    words += f"; {format_amount(row.released)} released" if row.released else ""
+    return words + (f"; {format_amount(row.forfeited)} forfeited to the reserve" if row.forfeited else "")
 
 
 def payments_of(connection: Connection, agent: int, first: int, last: int) -> dict[int, AnyRow]:
