@@ -1,7 +1,6 @@
 """The command line of rehearsals: `guerdon looks try`."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -69,7 +68,7 @@ def rehearse(
     with Console(stderr=True).status(f"rehearsing {looks} looks"):
         found = rehearsed(
             function, table, read_arrays(model), request=request, looks=looks, seed=seed, sends=sends, threads=threads,
-            ways=[_way(text) for text in ways or []], most=share, limits=limits, path=[str(path.resolve()), *sys.path],
+            ways=[_way(text) for text in ways or []], most=share, limits=limits, path=[path],
             others=None if against is None else _saved(against),
         )  # fmt: skip
     if save is not None and found.reports:

@@ -104,23 +104,24 @@ def rehearse(
     threads: int = THREADS,
     most: float = SHARE,
     limits: Limits | None = None,
-    path: Sequence[str] | None = None,
+    path: Sequence[Path | str] = (),
     others: "tuple[str, Sequence[Arrays]] | None" = None,
 ) -> Rehearsal:
     """Return what looks would find in honest work by a function, on this model and these rows.
 
-    `function`: "module:function", found on `path`; called as function(model, rows, seed, **way). `rows`: dicts, as a
-    `Table` has them. `request`: rows named in a round. `looks`: how many are rehearsed; `seed` chooses their rows.
-    `sends`: "models" where the function returns a model: its move is compared. `ways`: options in which honest members
-    may differ; `threads` and `micro_batch` are tried where the function has them. `threads`: of the second process.
-    `most`: the share of rows that may be skipped unseen. `limits`: of each process, for all looks together. `others`:
-    `about` and `reports` of another machine's rehearsal, in place of the second process.
+    `function`: "module:function", in a folder of `path` or where Python finds it. It is called as function(model, rows,
+    seed, **way). `rows`: dicts, as a `Table` has them. `request`: rows named in a round. `looks`: how many are
+    rehearsed; `seed` chooses their rows. `sends`: "models" where the function returns a model: its move is compared.
+    `ways`: options in which honest members may differ; `threads` and `micro_batch` are tried where the function has
+    them. `threads`: of the second process. `most`: the share of rows that may be skipped unseen. `limits`: of each
+    process, for all looks together. `others`: `about` and `reports` of another machine's rehearsal, in place of the
+    second process. The reference of looks has an example that runs.
     """
     for name, value in (("request", request), ("looks", looks), ("threads", threads)):
         check_positive_integer(name, value)
     check_number("most", most, minimum=0)
     check_choice("sends", sends, ("gradients", "models"))
-    places = [place or "." for place in (sys.path if path is None else path)]
+    places = [str(Path(place).resolve()) for place in (*path, *sys.path)]
     code, _ = code_hash(function, places)
     picked, seeds = _named(rows, request, looks, seed)
     about = _about(code, picked, model, [sends, *seeds])
