@@ -117,6 +117,17 @@ def test_a_stream_grows_and_the_growth_is_proved(tmp_path: Path) -> None:
     check_growth(old, new, [bytes.fromhex(part) for part in growth["proof"]])
 
 
+def test_a_stream_may_begin_without_rows(tmp_path: Path) -> None:
+    rows = write(tmp_path / "rows.npz", count=0)
+    assert run("commit", str(rows), *WHO).code == 2
+    assert run("commit", str(rows), *WHO, "--stream").code == 0
+    old = record(tmp_path / "rows.commitment.json")
+    write(rows)
+    assert run("commit", str(rows), *WHO, "--append").code == 0
+    growth = json.loads((tmp_path / "rows.commitment.growth.json").read_text())
+    check_growth(old, record(tmp_path / "rows.commitment.json"), [bytes.fromhex(part) for part in growth["proof"]])
+
+
 @pytest.mark.parametrize("change", ["a row", "a type", "the secret"])
 def test_a_stream_whose_old_rows_changed_is_refused(tmp_path: Path, change: str) -> None:
     rows = write(tmp_path / "rows.csv", count=2)

@@ -40,6 +40,12 @@ def in_float16(model: Any, rows: Any, seed: int) -> dict[str, Any]:
     return {"w0": (x.mean(axis=0)[:, None] * model["w0"]).astype(model["w0"].dtype)}
 
 
+def cancels(model: Any, rows: Any, seed: int) -> dict[str, Any]:
+    """Return small differences of large numbers, as a loss does on a trained model."""
+    report = gradient(model, rows, seed)
+    return {name: (array + array.dtype.type(10_000)) - array.dtype.type(10_000) for name, array in report.items()}
+
+
 def crashes_with_one_row(model: Any, rows: Any, seed: int) -> dict[str, Any]:
     if len(rows["y"]) == 1:
         raise ValueError(f"secret {rows['x'][0]}: a variance needs more rows")

@@ -8,7 +8,7 @@ import pytest
 from guerdon.looks.isolation import Limits
 from guerdon.looks.plan import failure_bound
 from guerdon.looks.recompute import compare, repeat_error, rows_effect, skippable_share, tolerances
-from guerdon.looks.rehearsal import SEARCHED, Rehearsal, _named, advice, rehearse
+from guerdon.looks.rehearsal import SEARCHED, SHARE, STEPS, TOO_SHORT, WIDE, Rehearsal, _named, advice, rehearse
 from guerdon.looks.rows import Table
 from tests.looks import network, rehearsed
 
@@ -101,6 +101,33 @@ def test_models_are_compared_by_their_moves() -> None:
     assert move < 0.5 * np.linalg.norm(as_they_are.reports[0]["w0"])
     assert found.types["w0"] == "float32"
     assert found.in_double
+
+
+def test_work_that_float32_is_too_short_for_is_told_to_use_float64() -> None:
+    found = rehearsal("cancels")
+    assert dict(found.ways)["in double precision"]["w0"] > 1e-5
+    assert advice(found)[0] == TOO_SHORT
+
+
+def rehearsed_as(**numbers: Any) -> Rehearsal:
+    ways = ("again, in the same way", {"w": 0.0}), ("micro_batch=1", {"w": 2e-4}), ("in double precision", {"w": 1e-4})
+    found = Rehearsal("task:work", "", "", 16, "", ways, {"w": 1e-6}, {"w": 1e-6}, {"w": "float32"}, True, 20)
+    return found._replace(epsilon=0.1, skippable=0.0)._replace(**numbers)
+
+
+def test_one_quiet_row_of_sixteen_is_allowed_and_two_are_not() -> None:
+    assert (SHARE, WIDE) == (0.1, 2e-3)
+    assert rehearsed_as(skippable=1 / 16).is_strict
+    assert not rehearsed_as(skippable=2 / 16).is_strict
+    assert advice(rehearsed_as(skippable=1 / 16)) == ()
+
+
+def test_a_wide_tolerance_has_one_cause() -> None:
+    assert advice(rehearsed_as(tolerance={"w": 2e-3})) == ()
+    assert advice(rehearsed_as(tolerance={"w": 2.1e-3})) == (STEPS,)
+    double = ("again, in the same way", {"w": 0.0}), ("in double precision", {"w": 1e-3})
+    assert advice(rehearsed_as(tolerance={"w": 1e-2}, ways=double)) == (TOO_SHORT,)
+    assert len(advice(rehearsed_as(tolerance={"w": 1e-2}, in_double=False, skippable=0.5))) == 1
 
 
 def test_float16_is_named() -> None:
