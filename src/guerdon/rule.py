@@ -73,7 +73,7 @@ class Round(NamedTuple):
     evidence: Evidence  # how the reports compare
     sent: Array  # who sent anything
     request: Any  # how many samples were asked for
-    trusted: Array  # whom the others were compared with
+    trusted: Array  # the agents that the others were compared with
     is_last: Any  # whether the run ends with it: what is open, or held, is settled
 
 

@@ -67,7 +67,7 @@ class PlayedRound(NamedTuple):
     evidence: Evidence
     participating: Any
     request: int
-    trusted: Any = None  # whom the others were compared with, as it was recorded; None: as the rule's trust says
+    trusted: Any = None  # the agents that others were compared with, as recorded; None: as the rule's trust says
 
 
 class VerdictTrail(NamedTuple):
@@ -168,7 +168,7 @@ def _trust(rule: Rule) -> Trust:
 
 
 def _trusted(played: PlayedRound, trust: Trust, state: TrustState) -> Any:
-    """Return whom the others were compared with in a round: what was recorded, else what earlier rounds say."""
+    """Return the agents that others were compared with in a round: as recorded, else as earlier rounds say."""
     if played.trusted is not None:
         return np.asarray(played.trusted, dtype=bool)
     return trust.reference(state, played.evidence.counted)

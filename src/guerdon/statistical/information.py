@@ -17,7 +17,7 @@ part of the cost.
 In the terms of `Payments`: distance D_k = ‖v_k‖² − (2/a)⟨v_k, w_k⟩, which is −I_k/a² and may be negative; E_k is the
 same among the others; and R_k = h(ν) + h'(ν)·ν²/V_k·(E_k − D_k) as in every other rule.
 
-Whom an agent is compared with decides what it is paid, so not everybody is used for that: see
+Pay depends on the agents that a report is compared with, so not every agent is used for that: see
 `guerdon.statistical.trust`.
 
 A round in which the reports differ by less than a millionth of their squared length has no scale, and pays nothing.
@@ -147,7 +147,7 @@ class InformationPay(Rule):
 
     @property
     def trust(self) -> Trust:
-        """What tells whom the others are compared with."""
+        """What decides which agents the others are compared with."""
         return Trust(self.doubt, self.probation, self.signal)
 
     def init(self, num_agents: int) -> SignalState:

@@ -49,7 +49,7 @@ class LensState(NamedTuple):
 
     prediction: Any  # public
     records: Any  # how each agent differs from the others
-    trust: Any  # whom others are compared with
+    trust: Any  # the agents that others are compared with
     pairs: Any  # what pairs of agents share
 
     agents = {"prediction": ()}  # noqa: RUF012 - no field of the tuple; see `guerdon.states`

@@ -1,7 +1,7 @@
 """Steady pay: a quiet price, released as far as an agent's reports tell something.
 
 A price and a test are two jobs. Output agreement is a quiet price for work, but a forged report earns as much as work.
-Information pay sees forged reports, but as a price it is so noisy that a member cannot live on it, and that a stranger
+Information pay sees forged reports, but as a price it is so noisy that a member cannot live on it, and that a newcomer
 can hit and run. This rule uses each for what it is good at:
 
     earned    R_t = the price of output agreement, balanced variance among the trusted, no report counted as further out
@@ -154,7 +154,7 @@ class SteadyPay(Rule):
 
     @property
     def trust(self) -> Trust:
-        """What tells whom the others are compared with."""
+        """What decides which agents the others are compared with."""
         return self._test.trust
 
     def init(self, num_agents: int) -> SteadyState:
