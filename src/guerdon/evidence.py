@@ -49,7 +49,7 @@ MOST_LOST = 4  # by how much a deviation may be smaller than what it is the diff
 
 
 class Evidence(NamedTuple):
-    """Per agent: deviation, pair distance, length and alignment (0 for an agent not counted), and who was counted."""
+    """Four numbers per agent (0 for an agent that is not counted), and which agents are counted: all (agents,)."""
 
     squared_deviation: Array  # ‖X_k − m̄‖²
     pair_distance: Array  # mean of ‖X_k − X_i‖² over the other counted agents i; 0 without any
@@ -86,16 +86,18 @@ def gather(
     reference: Array | None = None,
     offsets: Layers | None = None,
 ) -> Evidence:
-    """Return the evidence of one round.
+    """Return the evidence of one round: the four numbers per agent of this module's first formula.
 
-    `gradients` is an array (agents, dim), or a sequence of layers, each (agents, …). `participating` tells who took
-    part; the rows of the others are not looked at. `prediction`, if given, has the shape of one agent's gradient:
-    (dim,), or one array per layer. `reference` tells whose reports the alignment is with (default: everybody's), for
-    rules that do not compare anybody with agents found to send something else than gradients. `offsets` are taken off
-    each agent's gradient first: a matrix (agents, numbers), or one per layer (see `guerdon.statistical.offsets`).
+    - `gradients`: an array (agents, dim), or a sequence of layers, each (agents, …). A sequence is read from front to
+      back, and again only if some number in it is not usable. So it may build each layer when asked for it.
+    - `participating`: booleans (agents,), True for those that took part. The rows of the others are not looked at.
+    - `prediction`: p, in the shape of one agent's gradient: (dim,), or one array per layer. None: zeros.
+    - `reference`: booleans (agents,), the agents whose reports the alignment is with. None: all that took part. For
+      rules that do not compare anybody with agents that send something else than gradients.
+    - `offsets`: taken off each agent's gradient first: a matrix (agents, numbers), or one per layer (see
+      `guerdon.statistical.offsets`). None: nothing.
 
-    A sequence is read from front to back, and again only if some number in it is not usable, so it may build each layer
-    when asked for it.
+    The result is in the squared unit of a gradient, and 0 for agents that are not counted.
 
     >>> import numpy as np
     >>> evidence = gather(np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]), np.array([True, True, True]))
@@ -128,8 +130,10 @@ def gather(
 def mean_pair_distance(deviation: Array, counted: Array) -> Array:
     """Return each counted agent's mean squared distance to the other counted agents; 0 for the rest, and for one alone.
 
-    With n counted agents, Σ_{i≠k} ‖X_k − X_i‖² = n·‖X_k − m̄‖² + Σ_i ‖X_i − m̄‖²: no pair is looked at. `deviation`
-    (‖X_k − m̄‖²) and `counted` have the agents along the last axis, and may have others before it.
+    With n counted agents, Σ_{i≠k} ‖X_k − X_i‖² = n·‖X_k − m̄‖² + Σ_i ‖X_i − m̄‖²: no pair is looked at.
+
+    - `deviation`: ‖X_k − m̄‖² (…, agents).
+    - `counted`: booleans (…, agents).
 
     >>> mean_pair_distance(np.array([2.0, 2.0, 4.0]), np.array([True, True, True]))
     array([ 7.,  7., 10.])
