@@ -1,4 +1,4 @@
-"""The scale of distances: what earlier rounds say of σ², the variance of one sample's gradient (THEORY: the theorem).
+"""The scale of distances: what earlier rounds say of σ², the variance of one sample's gradient.
 
 Pay by agreement divides distances by a scale V. If an agent's own report of the round is in V, fewer samples can pay.
 So V comes from earlier rounds. It is one number for all, so that what one agent loses others gain. It must follow σ²,
@@ -97,18 +97,24 @@ def first_scale() -> ScaleState:
 
 
 def known_scale(value: float) -> ScaleState:
-    """Return the state as if one earlier round had given exactly this V."""
+    """Return the state as if one earlier round had given exactly this V, in the unit of σ²."""
     first = first_scale()
     history = np.where(np.arange(2 * LONGEST) < 1, value, 0.0)
     return first._replace(rounds=np.ones(()), history=history, power=np.ones(()), known=np.ones(()))
 
 
 def estimate(pair_distance: Array, counted: Array, request: Array, rarest: float) -> Estimate:
-    """Return what the mean distances of the counted agents say of σ².
+    """Return what a round's distances say of σ²: s = ν/2 · the mean distance, and e² = 4·v·(n − 1)/(n·(n − 2)).
 
-    Arguments: `pair_distance` (agents,), squared; `counted` (agents,) who has one; `request` ν, in samples; `rarest`,
-    the smallest share of samples that may carry all of σ². If it does, two such samples in one report make the level
-    4/(n·ν·rarest) times σ²: an honest round may say that much.
+    - `pair_distance`: (agents,), the mean squared distance of each agent to the others.
+    - `counted`: booleans (agents,), the agents that have one.
+    - `request`: ν, in samples.
+    - `rarest`: the smallest share of samples that may carry all of σ². If it does, two such samples in one report make
+      the level 4/(n·ν·rarest) times σ²: an honest round may say that much.
+
+    >>> around = np.array([7.0, 7.0, 10.0])
+    >>> float(estimate(around, np.array([True, True, True]), 8.0, rarest=0.01).level)
+    32.0
     """
     xp = namespace(pair_distance)
     own = xp.astype(counted, pair_distance.dtype)
@@ -124,7 +130,11 @@ def estimate(pair_distance: Array, counted: Array, request: Array, rarest: float
 
 
 def scale(state: ScaleState) -> Array:
-    """Return V for the next round; NaN while rounds are open."""
+    """Return V = (1 + e²·Σ p·r) · Σ p·V_p for the next round, in the unit of σ²; NaN while rounds are open.
+
+    >>> float(scale(known_scale(320.0)).round())
+    320.0
+    """
     return _weighted(state, *_forecasts(state))
 
 
@@ -140,7 +150,7 @@ def _weighted(state: ScaleState, forecasts: Array, spread: Array) -> Array:
 
 
 class Settling(NamedTuple):
-    """The V of the round, NaN while it is open; if the open rounds are settled with it, and then the V of each."""
+    """The V of a round (NaN while it is open), whether it settles the open rounds, and the V of each of these."""
 
     scale: Array
     now: Array
@@ -148,10 +158,12 @@ class Settling(NamedTuple):
 
 
 def learn(state: ScaleState, found: Estimate, least: Array, last: Any) -> tuple[Settling, ScaleState]:
-    """Return V for this round, or which open rounds are settled with it, and the state after it.
+    """Return V for this round, or the V of each open round that is settled with it, and the state after it.
 
-    Arguments: `found`, what the round says of σ²; `least`, the V below which a loss in it would be too large; `last`:
-    whether it is the run's last, so that what is open is settled however little is known.
+    - `state`: of the rounds before.
+    - `found`: what the round says of σ².
+    - `least`: the V below which a loss in the round would be too large, in the unit of σ².
+    - `last`: whether it is the run's last. Then open rounds are settled, however little is known.
     """
     xp = namespace(state.history)
     forecasts, spread = _forecasts(state)

@@ -32,7 +32,11 @@ def first_state(num_agents: int) -> ScaledState:
 
 
 def with_scale(state: Any, value: float) -> ScaledState:
-    """Return the state as if earlier rounds had given exactly this V, or raise where a rule takes none from them."""
+    """Return a rule's state as if earlier rounds had given exactly this V.
+
+    - `state`: of a rule whose scale comes from earlier rounds; another one raises.
+    - `value`: V, above 0, in the squared unit of a gradient.
+    """
     if not isinstance(state, ScaledState):
         raise ValueError(f"`scale` must be left out for a rule that takes none from earlier rounds, got {value!r}")
     check_number("scale", value, minimum=0, inclusive=False)
@@ -40,10 +44,13 @@ def with_scale(state: Any, value: float) -> ScaledState:
 
 
 class Measured(NamedTuple):
-    """What a round shows: D and E of each agent, its status, what is said of σ², and what bounds a loss.
+    """What a round shows: per agent D and E, squared, and the status; for all, what bounds a loss.
 
-    The status is PAID for all whose distance counts. `least` is the V below which this round alone could cost more than
-    `most`, the largest loss that the rule allows.
+    - `distance`, `expected`: D_k and E_k (agents,).
+    - `status`: (agents,), PAID for all whose distance counts.
+    - `estimate`: what the round says of σ².
+    - `least`: the V below which this round alone could cost an agent more than `most`.
+    - `most`: the largest loss in a round that the rule allows, in units of money.
     """
 
     distance: Array
@@ -57,7 +64,13 @@ class Measured(NamedTuple):
 def pay_on_scale(
     cost: Cost, state: ScaledState, found: Measured, nu: Array, closes: Any
 ) -> tuple[Payments, ScaledState]:
-    """Return R = h(ν) + h'(ν)·ν²/V·(E − D) with V from earlier rounds, and the next state.
+    """Return R_k = h(ν) + h'(ν)·ν²/V·(E_k − D_k) with V from earlier rounds, and the next state.
+
+    - `cost`: h and its slope, in units of money.
+    - `state`: of the rounds before.
+    - `found`: what this round shows.
+    - `nu`: ν, in samples.
+    - `closes`: whether the run ends with this round.
 
     In an open round h(ν) is paid. When V is known, the extras of all open rounds are added, each by a V of its own,
     also for agents that take no part in the round that settles them. If they would cost an agent more than `found.most`
