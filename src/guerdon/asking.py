@@ -71,11 +71,13 @@ def prediction_error(evidence: Evidence, reference: Array, request: Any) -> Pred
     - `request`: ν, in samples.
     """
     xp = namespace(evidence.squared_length)
-    own = xp.astype(reference & evidence.counted, evidence.squared_length.dtype)
-    count = xp.sum(own)
+    weight = xp.astype(reference & evidence.counted, evidence.squared_length.dtype)
+    count = xp.sum(weight)
     enough = count > 1
-    signal = xp.sum(own * (evidence.alignment - evidence.squared_length)) / xp.where(enough, count * (count - 1), 1.0)
-    length = xp.sum(own * evidence.squared_length) / xp.where(enough, count, 1.0)
+    signal = xp.sum(weight * (evidence.alignment - evidence.squared_length)) / xp.where(
+        enough, count * (count - 1), 1.0
+    )
+    length = xp.sum(weight * evidence.squared_length) / xp.where(enough, count, 1.0)
     nu = as_request(evidence, request)
     return PredictionError(xp.where(enough, signal, 0.0), xp.where(enough, nu * (length - signal), 0.0), enough)
 
@@ -119,9 +121,16 @@ class Settlement(NamedTuple):
     @property
     def notes(self) -> list[str]:
         """What else was done with each agent's report than with others; mostly nothing."""
-        found = self.reading
-        told = found.evidence.counted, found.copies, found.factors, found.parts, found.trusted, found.used
-        rows = zip(*told, strict=True)
+        reading = self.reading
+        columns = (
+            reading.evidence.counted,
+            reading.copies,
+            reading.factors,
+            reading.parts,
+            reading.trusted,
+            reading.used,
+        )
+        rows = zip(*columns, strict=True)
         return [_note(*map(float, row)) for row in rows]
 
 

@@ -136,8 +136,8 @@ def read_blocks(
         mask = as_mask(namespace(layer), participating, layer.shape[:1])
         compared = None if reference is None else as_mask(namespace(layer), reference, layer.shape[:1], "reference")
         for cut in column_blocks(layer):
-            own = None if apart is None else apart[index][:, cut]
-            yield Block(layer[:, cut], guess[cut], mask, compared, own)
+            off = None if apart is None else apart[index][:, cut]
+            yield Block(layer[:, cut], guess[cut], mask, compared, off)
 
 
 def lengths_around(reports: Layers, participating: Array, prediction: Layers | None) -> Array:

@@ -211,17 +211,19 @@ class Server:
             step = choose_state(shown.steps, lambda: step, 0 * step)
         return step, mean
 
-    def _mean(self, found: Reading, ask: Ask, reports: Layers) -> Any:
+    def _mean(self, reading: Reading, ask: Ask, reports: Layers) -> Any:
         """Return the mean of the reports that are used, shortened where they are too long; zero if there are none."""
-        xp = namespace(found.parts)
-        count = xp.sum(xp.astype(found.used, found.parts.dtype))
+        xp = namespace(reading.parts)
+        count = xp.sum(xp.astype(reading.used, reading.parts.dtype))
         if not is_traced(count) and not bool(count):
             return zeros_like(ask.origin)
-        weights = xp.where(found.used, found.parts, 0.0) / xp.where(count > 0, count, 1.0)
+        weights = xp.where(reading.used, reading.parts, 0.0) / xp.where(count > 0, count, 1.0)
         mean = combine(reports, weights)
-        if is_traced(weights) or bool(xp.any(found.used & (found.parts < 1))):
+        if is_traced(weights) or bool(xp.any(reading.used & (reading.parts < 1))):
             rest = xp.where(count > 0, 1 - xp.sum(weights), 0.0)  # what shortening leaves to the prediction
-            mean = over_layers(lambda part, centre: xp.where(count > 0, part + rest * centre, 0.0), mean, found.towards)
+            mean = over_layers(
+                lambda part, centre: xp.where(count > 0, part + rest * centre, 0.0), mean, reading.towards
+            )
         if ask.start is not None:
             mean = over_layers(lambda part, start: xp.where(count > 0, part - start, 0.0), mean, ask.start)
         return over_layers(lambda part, model: namespace(part).astype(part, model.dtype), mean, ask.origin)
