@@ -10,8 +10,8 @@ import pytest
 from guerdon import AffineCost, OutputAgreement, SteadyPay, explain, gather, round_of
 from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.states import chosen, flatten_state
+from guerdon.statistical.information_share import shares
 from guerdon.statistical.steady import FAINT, PREDICTABLE, SteadyState
-from guerdon.statistical.told import shares
 from guerdon.statistical.trust import TrustState
 from guerdon.words import about
 

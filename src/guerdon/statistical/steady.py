@@ -50,8 +50,16 @@ from guerdon.gram import median_of_others
 from guerdon.rule import Need, Notice, Payments, Round, Rule, Status, as_request, check_round, check_whole, round_of
 from guerdon.states import NoState
 from guerdon.statistical.information import InformationPay
+from guerdon.statistical.information_share import (
+    LEAST_TOLD,
+    ShareState,
+    begun_anew,
+    first_share,
+    knowledge,
+    remember,
+    shares,
+)
 from guerdon.statistical.signal import information_scores
-from guerdon.statistical.told import LEAST_TOLD, ToldState, begun_anew, knowledge, nothing_told, remember, shares
 from guerdon.statistical.trust import PROBATION, Trust
 from guerdon.words import About, about, told_by
 
@@ -78,7 +86,7 @@ MOST = 2.0  # costs that a round releases, before the end of a period
 class SteadyState(NamedTuple):
     """Per agent: what it told, and sums over the rounds of its current period."""
 
-    told: ToldState
+    told: ShareState
     tenure: Array  # rounds that its report was counted in, ever
     due: Array  # Σ h
     earned: Array  # Σ R
@@ -160,7 +168,7 @@ class SteadyPay(Rule):
     def init(self, num_agents: int) -> SteadyState:
         check_positive_integer("num_agents", num_agents)
         nothing = np.zeros(num_agents)
-        return SteadyState(nothing_told(num_agents), nothing, nothing, nothing, nothing, nothing)
+        return SteadyState(first_share(num_agents), nothing, nothing, nothing, nothing, nothing)
 
     def notice(self, state: SteadyState, request: Any) -> Notice:
         del request

@@ -25,7 +25,7 @@ LEAST_KNOWN = 0.3  # of what others told, that an agent is taken to tell at leas
 REACH = 1.5  # standard deviations of chance
 
 
-class ToldState(NamedTuple):
+class ShareState(NamedTuple):
     """Per agent: the signal of the last rounds, and sums over the rounds of its current period."""
 
     usual: Array  # decayed sum of ĝ²/σ², over all rounds
@@ -37,7 +37,7 @@ class ToldState(NamedTuple):
     lately: Array  # Σ ⟨v, w⟩/s in the current stretch
 
 
-class ToldShare(NamedTuple):
+class InformationShare(NamedTuple):
     """How much every agent's reports told, relative to the others'."""
 
     share: Array  # ρ̂
@@ -45,12 +45,12 @@ class ToldShare(NamedTuple):
     in_full: Array  # ρ̂ where no stretch of rounds is limited
 
 
-def nothing_told(num_agents: int) -> ToldState:
+def first_share(num_agents: int) -> ShareState:
     """Return the state before the first round."""
-    return ToldState(*(np.zeros(num_agents) for _ in ToldState._fields))
+    return ShareState(*(np.zeros(num_agents) for _ in ShareState._fields))
 
 
-def remember(state: ToldState, scores: InformationScores, trusted: Array, worked: Array, nu: Array) -> ToldState:
+def remember(state: ShareState, scores: InformationScores, trusted: Array, worked: Array, nu: Array) -> ShareState:
     """Return the state with a round added for the agents that `worked`."""
     xp = namespace(scores.length)
     noise = nu * (scores.length_of_others - scores.signal_of_others)
@@ -60,7 +60,7 @@ def remember(state: ToldState, scores: InformationScores, trusted: Array, worked
     told = xp.where(known, scores.agreement / scale, 0.0)
     usual, seen, scale = _usual(state, told, others, known, known & trusted)
     told, one = told / scale, xp.astype(worked, scores.length.dtype)
-    after = ToldState(
+    after = ShareState(
         usual, seen, state.rounds + one, state.told + told, state.told_squares + told**2,
         state.credited, state.lately + told,
     )  # fmt: skip
@@ -71,7 +71,7 @@ def remember(state: ToldState, scores: InformationScores, trusted: Array, worked
     )
 
 
-def begun_anew(state: ToldState, ends: Array) -> ToldState:
+def begun_anew(state: ShareState, ends: Array) -> ShareState:
     """Return the state with the sums of the period begun anew where it ended."""
     xp = namespace(state.rounds)
     sums = {
@@ -80,14 +80,14 @@ def begun_anew(state: ToldState, ends: Array) -> ToldState:
     return state._replace(**sums)
 
 
-def knowledge(state: ToldState) -> Array:
+def knowledge(state: ShareState) -> Array:
     """Return how much each agent's reports told in this period, relative to the others'; 1 where that is vague."""
     xp = namespace(state.rounds)
     share = shares(state).share
     return xp.where(state.rounds >= STRETCH, xp.clip(share, LEAST_KNOWN, 1 / LEAST_KNOWN), 1.0)
 
 
-def shares(state: ToldState) -> ToldShare:
+def shares(state: ShareState) -> InformationShare:
     """Return how much every agent's reports told, relative to the others'."""
     xp = namespace(state.told)
     here = state.rounds > 0
@@ -99,10 +99,10 @@ def shares(state: ToldState) -> ToldShare:
     square = state.told_squares / rounds - (state.told / rounds) ** 2
     error = xp.sqrt(_at_least(square, 0.0) / rounds)
     told = xp.where(some, own / usual, 0.0), xp.where(some & here, error / usual, xp.inf)
-    return ToldShare(*told, xp.where(some, state.told / rounds / usual, 0.0))
+    return InformationShare(*told, xp.where(some, state.told / rounds / usual, 0.0))
 
 
-def _usual(state: ToldState, told: Array, others: Array, known: Array, trusted: Array) -> tuple[Array, Array, Array]:
+def _usual(state: ShareState, told: Array, others: Array, known: Array, trusted: Array) -> tuple[Array, Array, Array]:
     """Return the decayed sums of the signal and of rounds with this one, and the scale that this round is divided by.
 
     The scale is one for all: the signal of the last rounds as the trusted had it (in the first, of that one), and no
@@ -122,7 +122,7 @@ def _usual(state: ToldState, told: Array, others: Array, known: Array, trusted: 
     return usual, seen, xp.where(scale > 0, scale, 1.0)
 
 
-def _credible(state: ToldState) -> Array:
+def _credible(state: ShareState) -> Array:
     """Return what an agent told in its current stretch, no more than honest work tells and chance adds.
 
     Else a partner that helps for a few rounds, and then throws its name away, could tell enough for a whole period.
