@@ -28,7 +28,7 @@ class StepObservation(NamedTuple):
 class Shown(NamedTuple):
     """What a round has shown of the gradient where it was taken."""
 
-    seen: StepObservation  # what the server learns from, where there is a step
+    observation: StepObservation  # what the server learns from, where there is a step
     heard: Array  # whether there is something to learn
     steps: Array  # whether the model takes a step
     noise_scale: Array  # that the dither made, as the last pairs had it; infinite without one

@@ -207,7 +207,7 @@ class Server:
         if self.sends == "models":
             return 0 * step - 1, mean
         if self.broadcast.learns:
-            mean = choose_state(shown.steps, lambda: shown.seen.mean, mean)
+            mean = choose_state(shown.steps, lambda: shown.observation.mean, mean)
             step = choose_state(shown.steps, lambda: step, 0 * step)
         return step, mean
 

@@ -218,7 +218,7 @@ class SteadyOracle:
             member.spread += (earned - fair) ** 2
             member.told, member.told_squares = member.told + told, member.told_squares + told**2
             member.lately += told
-        over = {k: self.credible(k) for k in price if self.members[k].rounds % 20 == 0}  # information_share.STRETCH = 20
+        over = {k: self.credible(k) for k in price if self.members[k].rounds % 20 == 0}  # STRETCH = 20
         for k, credible in over.items():
             self.members[k].credited, self.members[k].lately = self.members[k].credited + credible, 0.0
 

@@ -66,10 +66,10 @@ def proven_scores(score: Array, length: Array, counted: Array, tenure: Array) ->
     """
     xp, tenure = namespace(score), namespace(score).asarray(tenure)
     member = xp.astype(tenure >= RARE * xp.max(tenure) - FEW, score.dtype)
-    found = [
+    by_test = [
         _without_liars(rank_scores(x, counted, counted), xp.sum(member) - member) for x in (score, length, -length)
     ]
-    return Ranks(xp.stack([ranks.score for ranks in found]), xp.stack([ranks.others for ranks in found]))
+    return Ranks(xp.stack([ranks.score for ranks in by_test]), xp.stack([ranks.others for ranks in by_test]))
 
 
 def _without_liars(ranks: Ranks, members: Array) -> Ranks:
@@ -90,20 +90,25 @@ def trusted_agents(wealth: Array, counted: Array, odds: float) -> Array:
 
 
 def least_doubted(wealth: Array, counted: Array, odds: float) -> Array:
-    """Tell which of the counted agents are ranked among: the trusted, and where these are few the half least doubted.
+    """Return the agents that others are ranked against: the trusted ones, or the half with the least evidence.
 
-    Else, once most are doubted because of a few, all would be ranked among those few for ever.
+    The second, if fewer than half are trusted. Without this fallback a few distrusted agents could become everybody's
+    only yardstick.
+
+    - `wealth`: of the bets against each agent (bets, tests, agents).
+    - `counted`: booleans (agents,), the agents whose reports count.
+    - `odds`: agents that the evidence doubts at these odds to one are not trusted.
     """
     xp = namespace(counted)
     evidence = against_agents(xp.asarray(wealth))
     ordered = xp.sort(xp.where(counted, evidence, xp.inf))
     middle = xp.sum(xp.astype(counted, xp.int32)) // 2
-    usual = xp.sum(xp.where((xp.arange(ordered.shape[0]) == middle) & (ordered < xp.inf), ordered, 0.0))
-    return counted & ((evidence < float(np.log(odds))) | (evidence <= usual))
+    median = xp.sum(xp.where((xp.arange(ordered.shape[0]) == middle) & (ordered < xp.inf), ordered, 0.0))
+    return counted & ((evidence < float(np.log(odds))) | (evidence <= median))
 
 
 def most_of(kept: Array, counted: Array) -> Array:
-    """Tell which of the counted agents are kept; all where these are fewer than three, or no more than half.
+    """Return the counted agents that are kept, or all of them if fewer than three, or no more than half, are kept.
 
     A few that agree must not drive out the rest.
     """
@@ -128,8 +133,8 @@ def bet(wealth: Array, ranks: Ranks) -> Array:
     xp = namespace(wealth, ranks.score)
     bold = xp.reshape(xp.asarray(BETS, dtype=wealth.dtype), (len(BETS),) + (1,) * ranks.score.ndim)
     others = at_least_one(ranks.others)
-    usual = _log_sinh(bold + bold / others) - xp.log(others + 1) - _log_sinh(bold / others)
-    return wealth + xp.where(ranks.others > 0, bold * ranks.score - usual, 0.0)
+    fair = _log_sinh(bold + bold / others) - xp.log(others + 1) - _log_sinh(bold / others)
+    return wealth + xp.where(ranks.others > 0, bold * ranks.score - fair, 0.0)
 
 
 def mean_growth(boldness: float, others: int) -> float:

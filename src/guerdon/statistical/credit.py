@@ -26,7 +26,7 @@ def first_credit(num_agents: int) -> Any:
     return np.zeros((2, num_agents, num_agents))
 
 
-def usual_product(products: Array, trusted: Array) -> Array:
+def median_product(products: Array, trusted: Array) -> Array:
     """Return the median size of the trusted agents' products with each other."""
     xp = namespace(products)
     both = trusted[:, None] & trusted[None, :] & ~xp.eye(trusted.shape[0], dtype=xp.bool)
@@ -36,18 +36,18 @@ def usual_product(products: Array, trusted: Array) -> Array:
     return xp.where(place > 0, middle, 0.0)
 
 
-def bounded(products: Array, usual: Array) -> Array:
+def bounded(products: Array, typical: Array) -> Array:
     """Return the products, none larger than `BOUND` times the usual; those of a report with itself stay."""
     xp = namespace(products)
-    own = xp.eye(products.shape[0], dtype=xp.bool)
-    return xp.where(own | (usual <= 0), products, xp.clip(products, -BOUND * usual, BOUND * usual))
+    diagonal = xp.eye(products.shape[0], dtype=xp.bool)
+    return xp.where(diagonal | (typical <= 0), products, xp.clip(products, -BOUND * typical, BOUND * typical))
 
 
-def add_credit(credit: Array, products: Array, usual: Array, counted: Array) -> Array:
+def add_credit(credit: Array, products: Array, typical: Array, counted: Array) -> Array:
     """Return the sums with a round's bounded products, relative to the usual."""
     xp = namespace(products)
-    both = counted[:, None] & counted[None, :] & ~xp.eye(counted.shape[0], dtype=xp.bool) & (usual > 0)
-    share = xp.where(both, products / xp.where(usual > 0, usual, 1.0), 0.0)
+    both = counted[:, None] & counted[None, :] & ~xp.eye(counted.shape[0], dtype=xp.bool) & (typical > 0)
+    share = xp.where(both, products / xp.where(typical > 0, typical, 1.0), 0.0)
     return xp.asarray(credit, dtype=products.dtype) + xp.stack([share, xp.astype(both, products.dtype)])
 
 
@@ -58,9 +58,9 @@ def doubtful_pairs(credit: Array) -> Array:
     met = rounds > 0
     mean = total / at_least_one(rounds)
     with_rest = _median_of_row(mean, met)
-    usual = median_of(with_rest, xp.any(met, axis=1))
+    typical = median_of(with_rest, xp.any(met, axis=1))
     level = xp.where(with_rest > 0, with_rest, 0.0)
-    expected = xp.where(usual > 0, level[:, None] * level[None, :] / xp.where(usual > 0, usual, 1.0), 0.0)
+    expected = xp.where(typical > 0, level[:, None] * level[None, :] / xp.where(typical > 0, typical, 1.0), 0.0)
     return met & ((mean - expected) * xp.sqrt(rounds) > DOUBTFUL * SPREAD)
 
 
@@ -74,10 +74,10 @@ def without_credit(products: Array, trusted: Array, pairs: Array, knowledge: Arr
     """
     xp = namespace(products)
     apart = ~xp.eye(trusted.shape[0], dtype=xp.bool)
-    usual = xp.astype(apart & trusted[None, :] & ~pairs, products.dtype)
-    known = xp.sum(usual * knowledge[None, :], axis=1)[:, None]
-    told = xp.sum(usual * products, axis=1)[:, None] / xp.where(known > 0, known, 1.0)
-    return xp.where(apart & pairs & (known > 0), told * knowledge[None, :], products)
+    compared = xp.astype(apart & trusted[None, :] & ~pairs, products.dtype)
+    knowledge_sum = xp.sum(compared * knowledge[None, :], axis=1)[:, None]
+    ratio = xp.sum(compared * products, axis=1)[:, None] / xp.where(knowledge_sum > 0, knowledge_sum, 1.0)
+    return xp.where(apart & pairs & (knowledge_sum > 0), ratio * knowledge[None, :], products)
 
 
 def _median_of_row(values: Array, some: Array) -> Array:

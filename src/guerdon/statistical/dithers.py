@@ -163,11 +163,11 @@ class Dither:
             over_layers(lambda old, new: old + new, old, new)
             for old, new in ((state.offsets, state.offset), (state.means, mean), (state.surprises, surprise))
         ]
-        middle, usual = (over_layers(lambda part: part / self.block, part) for part in sums[1:])
+        middle, average = (over_layers(lambda part: part / self.block, part) for part in sums[1:])
         xp = namespace(state.length)
         usable = ends & (noise.variance > 0) & (noise.samples > 0)
         unit, samples = xp.where(usable, noise.variance, 1.0), xp.where(usable, noise.samples, 1.0)
-        unforeseen = over_layers(lambda a, b: a - b, surprise, usual)
+        unforeseen = over_layers(lambda a, b: a - b, surprise, average)
         # Without bias: the noise of a mean less that of a block of them is 1 − 1/block of it.
         answer = (layers_dot(unforeseen, unforeseen) / unit - (1 - 1 / self.block) / samples) / state.length**2
         offsets, means, surprises = (
@@ -192,10 +192,10 @@ class Dither:
         xp = namespace(reading.error.signal)
         heard, used = xp.any(reading.used), xp.sum(xp.astype(reading.used, reading.error.signal.dtype))
         noise = MeanNoise(reading.error.variance, used * as_request(reading.evidence, ask.request))
-        seen, after = self.observe(state, ask.origin, mean, ask.prediction, noise)
+        observation, after = self.observe(state, ask.origin, mean, ask.prediction, noise)
         ends = heard & self.ends(state)
         adapted = choose_state(ends, lambda: self.adapt(after, ask.request), after)
-        shown = Shown(seen, ends, ends, after.noise_scale, state.length)
+        shown = Shown(observation, ends, ends, after.noise_scale, state.length)
         return shown, choose_state(heard, lambda: adapted, state)
 
     def adapt(self, state: DitherState, request: Any) -> DitherState:

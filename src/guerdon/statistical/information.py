@@ -1,4 +1,4 @@
-"""Information pay: a reward for what a report adds to what everybody knows already (THEORY §9).
+"""Information pay: a reward for what a report adds to what everybody knows already.
 
 Agreement with the others is cheap to fake where their mean is predictable. So the server states a public prediction p
 of the gradient, and pays for the improvement on it only. With v_k = X_k − p, w_k the mean of the other trusted
@@ -76,14 +76,14 @@ class _AboutInformation(About):
         rounds = (1 - rule.decay**WAIT) / (1 - rule.decay) if rule.decay < 1 else float(WAIT)
         if weight < rounds:
             return ""
-        told = float(request) * signal / float(xp.sum(state.weight))  # ν/B
-        return NOT_SOUND if told < SOUND else ""
+        ratio = float(request) * signal / float(xp.sum(state.weight))  # ν/B
+        return NOT_SOUND if ratio < SOUND else ""
 
     def settings(self, rule: Any) -> dict[str, Any]:
         """Return all but the cost; 3 and 3.0 are the same text."""
-        found = super().settings(rule)
-        numbers = {name: x if isinstance(x, str) else float(x) for name, x in found.items()}
-        return numbers | {"pooled": bool(found["pooled"]), "probation": int(found["probation"])}
+        values = super().settings(rule)
+        numbers = {name: x if isinstance(x, str) else float(x) for name, x in values.items()}
+        return numbers | {"pooled": bool(values["pooled"]), "probation": int(values["probation"])}
 
     def largest_distance(self, payments: Payments, length: Array) -> Array:
         """Return how large the parts of D and E are together.
@@ -164,7 +164,7 @@ class InformationPay(Rule):
         evidence = round.evidence
         xp, nu = namespace(evidence.squared_length), as_request(evidence, round.request)
         scores = information_scores(evidence, round.trusted)
-        variance, shrinkage = self.signal.terms(state, scores, nu)
+        variance, shrinkage = self.signal.variance_and_shrinkage(state, scores, nu)
         status = statuses(evidence, mask, LEAST, variance)
         status = xp.where((status == Status.PAID.value) & (scores.others < 2), Status.TOO_FEW.value, status)
         paid = status == Status.PAID.value

@@ -35,9 +35,9 @@ def identical(products: Array, raw: Array, counted: Array) -> Array:
     """
     xp = namespace(products)
     both = counted[:, None] & counted[None, :] & ~xp.eye(counted.shape[0], dtype=xp.bool)
-    around, own = (square[:, None] + square[None, :] for square in (xp.linalg.diagonal(products), raw))
+    around, around_zero = (square[:, None] + square[None, :] for square in (xp.linalg.diagonal(products), raw))
     resolved = xp.finfo(products.dtype).eps ** 0.75 * around  # products that are added up say no more
-    smaller = IDENTICAL**2 * xp.where(own < around, own, around)
+    smaller = IDENTICAL**2 * xp.where(around_zero < around, around_zero, around)
     same = around - 2 * products <= xp.where(smaller > resolved, smaller, resolved)
     copies = xp.any(both & same, axis=1)
     return copies & xp.any(counted & ~copies)
@@ -56,8 +56,8 @@ def copying(copies: Array, counted: Array, wealth: Array, num_agents: Any = None
     num_agents = counted.shape[0] if num_agents is None else num_agents
     suspected = accused_pairs(wealth, num_agents, alpha)
     suspected &= can_tell_apart(xp.max(evidence_against(wealth), axis=1), num_agents)
-    found: Array = copies | xp.any(both & suspected, axis=1)
-    return found & xp.any(counted & ~found)
+    senders: Array = copies | xp.any(both & suspected, axis=1)
+    return senders & xp.any(counted & ~senders)
 
 
 def can_tell_apart(evidence: Array, num_agents: Any) -> Array:
@@ -149,8 +149,8 @@ def suspicious_pairs(wealth: Any, alpha: float) -> list[SuspiciousPair]:
     evidence = evidence_against(np.asarray(wealth))
     beyond = evidence >= pair_limit(alpha, len(evidence))
     first, second = np.nonzero(np.triu(beyond & can_tell_apart(evidence.max(axis=1, initial=0.0), len(evidence)), k=1))
-    found = [SuspiciousPair(i, j, float(evidence[i, j])) for i, j in zip(first.tolist(), second.tolist(), strict=True)]
-    return sorted(found, key=lambda pair: -pair.evidence)
+    pairs = [SuspiciousPair(i, j, float(evidence[i, j])) for i, j in zip(first.tolist(), second.tolist(), strict=True)]
+    return sorted(pairs, key=lambda pair: -pair.evidence)
 
 
 def _shortened(xp: Any, products: Array, counted: Array) -> Array:
@@ -160,8 +160,8 @@ def _shortened(xp: Any, products: Array, counted: Array) -> Array:
     others = counted[None, :] & ~xp.eye(products.shape[0], dtype=xp.bool)
     ordered = xp.sort(xp.where(others, apart, xp.inf), axis=1)
     half = (xp.sum(xp.astype(counted, xp.int32)) - 1) // 2
-    usual = xp.min(xp.where(xp.arange(products.shape[0])[None, :] >= half, ordered, xp.inf), axis=1)
-    middle = xp.argmin(xp.where(counted, usual, xp.inf))
+    medians = xp.min(xp.where(xp.arange(products.shape[0])[None, :] >= half, ordered, xp.inf), axis=1)
+    middle = xp.argmin(xp.where(counted, medians, xp.inf))
     centred = products - products[:, middle][:, None] - products[middle, :][None, :] + products[middle, middle]
     factor = xp.where(counted, shortening(xp.linalg.diagonal(centred), counted, LONGEST), 0.0)
     return centred * factor[:, None] * factor[None, :]
@@ -170,18 +170,18 @@ def _shortened(xp: Any, products: Array, counted: Array) -> Array:
 def _alikeness(xp: Any, products: Array, trusted: Array) -> Array:
     """Return, per pair, the mean of ⟨X_i − X_a, X_j − X_b⟩ over a ≠ b, both trusted, relative to both lengths."""
     agents = products.shape[0]
-    own = xp.astype(trusted, products.dtype)
+    weight = xp.astype(trusted, products.dtype)
     length = xp.linalg.diagonal(products)
     apart = xp.where(xp.eye(agents, dtype=xp.bool), 0.0, products)
-    row = apart @ own  # Σ_a ⟨X_i, X_a⟩, a ≠ i
-    total = xp.sum(own * row)
-    left, right, both = own[:, None], own[None, :], apart * (own[:, None] * own[None, :])
-    count = xp.sum(own) - left - right  # of other trusted agents
+    row = apart @ weight  # Σ_a ⟨X_i, X_a⟩, a ≠ i
+    total = xp.sum(weight * row)
+    left, right, both = weight[:, None], weight[None, :], apart * (weight[:, None] * weight[None, :])
+    count = xp.sum(weight) - left - right  # of other trusted agents
     lean = (row[:, None] - right * apart) + (row[None, :] - left * apart)
     common = total - 2 * left * row[:, None] - 2 * right * row[None, :] + 2 * both
     alike = apart - lean / at_least_one(count) + common / at_least_one(count * (count - 1))
-    others = xp.sum(own) - own
-    square = length - 2 * row / at_least_one(others) + (total - 2 * own * row) / at_least_one(others * (others - 1))
+    others = xp.sum(weight) - weight
+    square = length - 2 * row / at_least_one(others) + (total - 2 * weight * row) / at_least_one(others * (others - 1))
     size = xp.sqrt(xp.clip(square, 0.0, None))
     scale = size[:, None] * size[None, :]
     return xp.where(scale > 0, alike / xp.where(scale > 0, scale, 1.0), 0.0)

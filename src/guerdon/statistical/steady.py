@@ -63,7 +63,8 @@ from guerdon.statistical.signal import information_scores
 from guerdon.statistical.trust import PROBATION, Trust
 from guerdon.words import About, about, told_by
 
-SURE = 3.0  # standard errors that ρ̂ is taken to be too high by at first, and that it must be above zero by
+# Safety margin: early in a period use ρ̂ − 3 standard errors; release nothing while ρ̂ < 3 standard errors.
+SURE = 3.0
 STEEP = 2.5  # exponent
 FURTHEST = 3.0  # times the median squared distance of the others to the mean: no report counts as further out
 FEWEST = 10  # rounds, before which nothing is released
@@ -86,7 +87,7 @@ MOST = 2.0  # costs that a round releases, before the end of a period
 class SteadyState(NamedTuple):
     """Per agent: what it told, and sums over the rounds of its current period."""
 
-    told: ShareState
+    share: ShareState
     tenure: Array  # rounds that its report was counted in, ever
     due: Array  # Σ h
     earned: Array  # Σ R
@@ -121,11 +122,12 @@ class _AboutSteady(About):
     def advice(self, rule: Any, state: Any, request: Any) -> str:
         """Return that nothing tells work from no work, or that too little does, where that is so."""
         del rule, request
-        rounds, told, error = (to_numpy(x) for x in (state.told.rounds, state.told.told, shares(state.told).error))
+        share = state.share
+        rounds, products, error = (to_numpy(x) for x in (share.rounds, share.products, shares(share).error))
         waited, late = rounds >= 2 * FEWEST, rounds >= LATE
         if waited.any() and not (error[waited] < VAGUE).any():
             return PREDICTABLE
-        return FAINT if late.any() and np.median(told[late] / rounds[late]) < LEAST_TOLD else ""
+        return FAINT if late.any() and np.median(products[late] / rounds[late]) < LEAST_TOLD else ""
 
     def largest_distance(self, payments: Payments, length: Array) -> Array:
         return about(InformationPay).largest_distance(payments, length)
@@ -136,10 +138,15 @@ class _AboutSteady(About):
 class SteadyPay(Rule):
     """Pay by agreement with the others, as far as reports tell something; what is not released stays held.
 
-    After `period` rounds of its own an agent's period is settled, and a new one begins. Agents that `doubt` is on (to
-    one) are not used to score others, nor are newcomers on `probation` (as in `InformationPay`), which are paid nothing
-    before it is over. Reports beyond `limit` times the median length are shortened. A rule that `closes` settles in
-    every round: it is for the last round of a run.
+    Of a period's rounds it releases min(Σ R, Σ h) · min(ρ, 1)^2.5, as this module's header has it. All pay of a name's
+    first 20 rounds is held: that stops an attacker who knows the gradient from old samples from collecting and leaving
+    under a new name.
+
+    - `cost`: h and its slope, in units of money.
+    - `period`: rounds of an agent, after which what it was held is settled and a new period begins.
+    - `doubt`: agents that the evidence doubts at these odds to one are not used to score others.
+    - `limit`: reports longer than so many times the median length are shortened.
+    - `probation`: rounds of its own, before which a newcomer is not used to score others, and is paid nothing.
     """
 
     cost: Cost
@@ -172,7 +179,7 @@ class SteadyPay(Rule):
 
     def notice(self, state: SteadyState, request: Any) -> Notice:
         del request
-        return Notice(knowledge=knowledge(state.told))
+        return Notice(knowledge=knowledge(state.share))
 
     def pay(self, state: SteadyState, round: Round) -> tuple[Payments, SteadyState]:
         state, mask = check_round(state, round, SteadyState)
@@ -181,10 +188,10 @@ class SteadyPay(Rule):
         price = self._price(evidence, trusted, mask, round.request)
         worked = price.status == Status.PAID.value
         state = self._remember(state, evidence, trusted, worked, xp.where(worked, price.released, 0.0), nu)
-        ends = worked & (state.told.rounds >= self.period)
+        ends = worked & (state.share.rounds >= self.period)
         whole = ends | round.is_last
-        known = state.tenure > self.probation  # else a name that knows the gradient from old samples could hit and run
-        amount = xp.where(whole, self.final(state), xp.where(known, self.sure(state), 0.0))
+        past_probation = state.tenure > self.probation
+        amount = xp.where(whole, self.final(state), xp.where(past_probation, self.sure(state), 0.0))
         most = xp.where(whole, xp.inf, MOST * self.cost(nu))
         reward = xp.clip(xp.where(worked, amount - state.released, 0.0), 0.0, most)
         state = state._replace(released=state.released + reward)
@@ -192,14 +199,14 @@ class SteadyPay(Rule):
         return price._replace(released=reward), _renewed(state, settled)
 
     def _price(self, evidence: Evidence, trusted: Array, mask: Array, request: Any) -> Payments:
-        """Return what balanced agreement pays, where no report counts as further out than `FURTHEST` times the usual.
+        """Return what balanced agreement pays, where no report counts as further out than `FURTHEST` times the median.
 
-        Else one name that sends garbage makes the others' smaller batches look like honest work. An agent's distance is
-        measured by that of the trusted: else one that sends the prediction makes the others' look long.
+        Without this cut one name that sends garbage makes the others' smaller batches look like honest work. Distances
+        are measured by those of the trusted agents: a name that sends the prediction would make the others' look long.
         """
         xp, nu = namespace(evidence.squared_deviation), as_request(evidence, request)
-        usual, _ = median_of_others(evidence.squared_deviation, evidence.counted)
-        most = xp.where(usual > 0, FURTHEST * usual, evidence.squared_deviation)
+        median, _ = median_of_others(evidence.squared_deviation, evidence.counted)
+        most = xp.where(median > 0, FURTHEST * median, evidence.squared_deviation)
         squares = xp.sum(
             xp.where(trusted, xp.where(evidence.squared_deviation < most, evidence.squared_deviation, most), 0.0)
         )
@@ -219,7 +226,7 @@ class SteadyPay(Rule):
 
     def sure(self, state: SteadyState) -> Array:
         """Return what can be released by now, of the current period; nothing where no part is beyond doubt."""
-        return self._amount(state, namespace(state.due).clip(state.told.rounds / (SETTLED * self.period), 0.0, 1.0))
+        return self._amount(state, namespace(state.due).clip(state.share.rounds / (SETTLED * self.period), 0.0, 1.0))
 
     def final(self, state: SteadyState) -> Array:
         """Return what is released in all if the period ends now."""
@@ -227,8 +234,8 @@ class SteadyPay(Rule):
 
     def _amount(self, state: SteadyState, over: Array) -> Array:
         """Return what is released in all by the time that so much of the period is `over`."""
-        xp, rounds = namespace(state.due), state.told.rounds
-        share, error, in_full = shares(state.told)
+        xp, rounds = namespace(state.due), state.share.rounds
+        share, error, in_full = shares(state.share)
         error = xp.where(error < xp.inf, error, 1.0)
         due = xp.where(state.due > 0, state.due, 1.0)
         more = state.earned - state.due
@@ -250,7 +257,7 @@ class SteadyPay(Rule):
         xp = namespace(price)
         fair = xp.where(worked, self.cost(nu), 0.0)
         return SteadyState(
-            remember(state.told, information_scores(evidence, trusted), trusted, worked, nu),
+            remember(state.share, information_scores(evidence, trusted), trusted, worked, nu),
             state.tenure + xp.astype(evidence.counted, price.dtype),
             state.due + fair, state.earned + price, state.spread + (price - fair) ** 2, state.released,
         )  # fmt: skip
@@ -280,4 +287,4 @@ def _renewed(state: SteadyState, ends: Array) -> SteadyState:
     """Return the state with the sums of the period begun anew where it ended."""
     xp = namespace(state.due)
     sums = {name: xp.where(ends, 0.0, getattr(state, name)) for name in ("due", "earned", "spread", "released")}
-    return state._replace(told=begun_anew(state.told, ends), **sums)
+    return state._replace(share=begun_anew(state.share, ends), **sums)

@@ -81,11 +81,11 @@ class Trust:
         """
         xp = namespace(counted)
         enough = xp.clip(_half_of_longest(state, counted), 0.0, float(self.probation))
-        known = counted & (xp.asarray(state.tenure) >= enough)
-        many = xp.sum(xp.astype(known, xp.int32)) >= LEAST
-        known = xp.where(many, known, counted)
-        known = most_of(_cleared(state, counted) | (enough <= 0), known)
-        return trusted_agents(state.wealth, known, self.doubt)
+        eligible = counted & (xp.asarray(state.tenure) >= enough)
+        many = xp.sum(xp.astype(eligible, xp.int32)) >= LEAST
+        eligible = xp.where(many, eligible, counted)
+        eligible = most_of(_cleared(state, counted) | (enough <= 0), eligible)
+        return trusted_agents(state.wealth, eligible, self.doubt)
 
     def suspicion(self, state: TrustState) -> Array:
         """Return the logarithm of the evidence against each agent."""
@@ -96,7 +96,7 @@ class Trust:
         xp, nu = namespace(evidence.squared_length), as_request(evidence, request)
         state = TrustState(*(xp.asarray(part, dtype=evidence.squared_length.dtype) for part in state))
         scores, before = information_scores(evidence, trusted), SignalState(state.signal, state.weight)
-        _, shrinkage = self.signal.terms(before, scores, nu)
+        _, shrinkage = self.signal.variance_and_shrinkage(before, scores, nu)
         # One shrinkage for all, so that nobody's score differs from another's but by what was sent.
         people = xp.astype(evidence.counted, scores.length.dtype)
         common = xp.sum(people * shrinkage) / at_least_one(xp.sum(people))
@@ -105,8 +105,8 @@ class Trust:
         peers = least_doubted(state.wealth, trusted, min(self.doubt, PEERS))
         wealth = bet(state.wealth, agent_scores(score, scores.length, evidence.counted, peers))
         early = evidence.counted & (_half_of_longest(state, evidence.counted) <= 0)
-        seen = xp.astype(evidence.counted & noise_of_others(scores)[1], scores.length.dtype)
-        agreed, kept = seen * scores.cosine, 1 - (1 - RECENT) * seen
+        informative = xp.astype(evidence.counted & noise_of_others(scores)[1], scores.length.dtype)
+        agreed, kept = informative * scores.cosine, 1 - (1 - RECENT) * informative
         return TrustState(
             *self.signal.learn(before, scores, nu), wealth, state.tenure + people,
             xp.where(early, 1.0, state.founder),
