@@ -1,4 +1,4 @@
-"""What a server is given: checked before anything is computed with it, and said in the caller's own words."""
+"""Checks of what a server is given, before anything is computed with it; errors use the caller's names."""
 
 import math
 from typing import Any

@@ -28,10 +28,14 @@ class CutPairs(NamedTuple):
 
 
 def cut_pairs(reports: Layers, evidence: Evidence, offsets: Layers | None, cut: Array, reach: float) -> CutPairs:
-    """Return the mean distances of a round whose `evidence` was gathered from these reports, less these `offsets`.
+    """Return each agent's mean of min(‖X_k − X_i‖², c) over the others i, and how far the model follows each report.
 
-    `cut` is the largest squared distance that counts. NaN: none is known yet; then it is `reach` times the median of
-    the agents' median distances, which less than half of them cannot move far.
+    - `reports`: X, (agents, …), a list of layers, or `AgentRows`.
+    - `evidence`: gathered from these reports, less these offsets.
+    - `offsets`: taken off the reports first. None: nothing.
+    - `cut`: c, the largest squared distance that counts. NaN: not known yet; then c is `reach` times the median of the
+      agents' median distances, which less than half of the agents cannot move far.
+    - `reach`: c in units of the distance 2V/ν of honest work.
     """
     xp = namespace(evidence.squared_deviation)
     lengths = xp.sqrt(xp.where(evidence.counted, evidence.squared_deviation, 0.0))

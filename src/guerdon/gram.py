@@ -1,4 +1,4 @@
-"""How a round's reports lie to each other: their inner products, from which all else is arithmetic on a few numbers.
+"""The inner products of a round's reports: all else about them is arithmetic on these few numbers.
 
 With v_k = X_k − p, p the public prediction, the products ⟨v_i, v_j⟩ are read in one pass over the reports. Lengths,
 copies, the shortening of reports that are too long, trust and evidence all follow from them: a report shortened to
@@ -21,7 +21,7 @@ from guerdon.reports import LARGEST, AgentRows, Block, Layers, find_usable, hold
 
 
 class Products(NamedTuple):
-    """Inner products around p: ⟨v_i, v_j⟩, ⟨v_i, p⟩ and ⟨p, p⟩; 0 for agents who are not counted."""
+    """Inner products around p: ⟨v_i, v_j⟩, ⟨v_i, p⟩ and ⟨p, p⟩; 0 for agents that are not counted."""
 
     inner: Array  # (agents, agents), less what was to be taken off
     plain: Array  # (agents, agents), of the reports as they came
@@ -35,7 +35,8 @@ def multiply(
 ) -> Products:
     """Return the products of all usable reports, around the prediction (zero where none is given).
 
-    Who is counted is as in `gather`, and so are the arguments. The cost is O(agents² × dim), in one pass.
+    The arguments, and the agents that count, are those of `guerdon.evidence.gather`. It takes O(agents² × dim)
+    operations, in one pass.
 
     >>> multiply(np.array([[1.0, 2.0], [3.0, 0.0], [5.0, 5.0]]), np.array([True, True, False])).inner
     array([[5., 3., 0.],
@@ -175,7 +176,7 @@ def _products(apart: Array, guess: Array, offsets: Array | None) -> list[Array]:
 
     def inner(rows: Array) -> Array:
         product = xp.matmul(rows, rows.T, **exactly)
-        # To the last bit the same for (i, j) and (j, i): who lies in the middle must not hang on rounding.
+        # Equal to the last bit for (i, j) and (j, i): rounding must not decide which report lies in the middle.
         return (product + product.T) / 2
 
     plain = inner(apart)

@@ -144,10 +144,10 @@ def judge(trail: VerdictTrail, alpha: float, *, alike: bool = False) -> list[Aud
 
 
 def differ_among_themselves(trail: VerdictTrail, alpha: float) -> bool:
-    """Tell whether agents differ among themselves even without those that could be accused: so their data do.
+    """Return whether agents differ among themselves even without those that could be accused: then their data do.
 
-    The bets against each of the rest, ranked among the rest alone, are put together (their mean is fair too). Agents
-    that are alike are found to differ with a probability of at most 0.05.
+    The bets against each of the rest, ranked among the rest alone, are averaged (their mean is fair too). Agents that
+    are alike are found to differ with a probability of at most 0.05.
     """
     rest = (trail.proven < limit(alpha)).all(axis=0)
     if rest.all() or not rest.any():

@@ -43,16 +43,16 @@ from guerdon.gram import median_of, median_of_others
 from guerdon.rule import Need, Notice, Payments, Round, Rule, Status, as_request, check_round, check_whole, statuses
 from guerdon.words import About, told_by
 
-UNSETTLED = 0.1  # of a calibration, at its start, that does not count: what agents differ by is not yet known
-LEAST_LEVEL = 0.2  # an agent is never taken to be quieter than this, relative to the others
-LOUDEST = 4.0  # times the median deviation of the others: further out a round does not count for more
-USUAL = 1.4826  # a standard deviation in median distances, of normal values
-FEWEST = 3  # agents, of which a level can be told, and others, of which their spread can
-LEAST_EFFECT = 0.25  # of work on noise (γ), for which distances can be paid; 1 for independent samples
+UNSETTLED = 0.1  # share of a calibration, at its start, that does not count: offsets are not yet known
+LEAST_LEVEL = 0.2  # the lowest level r of an agent, relative to the others
+LOUDEST = 4.0  # a round counts for no more than so many times the others' median deviation
+FROM_MEDIAN = 1.4826  # the standard deviation of normal values is so many times their median distance
+FEWEST = 3  # agents needed for a level; others needed for the spread of their levels
+LEAST_EFFECT = 0.25  # the least γ for which distances can be paid; 1 for independent samples
 MOST_EFFECT = 3.0
 MOST_VARIED = 0.5
 MEMORY = 0.99  # weight of a round in γ, relative to the agent's next
-ENOUGH = 5.0  # such rounds with more, and with less, tell something of γ
+ENOUGH = 5.0  # decayed rounds with a larger request, and with a smaller one, that an estimate of γ needs
 NO_EFFECT = "more samples do not bring reports closer together here, so distances cannot be paid: pay is flat"
 
 
@@ -89,7 +89,7 @@ class _AboutCalibrated(About):
         return {Status.TOO_FEW: "fewer than two others took part, which does not tell how much gradients vary"}
 
     def advice(self, rule: Any, state: Any, request: Any) -> str:
-        """Return that more samples hardly lower the noise of some agent's reports, where that is so."""
+        """Return a warning where more samples hardly lower the noise of some agent's reports; else nothing."""
         del request
         effect = rule.effects(state)
         return NO_EFFECT if bool(namespace(effect).any(effect < LEAST_EFFECT)) else ""
@@ -143,8 +143,8 @@ class CalibratedAgreement(Rule):
     def own_requests(self, state: CalibrationState, request: Any) -> Array | None:
         """Return how many samples each agent is asked for: `request` in its first round, then less and more in turn.
 
-        Of every two rounds one asks for more. Which, is a matter of the agent's number, so that agents do not go in
-        step. The request must leave room for both: `vary` of it is at least half a sample.
+        Of every two rounds one asks for more. The agent's number decides which, so that agents do not go in step. The
+        request must leave room for both: `vary` times the request is at least half a sample.
         """
         if not self.vary:
             return None
@@ -228,7 +228,7 @@ class CalibratedAgreement(Rule):
     def _remember(
         self, state: CalibrationState, evidence: Evidence, number: Array, squares: Array, work: Array
     ) -> CalibrationState:
-        """Return the state with this round added: e^work times the usual request was asked of each agent."""
+        """Return the state with this round added, in which each agent was asked for e^work times the request."""
         xp = namespace(evidence.squared_deviation)
         usable = evidence.counted & (number >= FEWEST) & (squares > 0)
         settled = usable & (state.rounds >= np.floor(UNSETTLED * self.calibration))
@@ -262,7 +262,7 @@ def _spread_of_others(mean: Array, error: Array, calibrated: Array) -> Array:
     apart = xp.sort(xp.where(others, xp.abs(mean[None, :] - middle[:, None]), xp.inf), axis=1)
     place = (xp.sum(xp.astype(others, xp.int32), axis=1) - 1) // 2
     half = xp.sum(xp.where(xp.arange(mean.shape[0])[None, :] == place[:, None], apart, 0.0), axis=1)
-    square = (USUAL * half) ** 2
+    square = (FROM_MEDIAN * half) ** 2
     noise = xp.sum(weight * error[None, :], axis=1) / at_least_one(count)
     return xp.where((count >= FEWEST) & (square > noise), square - noise, 0.0)
 

@@ -70,7 +70,7 @@ class _AboutInformation(About):
         }
 
     def advice(self, rule: Any, state: Any, request: Any) -> str:
-        """Return that the rule is not sound here, where that is so: the noise scale is far above the request."""
+        """Return a warning where the noise scale is too far above the request for the rule; else nothing."""
         xp = namespace(state.signal)
         signal, weight = float(xp.sum(state.signal)), float(xp.max(state.weight))
         rounds = (1 - rule.decay**WAIT) / (1 - rule.decay) if rule.decay < 1 else float(WAIT)
@@ -100,15 +100,19 @@ class _AboutInformation(About):
 class InformationPay(Rule):
     """Pay each agent for what its report adds to the public prediction that the evidence was gathered around.
 
-    `decay` is the weight of a round in the estimate of a, relative to the round after it. With `pooled` there is one
-    estimate for all, a little smaller than it could be: pay is quieter, and a newcomer begins with what the run knows
-    (then let `decay` be 0.9). Else each agent has its own, without its own reports. `least` is the
-    smallest a that is used: the smaller, the noisier the pay of rounds with little to learn, and the less a report that
-    shrinks towards the prediction can gain there. Where the evidence against an agent exceeds `doubt` to one, others
-    are no longer compared with it; infinity trusts every agent. Nor are they with a newcomer before it has had
-    `probation` rounds and its reports were cleared; 0 trusts newcomers. Reports longer than `limit` times the median
-    length of the others' (around the prediction) are to be shortened to that before evidence is gathered, see
-    `guerdon.gram.shortening`.
+    R_k = h(ν) + h'(ν)·ν²/(a²σ²)·(I_k − Ī₋ₖ), as this module's header has it.
+
+    - `cost`: h and its slope, in units of money.
+    - `decay`: weight of a round in the estimate of a, relative to the round after it.
+    - `least`: the smallest a that is used. The smaller, the noisier the pay of rounds with little to learn, and the
+      less a report that shrinks towards the prediction can gain there.
+    - `doubt`: others are not compared with an agent that the evidence doubts at these odds to one; infinity trusts
+      every agent.
+    - `limit`: reports longer than so many times the median length of the others' (around the prediction) are shortened
+      to that before evidence is gathered (`guerdon.gram.shortening`).
+    - `pooled`: one estimate of a for all, a little smaller than it could be: pay is quieter, and a newcomer begins with
+      what the run knows (then let `decay` be 0.9). Otherwise each agent has its own, without its own reports.
+    - `probation`: rounds of its own, and a clearing, before others are compared with a newcomer; 0 trusts newcomers.
 
     >>> import numpy as np
     >>> from guerdon import AffineCost, gather, round_of

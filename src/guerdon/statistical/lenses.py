@@ -2,7 +2,7 @@
 
 `Offset` takes off what is stable in how each agent differs, or reads reports around a public prediction. `Pairwise`
 takes the products of all reports with each other: it finds copies, shortens reports that are too long, and compares
-each with the agents that are trusted. What none of them knows is by which rule will be paid.
+each with the agents that are trusted. None of them knows which rule will pay.
 
 Agents may have different data. So unless they are `alike`, what is stable in how an agent differs is taken off before
 reports are compared (`guerdon.statistical.offsets`), and the model is made from every report that can be used.
@@ -159,10 +159,10 @@ class Offset(_Comparing):
 class Pairwise(_Comparing):
     """Compares each report with those of the trusted agents, from the products of all reports with each other.
 
-    Copies are left out, and reports longer than `limit` times the median of the others are shortened. `relies` says on
-    which pairs: all that are not `accused` of sharing something, or none that is `doubtful`: that agreed more than
-    chance explains (`guerdon.statistical.credit`). Where agents are alike the model goes without those that are not
-    trusted, and agents whose reports agreed too well in earlier rounds count as copies.
+    Copies are left out, and reports longer than `limit` times the median of the others are shortened. `relies` says
+    which pairs are relied on: all but those `accused` of sharing something, or all but the `doubtful` ones, which
+    agreed more than chance explains (`guerdon.statistical.credit`). Where agents are alike the model goes without those
+    that are not trusted, and agents whose reports agreed too well in earlier rounds count as copies.
     """
 
     limit: float = 3.0

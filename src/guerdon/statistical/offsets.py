@@ -1,4 +1,4 @@
-"""How each agent differs from the others, from its own past: what is stable may be its data, and is no fault.
+"""How each agent differs from the others, by its own past: a stable difference may be its data, and is no fault.
 
 Agents have data of their own. So honest reports differ by more than their samples' noise: X_k = m + b_k + noise, and
 under a dither by how strongly each one's gradient answers to it. Both are estimated from an agent's past reports, and
@@ -8,11 +8,11 @@ taken off before reports are compared:
                                       δ_k   decayed regression, number by number, of X_k − p − b_k on the dither u
                                       s, r  1 − (what noise alone would make of ‖b‖², ‖δ∘u‖²)/‖·‖², at least 0
 
-An agent chooses its report freely, so it chooses what is left of it freely, whatever is taken off: this gives a cheat
-nothing that it did not have. For that δ_k must come from the agent's own reports. Were it a regression of X_k − X̄, an
-agent that sends zeros would be credited with the others' answer to the dither, which is what it is to be paid for.
-What is remembered is a report as the model has it, shortened where it is too long, and the usual noise is a median: so
-a loud agent moves the records of others by little. The model is made from reports as they came. Only past rounds count,
+An agent chooses its report freely. So it chooses freely what is left of it, whatever is taken off: a cheat gains
+nothing. For this δ_k must come from the agent's own reports. With a regression of X_k − X̄ instead, an agent that sends
+zeros would be credited with the others' answer to the dither, which is what it is to be paid for. A report is
+remembered as the model has it, shortened where it is too long, and the noise is a median: so a loud agent moves the
+records of others by little. The model is made from reports as they came. Only past rounds count,
 so honest pay keeps its mean. Noisier data are not cured: they look like less work.
 """
 

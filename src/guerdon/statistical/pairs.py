@@ -13,10 +13,10 @@ from guerdon.arrays import Array, at_least_one, namespace
 from guerdon.gram import shortening
 from guerdon.statistical.bets import BETS, TIE, Ranks, bet, evidence_against, limit, ranks_of
 
-IDENTICAL = 0.001  # of their length, by which two reports differ at most that are one and the same
-FEWEST = 4  # agents, below which no pair can be compared: two, and two others that tell what is common to all
-LONGEST = 1.0  # times the median length of the others' reports, around the one in the middle: longer ones are shortened
-DOUBT = 0.05  # the rate of false alarms at which a pair is no longer compared with
+IDENTICAL = 0.001  # two reports that differ by less of their length are one and the same
+FEWEST = 4  # agents needed to compare a pair: two, and two others that show what is common to all
+LONGEST = 1.0  # reports are shortened to so many times the others' median length, around the middle report
+DOUBT = 0.05  # rate of false alarms at which other pairs are no longer compared with a pair
 
 
 class SuspiciousPair(NamedTuple):
@@ -28,10 +28,12 @@ class SuspiciousPair(NamedTuple):
 
 
 def identical(products: Array, raw: Array, counted: Array) -> Array:
-    """Tell which agents sent a report that another sent too, to rounding; none where nobody else would be left.
+    """Return the agents that sent the same report as another, to rounding; none if nobody else would be left.
 
-    `products` are those of the reports around the prediction, and `raw` their squared lengths around 0: two that
-    differ by a large part of what they are themselves are not the same, however far off the prediction lies.
+    - `products`: ⟨v_i, v_j⟩ of the reports around the prediction (agents, agents).
+    - `raw`: squared lengths of the reports around 0 (agents,). Two reports that differ by a large part of their own
+      length are not the same, however far off the prediction lies.
+    - `counted`: booleans (agents,).
     """
     xp = namespace(products)
     both = counted[:, None] & counted[None, :] & ~xp.eye(counted.shape[0], dtype=xp.bool)
@@ -63,8 +65,8 @@ def copying(copies: Array, counted: Array, wealth: Array, num_agents: Any = None
 def can_tell_apart(evidence: Array, num_agents: Any) -> Array:
     """Tell whether agents in doubtful pairs are fewer than half, by the evidence (…, agents) on each one's worst pair.
 
-    Else an accusation could be their own doing: what half of the agents share looks the same as what the rest share,
-    and a crew may be half of those that are present.
+    Otherwise an accusation could be the accusers' own doing: what half of the agents share looks the same as what the
+    rest share, and a crew may be half of the agents that are present.
     """
     xp = namespace(evidence)
     doubted = xp.astype(evidence >= pair_limit(DOUBT, num_agents), xp.int32)
@@ -72,7 +74,7 @@ def can_tell_apart(evidence: Array, num_agents: Any) -> Array:
 
 
 def accused_pairs(wealth: Array, num_agents: Any, alpha: float = 0.001) -> Array:
-    """Tell which pairs the evidence suffices against, at a rate `alpha` for all pairs of honest agents together."""
+    """Return the pairs against which the evidence suffices, at a rate `alpha` for all pairs of honest agents."""
     return evidence_against(wealth) > pair_limit(alpha, num_agents)
 
 
@@ -154,7 +156,7 @@ def suspicious_pairs(wealth: Any, alpha: float) -> list[SuspiciousPair]:
 
 
 def _shortened(xp: Any, products: Array, counted: Array) -> Array:
-    """Return the products around the report in the middle; those longer than usual are shortened to the usual."""
+    """Return the products around the middle report, with longer reports shortened to the median length."""
     length = xp.linalg.diagonal(products)
     apart = length[:, None] + length[None, :] - 2 * products
     others = counted[None, :] & ~xp.eye(products.shape[0], dtype=xp.bool)

@@ -66,11 +66,12 @@ from guerdon.words import About, about, told_by
 # Safety margin: early in a period use ρ̂ − 3 standard errors; release nothing while ρ̂ < 3 standard errors.
 SURE = 3.0
 STEEP = 2.5  # exponent
-FURTHEST = 3.0  # times the median squared distance of the others to the mean: no report counts as further out
-FEWEST = 10  # rounds, before which nothing is released
-CUT = 0.4  # standard deviations that a cut at the mean takes away, on average: 1/√(2π)
-NOISIEST = 0.15  # standard error that is made up for, at most
-VAGUE = 0.5  # standard error of ρ̂, above which it says nothing
+# Cut: a report counts as no further from the mean than three times the others' median squared distance.
+FURTHEST = 3.0
+FEWEST = 10  # rounds of an agent in a period before anything is released
+CUT = 0.4  # a cut at the mean lowers the mean of a normal number by 1/√(2π) standard deviations
+NOISIEST = 0.15  # the largest standard error for which the loss by a cut is added back
+VAGUE = 0.5  # a ρ̂ with a larger standard error says nothing
 PREDICTABLE = (
     "gradients here are so predictable that work cannot be told from no work: nothing is released. Ask for more "
     "samples, or take a longer dither"
@@ -79,9 +80,10 @@ FAINT = (
     "a round tells so little here that honest work is paid less than its cost. Ask for more samples, take a longer "
     "dither, or let more agents take part"
 )
-LATE = 50  # rounds, before which that is not said
-SETTLED = 0.85  # of a period, by which all is released that its end would release; the rest is for what is left over
-MOST = 2.0  # costs that a round releases, before the end of a period
+LATE = 50  # rounds of an agent before the operator is told so
+# Share of a period after which ρ = ρ̂. The rest of the period pays what a limit of twice the cost a round delayed.
+SETTLED = 0.85
+MOST = 2.0  # times the cost: the most that a round releases before the end of a period
 
 
 class SteadyState(NamedTuple):
@@ -120,7 +122,7 @@ class _AboutSteady(About):
         return rule.held(state)
 
     def advice(self, rule: Any, state: Any, request: Any) -> str:
-        """Return that nothing tells work from no work, or that too little does, where that is so."""
+        """Return a warning where reports do not tell work from no work, or tell too little; else nothing."""
         del rule, request
         share = state.share
         rounds, products, error = (to_numpy(x) for x in (share.rounds, share.products, shares(share).error))
@@ -278,7 +280,7 @@ def _part(share: Array) -> Array:
 
 
 def _by_chance(beyond: Array, error: Array) -> Array:
-    """Return the error that is made up for: none where more was cut off than chance explains."""
+    """Return the standard error for which a cut is made up: 0 where the cut took more than chance explains."""
     xp = namespace(error)
     return xp.where(beyond > 2 * error, 0.0, xp.where(error < NOISIEST, error, NOISIEST))
 
