@@ -189,9 +189,9 @@ def _draw_at_once(delta: Array, batch_size: Array, max_batch: int, key: Array) -
     length = jnp.sqrt(jnp.sum(delta**2))
     unit = delta / jnp.where(length > 0, length, 1.0)
     sums = _sums_over_few if max_batch <= FEW else _sums_over_many
-    side, found = sums(batch_size, max_batch, delta, key)
+    side, products = sums(batch_size, max_batch, delta, key)
     side = side - unit * jnp.sum(unit * side)
-    along, across = _along_and_across(length, *found)
+    along, across = _along_and_across(length, *products)
     return 2 / batch_size * (unit * along + across * side)
 
 

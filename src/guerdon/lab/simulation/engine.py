@@ -201,8 +201,8 @@ def _segments(setting: Setting, data: Data, rounds: int, carry: Carry, keys: Arr
 
 def _memory() -> int:
     """Return how many bytes a chunk may take: more where an accelerator has much of its own."""
-    known: Any = jax.devices()[0].memory_stats()  # None on a processor
-    return max(MEMORY, (known or {}).get("bytes_limit", 0) // 8)
+    statistics: Any = jax.devices()[0].memory_stats()  # None on a processor
+    return max(MEMORY, (statistics or {}).get("bytes_limit", 0) // 8)
 
 
 def _bytes_per_repetition(problem: Problem, num_agents: int, num_rules: int, rounds: int, *, alike: bool) -> int:
