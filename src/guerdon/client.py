@@ -56,7 +56,7 @@ class ServiceClient:
         self._url, self._run, self._token, self._patience = url.rstrip("/"), run, token, patience
         self._key: Any = None
         if key is not None:
-            from guerdon.ledger.submissions import read_private_key
+            from guerdon.ledger.proof.submissions import read_private_key
 
             self._key = read_private_key(Path(key).expanduser())
 
@@ -105,7 +105,7 @@ class ServiceClient:
     def _sign(self, task: ServiceTask, arrays: Mapping[str, np.ndarray]) -> str:
         if self._key is None:
             return ""
-        from guerdon.ledger.submissions import gradient_hash, sign_submission, submission
+        from guerdon.ledger.proof.submissions import gradient_hash, sign_submission, submission
 
         hashed = gradient_hash(arrays[name] for name in sorted(arrays))
         return sign_submission(self._key, submission(self._run, task.round, task.recorded, hashed)).hex()
@@ -116,7 +116,7 @@ class ServiceClient:
             return f"Bearer {self._token}"
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-        from guerdon.ledger.submissions import access, fingerprint, sign_submission
+        from guerdon.ledger.proof.submissions import access, fingerprint, sign_submission
 
         public = self._key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         moment = int(time.time())

@@ -2,7 +2,7 @@
 
 import re
 
-from guerdon.ledger import tables
+from guerdon.ledger.books import tables
 from guerdon.rule import Status
 from tests.pages.test_pages import TEXT
 

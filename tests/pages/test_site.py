@@ -11,7 +11,7 @@ import typer
 from docs.site_reference import PUBLIC, public_names
 
 from guerdon.cli import app
-from guerdon.ledger import tables
+from guerdon.ledger.books import tables
 from tests.pages.test_pages import ROOT
 
 pytestmark = pytest.mark.slow

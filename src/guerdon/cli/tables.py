@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from guerdon.ledger.money import format_amount, plain_amount
+from guerdon.ledger.books.money import format_amount, plain_amount
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from guerdon.ledger import Verification
-    from guerdon.ledger.earnings import Earnings
+    from guerdon.ledger.read.earnings import Earnings
 
 
 def print_json(report: dict[str, Any]) -> None:
@@ -37,7 +37,7 @@ def print_table(
     title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[str], empty: str
 ) -> None:
     """Print a table, or the text for an empty one; control characters in the cells cannot reach the terminal."""
-    from guerdon.ledger.checks import UNPRINTABLE
+    from guerdon.ledger.books.checks import UNPRINTABLE
 
     console = Console(emoji=False)
     if not rows:

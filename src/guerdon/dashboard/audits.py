@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from guerdon.dashboard.queries import RunData
-from guerdon.ledger.auditing import RunAudit
+from guerdon.ledger.read.auditing import RunAudit
 from guerdon.statistical.audit import Verdict
 
 MOST = 1e6  # evidence beyond is not told apart

@@ -11,8 +11,8 @@ from fastapi.responses import PlainTextResponse
 from guerdon.dashboard import queries
 from guerdon.dashboard.monitor import LedgerStatus
 from guerdon.dashboard.source import RUNS_KEPT, LedgerSource
-from guerdon.ledger.errors import RuleMissingError
-from guerdon.ledger.money import MICRO
+from guerdon.ledger.books.errors import RuleMissingError
+from guerdon.ledger.books.money import MICRO
 
 FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 MOST_RUNS = 1000  # the newest

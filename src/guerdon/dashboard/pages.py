@@ -15,11 +15,11 @@ from guerdon.dashboard.api import monitor_of, source_of
 from guerdon.dashboard.monitor import LedgerStatus
 from guerdon.dashboard.playground import LARGEST_BATCH, MOST_AGENTS, can_simulate, offered_rules
 from guerdon.dashboard.security import COOKIE, SANDBOX, SESSION, Access, GuessedError, safe_next
-from guerdon.ledger import render
-from guerdon.ledger.errors import UnavailableError
-from guerdon.ledger.holding import held_of
-from guerdon.ledger.payouts import find_payout, owed
-from guerdon.ledger.queries import common_accounts
+from guerdon.ledger.books.errors import UnavailableError
+from guerdon.ledger.pay.holding import held_of
+from guerdon.ledger.pay.payouts import find_payout, owed
+from guerdon.ledger.read import render
+from guerdon.ledger.read.queries import common_accounts
 from guerdon.pilot import PilotRecord, assess, wording
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)

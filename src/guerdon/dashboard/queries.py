@@ -13,15 +13,15 @@ from sqlalchemy import Connection, Table, case, func, select
 from guerdon.costs import ExpressionCost
 from guerdon.dashboard.explanations import Formula, RunState, formula, run_state
 from guerdon.dashboard.models import Amount, PayoutList
-from guerdon.ledger import tables
-from guerdon.ledger.chain import STATUS_CODES
-from guerdon.ledger.errors import RefusedError, RuleMissingError
-from guerdon.ledger.payouts import payout_summaries
-from guerdon.ledger.queries import LARGEST_ID, PAID, balances, last_round, roster, run_summary
-from guerdon.ledger.recorded_rules import restored
-from guerdon.ledger.recorded_terms import micro_deposit, terms_of
-from guerdon.ledger.statements import Line, payments_of, read_lines
-from guerdon.ledger.tables import AnyRow
+from guerdon.ledger.books import tables
+from guerdon.ledger.books.chain import STATUS_CODES
+from guerdon.ledger.books.errors import RefusedError, RuleMissingError
+from guerdon.ledger.books.tables import AnyRow
+from guerdon.ledger.pay.payouts import payout_summaries
+from guerdon.ledger.pay.recorded_rules import restored
+from guerdon.ledger.pay.recorded_terms import micro_deposit, terms_of
+from guerdon.ledger.read.queries import LARGEST_ID, PAID, balances, last_round, roster, run_summary
+from guerdon.ledger.read.statements import Line, payments_of, read_lines
 from guerdon.provenance import version_of
 from guerdon.rule import Need, Rule
 from guerdon.words import about

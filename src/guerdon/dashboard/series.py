@@ -9,7 +9,7 @@ import numpy as np
 from guerdon.dashboard.queries import RoundNote, RunData, RunMember
 from guerdon.dashboard.statistics import pay_spread, took_part
 from guerdon.lab.figures import NORMAL_95
-from guerdon.ledger.money import MICRO
+from guerdon.ledger.books.money import MICRO
 from guerdon.rule import Status, paid_work
 
 MOST_POINTS = 400

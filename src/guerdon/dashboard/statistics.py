@@ -25,7 +25,7 @@ import numpy as np
 
 from guerdon._quantiles import f_quantile, student_quantile
 from guerdon.dashboard.queries import RunData, RunMember
-from guerdon.ledger.money import MICRO
+from guerdon.ledger.books.money import MICRO
 from guerdon.rule import Status
 from guerdon.words import about
 

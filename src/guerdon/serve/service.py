@@ -5,8 +5,8 @@ import threading
 import time
 from pathlib import Path
 
-from guerdon.ledger.errors import RefusedError, UnavailableError
-from guerdon.ledger.statements import Payslip
+from guerdon.ledger.books.errors import RefusedError, UnavailableError
+from guerdon.ledger.read.statements import Payslip
 from guerdon.run.book import Book
 from guerdon.run.driver import PaidRun
 from guerdon.run.messages import Request
@@ -253,7 +253,7 @@ class Service:
 def _ledger_name(book: Book) -> str:
     from sqlalchemy import select
 
-    from guerdon.ledger import tables
+    from guerdon.ledger.books import tables
 
     with book.ledger.reading() as connection:
         return str(connection.execute(select(tables.ledger.c.name)).scalar_one())
