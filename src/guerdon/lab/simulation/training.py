@@ -20,10 +20,10 @@ from guerdon.lab._trees import register
 from guerdon.lab.agents import View
 from guerdon.lab.problems import Problem
 from guerdon.lab.problems.federation import draw_gradient
+from guerdon.lab.simulation.facts import Stop, TruthAtModel, validation_loss
 from guerdon.lab.simulation.history import Rounds
 from guerdon.lab.simulation.players import Players, announce, by_kind, choose, learn, report
 from guerdon.lab.simulation.suspicions import accusations, collusions, nothing_proven, proofs, prove
-from guerdon.lab.simulation.terms import AtModel, Stop, validation_loss
 from guerdon.lab.truth import Facts, informed, shrinkage_of
 from guerdon.noise_scale import estimate_noise
 from guerdon.requests import FixedRequest, Requests, ScheduledRequest
@@ -186,7 +186,7 @@ def _play_round(
     if setting.sends == "models":
         reports = ask.model + scale * reports
 
-    truth = AtModel(problem, ask.model)
+    truth = TruthAtModel(problem, ask.model)
     announced = announce(players, view, carry.memories, sizes)
     facts = Facts(reports, ask.prediction, announced, ask.model, partial(validation_loss, problem))
     witness = draw_witness(problem, ask.model, key, round, setting.witness) if setting.witness else None
@@ -232,7 +232,7 @@ def _settle(
     ask: Ask,
     facts: Facts,
     participating: Array,
-    truth: AtModel,
+    truth: TruthAtModel,
 ) -> tuple[Settlement, tuple[Array, ...], tuple[ServerState, ...]]:
     """Return what the round came to under the first rule, and the rewards and states of all."""
     knowing = [replace(server, rule=informed(server.rule, facts._replace(truth=truth))) for server in servers]
@@ -246,7 +246,7 @@ def _settle(
     return done, tuple(rewards), tuple(following)
 
 
-def _ask_of(server: Server, state: ServerState, ask: Ask, truth: AtModel) -> Ask:
+def _ask_of(server: Server, state: ServerState, ask: Ask, truth: TruthAtModel) -> Ask:
     """Return what was asked for as a rule has it: with its own notice, and the truth where it wants that."""
     ask = ask._replace(notice=notice_of(server.rule, state.rule, ask.request))
     return ask._replace(prediction=truth.gradient) if Need.TRUTH in server.rule.needs else ask

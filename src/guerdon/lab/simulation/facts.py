@@ -20,7 +20,7 @@ from guerdon.witness import witness_samples
 AROUND = frozenset({Need.PREDICTION, Need.TRUTH})  # evidence is gathered around it
 
 
-class AtModel(NamedTuple):
+class TruthAtModel(NamedTuple):
     """What only the simulator knows: the true gradient and σ² at a model. It is a `Truth`."""
 
     problem: Problem
