@@ -349,6 +349,12 @@ class Ledger:
             return {kind: account.balance for kind, account in queries.common_accounts(connection).items()}
 
     @property
+    def name(self) -> str:
+        """The random name that the ledger was given when it was made; signatures are for it."""
+        with self._database.reading() as connection:
+            return str(connection.execute(select(tables.ledger.c.name)).scalar_one())
+
+    @property
     def unit(self) -> str:
         """What amounts are counted in."""
         with self._database.reading() as connection:

@@ -215,7 +215,7 @@ class PaidRun:
             return None
         self._ask = self._ask._replace(is_last=is_last or number == self.rounds or covered < 2)
         self._own = self._own_requests() | self.book.own_requests(members)
-        self.sent, self.request = sent, Request(self.name, number, samples, self.server.sends)
+        self.sent, self.request = sent, Request(self.name, number, samples, self.server.sends, ledger=self.book.name)
         self.log.info("Round %d asks %d members for %d samples each", number, len(members), samples)
         return self.request
 

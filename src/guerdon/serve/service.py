@@ -29,9 +29,10 @@ class ConflictError(Exception):
 class Service:
     """A run in a ledger that agents, the `members`, work for.
 
-    A round is settled once all who work have answered, or as many as the `quorum` of the terms; or, where somebody has,
-    at their `deadline` (default: ten minutes). An agent that has not been heard of for as long as a deadline is not
-    waited for; when it comes back, its reports count again. A round that nobody answered stays open.
+    A round is settled once all whom it asked have answered, or as many as the `quorum` of the terms; or, where somebody
+    has, at their `deadline` (default: ten minutes). An agent that has not been heard of for as long as a deadline is
+    not waited for; when it comes back, its reports count again, and the next round waits for it. A round that nobody
+    answered stays open.
     """
 
     def __init__(self, run: PaidRun, spool: Path, members: Members) -> None:
@@ -43,7 +44,7 @@ class Service:
         self.problem = ""  # why the run does not go on
         self.ended = False
         self.model = Path()  # what is broadcast
-        self.spool = Spool(spool, run.name, _ledger_name(self.book))
+        self.spool = Spool(spool, run.name, self.book.name)
         self._lock = threading.RLock()
         self._asked: list[str] = []
         self._answered: dict[str, SpooledAnswer] = {}
@@ -206,7 +207,7 @@ class Service:
         if self.terms.quorum is not None and self._reported() >= self.terms.quorum:
             return True
         since = time.monotonic() - self.deadline
-        waited = [name for name in {*self._asked, *self._seen} if self._seen.get(name, 0.0) >= since]
+        waited = [name for name in self._asked if self._seen.get(name, 0.0) >= since]
         return self.left == 0.0 or all(name in self._answered for name in waited)
 
     def _reported(self) -> int:
@@ -248,12 +249,3 @@ class Service:
                 self._open()
         except Exception:
             log.exception("Run %r cannot go on yet", self.run.name)
-
-
-def _ledger_name(book: Book) -> str:
-    from sqlalchemy import select
-
-    from guerdon.ledger import tables
-
-    with book.ledger.reading() as connection:
-        return str(connection.execute(select(tables.ledger.c.name)).scalar_one())
