@@ -31,6 +31,7 @@ STALLED = 60.0  # seconds without a byte after which a body is given up
 BACKLOG = 128  # connections that are accepted at once, before any of them is closed
 SPARE = 64  # files that the process opens for itself: ledger, logs, listening socket
 FEWEST = 32  # connections, however few files may be open
+LAST_PORT = 65535  # a port is written in 16 bits
 UNKNOWN = 256  # files that may be open where the system does not say: the least that Linux and macOS have
 CLOSE = {"connection": "close"}  # a header: nothing more is read from who sent this
 CONNECTION = "guerdon.connection"  # in the scope of a request: what it came by
@@ -160,6 +161,8 @@ class Listener(socket.socket):
 
 def listen(host: str, port: int, connections: Connections | None = None) -> Listener:
     """Return a socket that listens, or raise an OSError that says what to do."""
+    if not 0 <= port <= LAST_PORT:
+        raise ValueError(f"`--port` must be a number from 0 (any free port) to {LAST_PORT}, got {port}")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:

@@ -168,6 +168,23 @@ def test_what_is_no_report_is_refused_and_may_be_sent_again(sent: bytes, complai
     assert answer(served, "/v1/rounds/1/report", "PUT", save(gradient(0)))[0] == 200
 
 
+def test_a_model_in_place_of_a_gradient_is_refused_in_the_first_round(tmp_path: Path) -> None:
+    model = {"w": np.linspace(-1, 1, 60).reshape(20, 3)}
+    trained = {"w": model["w"] + 0.01}
+    for sends, code in (("gradients", 422), ("models", 200)):
+        folder = tmp_path / sends
+        folder.mkdir()
+        with (
+            Ledger(folder / "guerdon.db") as own,
+            serving(make_service(folder, own, model=model, sends=sends)) as served,
+        ):
+            found, told = answer(served, "/v1/rounds/1/report", "PUT", save(trained))
+            assert found == code
+            if code == 422:
+                assert "the report must be a gradient, got a model: it lies ten times nearer" in told["detail"]
+                assert answer(served, "/v1/rounds/1/report", "PUT", save(gradient(0, model)))[0] == 200
+
+
 def test_too_much_is_not_taken(served: Served) -> None:
     largest = served.service.largest
     code, told = answer(served, "/v1/rounds/1/report", "PUT", bytes(largest + 1))

@@ -17,7 +17,7 @@ def dashboard(
     host: Annotated[
         str, typer.Option(help="Address to listen on; one that others reach needs a token and TLS.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free port.")] = PORT,
+    port: Annotated[int, typer.Option(metavar="PORT", help="Port to listen on; 0 takes any free port.")] = PORT,
     token_file: Annotated[
         Path | None,
         typer.Option(

@@ -37,7 +37,8 @@ def serve(
     rule: RuleOption = "steady",
     rounds: Annotated[int, typer.Option(help="How many rounds the run has in all.")] = 100,
     sends: Annotated[
-        Literal["gradients", "models"], typer.Option(help="What agents send: gradients, or models they trained.")
+        Literal["gradients", "models"],
+        typer.Option(metavar="WHAT", help="What agents send: gradients, or models they trained."),
     ] = "gradients",
     dither: Annotated[float | None, typer.Option(help="Ask this far from the model, to either side in turn.")] = None,
     alike: Annotated[bool, typer.Option(help="All agents draw fresh samples of the same kind.")] = False,
@@ -60,7 +61,7 @@ def serve(
     ] = None,
     db: DbOption = DEFAULT,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free port.")] = PORT,
+    port: Annotated[int, typer.Option(metavar="PORT", help="Port to listen on; 0 takes any free port.")] = PORT,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
     behind_proxy: ProxyOption = None,

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from guerdon._checks import check_is_server
 from guerdon.arrays import check_positive_integer
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.registry import as_recorded
@@ -74,6 +75,9 @@ def open_run(
 
 def checked(server: Server, terms: Terms, witness: bool) -> Server:
     """Return a server whose rule is as the ledger records it, or raise where it would pay for less work here."""
+    check_is_server(server)
+    if not isinstance(terms, Terms):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"`terms` must be Terms, such as Terms(budget=5_000), got {terms!r:.80}")
     server = replace(server, rule=as_recorded(server.rule))
     rule = type(server.rule).__name__
     if witness != (Need.WITNESS in server.rule.needs):

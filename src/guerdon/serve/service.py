@@ -9,13 +9,18 @@ from guerdon.ledger.errors import RefusedError, UnavailableError
 from guerdon.ledger.statements import Payslip
 from guerdon.run.book import Book
 from guerdon.run.driver import PaidRun
-from guerdon.run.messages import Request
+from guerdon.run.messages import GRADIENTS, Request
+from guerdon.run.mistaken import is_model
 from guerdon.run.reports import Report, check_signature, hash_of, plain
 from guerdon.serve.access import Members
 from guerdon.serve.spool import Spool, SpooledAnswer, view_safetensors
 
 log = logging.getLogger("guerdon.serve")
 
+MISTAKEN = (
+    "the report must be a gradient, got a model: it lies ten times nearer to the model that was sent than to zero; "
+    "send the gradient, or start the service with `--sends models`"
+)
 LATE = "no answer before the deadline"
 HEADER = 2**16  # bytes that a report may have more than the model: another header
 DEADLINE = 600.0  # seconds that a round waits for agents that do not answer, unless the terms say otherwise
@@ -98,6 +103,8 @@ class Service:
         with self._lock:  # a round is open, or in the ledger, and never between
             if self._is_open(number):
                 request = self.run.request_of(agent)
+                if number == 1 and request.sends == GRADIENTS and is_model(arrays, self.run.sent):
+                    raise ValueError(MISTAKEN)
                 checked = check_signature(
                     key, signature, request, hashed, required=key is not None or self.terms.signatures
                 )
