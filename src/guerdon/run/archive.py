@@ -11,6 +11,7 @@ import secrets
 import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -106,10 +107,9 @@ def _file_of(member: str) -> str:
 
 
 def _write(file: Path, arrays: Arrays) -> None:
+    numbered: dict[str, Any] = {f"a{place}": array for place, array in enumerate(arrays.values())}
     with file.open("wb") as out:
-        np.savez(
-            out, **{f"a{place}": array for place, array in enumerate(arrays.values())}, names=np.array(list(arrays))
-        )
+        np.savez(out, names=np.array(list(arrays)), **numbered)
         out.flush()
         os.fsync(out.fileno())
 

@@ -39,6 +39,7 @@ class RunBook(Protocol):
     done: int
     roster: list[str]
     unit: str
+    name: str = ""  # of the ledger, which signatures are for
 
     def open(self, *, resume: bool) -> tuple[Any, dict[str, Any]] | None:
         """Return the rule's state and the arrays saved with the last round; None if there is none yet."""
@@ -105,7 +106,7 @@ class Book(RunBook):
         self._holds_as_begun = terms.hold is None  # nothing was said: a run that exists keeps what it has
         self._factors: Mapping[str, float] = terms.cost_factors
         self.log = logging.getLogger("guerdon") if log is None else log
-        self.done, self.unit = 0, ledger.unit
+        self.done, self.unit, self.name = 0, ledger.unit, ledger.name
         self.roster: list[str] = []
         self._payslips: dict[str, Payslip] = {}
 

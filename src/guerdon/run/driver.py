@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from guerdon._checks import check_is_server
 from guerdon.arrays import check_positive_integer
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.registry import as_recorded
@@ -74,6 +75,9 @@ def open_run(
 
 def checked(server: Server, terms: Terms, witness: bool) -> Server:
     """Return a server whose rule is as the ledger records it, or raise where it would pay for less work here."""
+    check_is_server(server)
+    if not isinstance(terms, Terms):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"`terms` must be Terms, such as Terms(budget=5_000), got {terms!r:.80}")
     server = replace(server, rule=as_recorded(server.rule))
     rule = type(server.rule).__name__
     if witness != (Need.WITNESS in server.rule.needs):
@@ -215,7 +219,7 @@ class PaidRun:
             return None
         self._ask = self._ask._replace(is_last=is_last or number == self.rounds or covered < 2)
         self._own = self._own_requests() | self.book.own_requests(members)
-        self.sent, self.request = sent, Request(self.name, number, samples, self.server.sends)
+        self.sent, self.request = sent, Request(self.name, number, samples, self.server.sends, ledger=self.book.name)
         self.log.info("Round %d asks %d members for %d samples each", number, len(members), samples)
         return self.request
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
+from guerdon.ledger.proof.submissions import submission
+
 ASKED, TOLD = "guerdon-", "guerdon-pay-"  # prefixes of a request's names and of a pay's names among the settings
 REQUEST, CHOSEN = "guerdon-request", "guerdon-samples"  # the request; what the agent decided to use
 GRADIENTS, MODELS = "gradients", "models"  # what agents send
@@ -20,6 +22,7 @@ class Request(NamedTuple):
     request: int
     sends: str  # GRADIENTS, or MODELS trained from the one that was sent
     usual: int = 0
+    ledger: str = ""  # the random name of the ledger that the run is recorded in
 
     @property
     def recorded(self) -> int:
@@ -29,6 +32,10 @@ class Request(NamedTuple):
     def asking(self, samples: int) -> Self:
         """Return it with another number of samples, for one agent."""
         return self._replace(request=samples, usual=self.recorded)
+
+    def signed(self, gradient: bytes) -> bytes:
+        """Return the bytes that an agent signs to answer with a gradient of this hash."""
+        return submission(self.ledger, self.run, self.round, self.recorded, gradient)
 
     def settings(self) -> dict[str, Any]:
         """Return what to send among a message's settings."""
@@ -41,7 +48,9 @@ class Request(NamedTuple):
         if found is None:
             return None
         number, request, usual = (whole(name, found[ASKED + name]) for name in ("round", "request", "usual"))
-        return cls(str(found[ASKED + "run"]), number, request, str(found[ASKED + "sends"]), usual)
+        return cls(
+            str(found[ASKED + "run"]), number, request, str(found[ASKED + "sends"]), usual, str(found[ASKED + "ledger"])
+        )
 
 
 class Pay(NamedTuple):

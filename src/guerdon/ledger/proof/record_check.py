@@ -328,7 +328,7 @@ def _check_signatures(lookup: Lookup, run: Any, played: Mapping[str, Any], block
         if signature is None:
             continue
         key = lookup.keys.get(int(block.numbers["agent"][index]))
-        message = submission(run.name, played["number"], played["request"], gradient or b"")
+        message = submission(lookup.name, run.name, played["number"], played["request"], gradient or b"")
         if key is None or not is_signed_by(key, message, signature):
             raise MismatchError(f"payments: the signature of {_payment_named(lookup, block, index)} is not the agent's")
 
