@@ -40,7 +40,8 @@ HONEST = "do as asked"
 ATTACKS = (
     "use half", "add honest-sized noise", "zeros", "the server's prediction", "extrapolation",
     "extrapolation and noise", "surrogate", "surrogate, stretched", "mirror", "two share a batch",
-    "three share a batch, with noise", "three share 5 % noise", "everybody uses half", "work and cheat in turn", "steer, then cheat",
+    "three share a batch, with noise", "three share 5 % noise", "everybody uses half", "work and cheat in turn",
+    "steer, then cheat",
 )  # fmt: skip
 
 

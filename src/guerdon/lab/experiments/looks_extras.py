@@ -5,7 +5,7 @@ less: held pay and collateral. Extras are settled among those that passed, witho
 """
 
 # JAX's transformations forget the types of what they are given.
-# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -5,6 +5,9 @@ which it does not work, and when it leaves. It sees more than a real one could: 
 it did not work is among them. A crew is several names of one owner, who acts on what all of them see.
 """
 
+# NumPy's functions of unknown arrays have no types.
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownLambdaType=false
+
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -65,8 +68,8 @@ def _by_chance(view: View) -> Any:
     return view.often(0.5)
 
 
-def _for_one_that_is_safe(view: View) -> Any:
-    return view.name == np.argmin(view.doomed + 0.5 * view.chance.random(view.doomed.shape), axis=1)[:, None]
+def _for_one_by_chance(view: View) -> Any:
+    return view.name == view.chance.integers(view.name.shape[1], size=view.request.shape)
 
 
 STRATEGIES: Mapping[str, Strategy] = {
@@ -96,8 +99,8 @@ STRATEGIES: Mapping[str, Strategy] = {
                                   lambda view: np.where(view.doomed, 1 / REQUEST, 1.0)),
     "crew, in turn": Strategy("of three names one works, in turn; all send its report",
                               lambda view: view.name == view.number % 3, crew=3),
-    "crew, covering": Strategy("of three names one that is safe works, by chance; names that are safe leave and return",
-                               _for_one_that_is_safe, leaves=_safe, returns=True, crew=3),
+    "crew, covering": Strategy("of three names one works, by chance; names that are safe leave and return",
+                               _for_one_by_chance, leaves=_safe, returns=True, crew=3),
     "secret noise": Strategy("five names work, and all add the same small noise", 1.0, changes=True,
                              crew=5),
 }  # fmt: skip
