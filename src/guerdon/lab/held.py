@@ -80,6 +80,19 @@ def forfeited(state: Held, terms: Looks) -> Array:
     return state.weight * (failed if terms.forfeit == "share" else xp.where(failed > 0, 1 + 0 * failed, failed))
 
 
+def spot_checks(gain: float, fair: float) -> float:
+    """Return how many looks in a period a rule is worth under which the best answer gains so much a round.
+
+    `fair`: what a round of honest work costs, h(ν). Under flat pay of which a share L of the periods has a look, a
+    cheat keeps (1 − L) of what it saves. So its best answer is never to work, and gains (1 − L)·h(ν). From L = 1 on
+    nothing gains; a gain above h(ν), more than flat pay without any look leaves, is worth 0 too.
+
+    >>> spot_checks(gain=4.25, fair=17.0)
+    0.75
+    """
+    return min(1.0, max(0.0, 1 - gain / fair))
+
+
 @dataclass(frozen=True)
 class NamedWork(Rule):
     """Pay 1 for a report that is the work on all rows that were asked for, else 0: what a look would find.

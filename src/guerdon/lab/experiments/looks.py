@@ -28,6 +28,7 @@ from guerdon.lab.experiments.looks_extras import Settled
 from guerdon.lab.experiments.looks_figure import draw
 from guerdon.lab.experiments.looks_honest import HonestCell
 from guerdon.lab.experiments.looks_strategies import STRATEGIES
+from guerdon.lab.held import spot_checks
 from guerdon.lab.problems.heart import HeartData, load_survey, prepare
 from guerdon.lab.problems.hospitals import VARIABLE, Hospitals, load_hospitals
 from guerdon.terms import Looks
@@ -192,30 +193,47 @@ def notes(found: Found, hospitals: Hospitals | None) -> tuple[str, ...]:
         key=lambda one: abs(_beyond(one.gain)),
     )
     said = [
-        "Where a failed look costs its share only, a cheat loses the margin of what it did not work, and no more. Where "
-        f"that is little, chance hides it in so few runs: {rare.strategy}, {rare.gain.value:+.3f} with a standard error "
-        f"of {rare.gain.error:.3f}. There the claim is the theorem's; that a cheat loses is claimed of two looks at all "
-        "of it.",
+        "Where a failed look costs its share only, a cheat loses the margin of what it did not work, and no more. "
+        "Where that is little, chance hides it in so few runs: "
+        f"{rare.strategy}, {rare.gain.value:+.3f} with a standard error of {rare.gain.error:.3f}. There the claim is "
+        "the theorem's; that a cheat loses is claimed of two looks at all of it.",
         "With agreement beside looks, honest pay depends on others again. A member that sends the last mean in every "
-        f"second round, and passes, takes {lost:.2f} ± {beside.error:.2f} a round from each of five others, of 17. With "
-        "flat pay it takes nothing from them.",
+        f"second round, and passes, takes {lost:.2f} ± {beside.error:.2f} a round from each of five others, of 17. "
+        "With flat pay it takes nothing from them.",
     ]
+    said.append(
+        "What the other rules are worth, by the attack that gains most: as many looks in fifty rounds as would leave "
+        f"the best answer to flat pay as much. {'; '.join(_worth(found.earned))}."
+    )
     if hospitals is None:
         said.append(f"Without the four hospitals: let {VARIABLE} name the folder of their files.")
     return tuple(said)
 
 
+def best_attacks(earned: Sequence[Earned]) -> list[Earned]:
+    """Return the attack that gains most on each problem under each rule without looks."""
+    best = dict[tuple[str, str], Earned]()
+    for one in earned:
+        if one.rule not in TERMS and one.gain.value > best.get((one.problem, one.rule), one).gain.value - 1e-12:
+            best[one.problem, one.rule] = one
+    return list(best.values())
+
+
+def _worth(earned: Sequence[Earned]) -> Iterator[str]:
+    for one in best_attacks(earned):
+        looks = spot_checks(one.gain.value, FAIR)
+        yield f"{one.rule} on the {one.problem} {looks:.2f} ({one.attack} gains {one.gain.value:+.1f} of {FAIR:g})"
+
+
 def _caption(found: Found, runs: int, trainings: int) -> str:
-    looked = sum(cell.looks for cell in found.cells)
-    failed = sum(cell.failed for cell in found.cells)
+    looked, failed, exact = (sum(getattr(cell, name) for cell in found.cells) for name in ("looks", "failed", "exact"))
     return (
         "What a cheat earns a round over honest work, as a share of the cost of a round. Above: real agents on real "
         f"problems, {trainings} trainings of {looks_attacks.ROUNDS} rounds. Under flat pay with two looks and a margin "
-        "of 5 % all of them lose; under each other rule some gain. Below: strategies that see their candidates, without "
-        f"a margin, in {runs:,} runs of {ROUNDS} rounds. One look makes a cheat worth what declining is worth: 0. With "
-        "two looks that cost all, every cheat loses but never working. Bars are 95 % intervals. Honest members were "
-        f"paid exactly what was stated in {sum(cell.exact for cell in found.cells)} of {len(found.cells)} runs, and "
-        f"{failed} of {looked:,} looks at them failed."
+        "of 5 % all of them lose; under each other rule some gain. Below: strategies that see their candidates, "
+        f"without a margin, in {runs:,} runs of {ROUNDS} rounds. One look makes a cheat worth what declining is worth: "
+        "0. With two looks that cost all, every cheat loses but never working. Bars are 95 % intervals. Honest members "
+        f"were paid exactly what was stated in {exact} of {len(found.cells)} runs, and {failed} of {looked:,} looks at them failed."
     )
 
 

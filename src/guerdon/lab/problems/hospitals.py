@@ -105,10 +105,15 @@ def _encode(table: Any) -> tuple[Any, tuple[str, ...]]:
         facts[name] = np.where(facts[name] == 0, np.nan, facts[name])
     columns: dict[str, Any] = {"intercept": np.ones(len(table))}
     for name in NUMBERS:
-        standard: Any = (facts[name] - np.nanmean(facts[name])) / np.nanstd(facts[name])
-        columns[name] = np.nan_to_num(standard)
+        columns[name] = _standardise(facts[name])
     for name, answers in ANSWERS.items():
         columns |= {f"{name}={answer}": facts[name] == answer for answer in answers}
     missing = {f"{name} missing": np.isnan(fact) for name, fact in facts.items()}
     columns |= {name: where for name, where in missing.items() if where.any()}
     return np.column_stack(list(columns.values())).astype(np.float32), tuple(columns)
+
+
+def _standardise(fact: Any) -> Any:
+    """Return numbers with mean 0 and deviation 1 where they are known, and 0 where they are not."""
+    known = fact[~np.isnan(fact)]
+    return np.where(np.isnan(fact), 0.0, (fact - known.mean()) / known.std())
