@@ -233,7 +233,8 @@ def _caption(found: Found, runs: int, trainings: int) -> str:
         "of 5 % all of them lose; under each other rule some gain. Below: strategies that see their candidates, "
         f"without a margin, in {runs:,} runs of {ROUNDS} rounds. One look makes a cheat worth what declining is worth: "
         "0. With two looks that cost all, every cheat loses but never working. Bars are 95 % intervals. Honest members "
-        f"were paid exactly what was stated in {exact} of {len(found.cells)} runs, and {failed} of {looked:,} looks at them failed."
+        f"were paid exactly what was stated in {exact} of {len(found.cells)} runs, and {failed} of {looked:,} looks at "
+        "them failed."
     )
 
 

@@ -27,12 +27,14 @@ def gradient_hash(layers: Iterable[Any]) -> bytes:
     return total.digest()
 
 
-def submission(ledger: str, run: str, number: int, request: int, gradient: bytes) -> bytes:
+def submission(ledger: str, run: str, number: int, request: int, gradient: bytes, work: bytes = b"") -> bytes:
     """Return the bytes that an agent signs: its gradient's hash, for this round of this ledger and no other.
 
-    `ledger`: the random name that a ledger has from its first record on (`Ledger.name`).
+    `ledger`: the random name that a ledger has from its first record on (`Ledger.name`). `work`: the hash of the named
+    work, where looks hold the pay (`guerdon.looks.naming.work_hash`).
     """
-    return canonical(["guerdon submission 1", ledger, run, int(number), int(request), gradient.hex()]).encode()
+    told = ["guerdon submission 1", ledger, run, int(number), int(request), gradient.hex(), *[work.hex()] * bool(work)]
+    return canonical(told).encode()
 
 
 def access(ledger: str, run: str, method: str, target: str, moment: int) -> bytes:
