@@ -30,8 +30,24 @@ AGAIN = 60.0  # seconds until the log says it again
 log = logging.getLogger("guerdon.client")
 
 
+class NamedWork(NamedTuple):
+    """The work that a round names: `rows` of those that the agent committed to, and the `seed` of all other randomness.
+
+    `number`, `model` and `code` (hashes, in hexadecimal) are what its signature covers.
+    """
+
+    rows: list[int]
+    seed: int
+    number: str
+    model: str
+    code: str
+
+
 class ServiceTask(NamedTuple):
-    """What the agent is asked for: `request` samples at `model`, arrays by name; `pay` is for the round before."""
+    """What the agent is asked for: `request` samples at `model`, arrays by name; `pay` is for the round before.
+
+    `work`: which samples, where looks hold the pay; None: any will do.
+    """
 
     run: str
     round: int
@@ -40,6 +56,7 @@ class ServiceTask(NamedTuple):
     sends: str  # "gradients", or "models" that are trained from this one
     model: dict[str, np.ndarray]
     pay: dict[str, Any] | None
+    work: NamedWork | None = None
 
 
 class ServiceError(Exception):
@@ -96,7 +113,9 @@ class ServiceClient:
                 if error.status == 409:  # it was settled meanwhile
                     continue
                 raise
-            yield ServiceTask(*(asked[name] for name in ServiceTask._fields[:5]), model=model, pay=asked["pay"])
+            work = None if asked["work"] is None else _checked(NamedWork(**asked["work"]), model)
+            told = (asked[name] for name in ServiceTask._fields[:5])
+            yield ServiceTask(*told, model=model, pay=asked["pay"], work=work)
             done = asked["round"]
 
     def report(self, task: ServiceTask, arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +147,8 @@ class ServiceClient:
         from guerdon.ledger.proof.submissions import gradient_hash, sign_submission, submission
 
         hashed = gradient_hash(arrays[name] for name in sorted(arrays))
-        message = submission(self._ledger_name(), self._run, task.round, task.recorded, hashed)
+        work = b"" if task.work is None else _hash_of(task.work)
+        message = submission(self._ledger_name(), self._run, task.round, task.recorded, hashed, work)
         return sign_submission(self._key, message).hex()
 
     def _ledger_name(self) -> str:
@@ -201,3 +221,19 @@ def _detail(text: str) -> str:
         return str(json.loads(text)["detail"])
     except (ValueError, KeyError, TypeError):
         return text[:200]
+
+
+def _checked(work: NamedWork, model: Mapping[str, np.ndarray]) -> NamedWork:
+    """Return the work that a round names, or raise: a look would compute it at the model that it names."""
+    from guerdon.looks.recompute import arrays_hash
+
+    if arrays_hash(model).hex() != work.model:
+        raise ServiceError(200, "the model must be the one that the request names: another was sent")
+    return work
+
+
+def _hash_of(work: NamedWork) -> bytes:
+    """Return the hash of the work that the agent's signature covers."""
+    from guerdon.looks.naming import NamedRound, work_hash
+
+    return work_hash(NamedRound(bytes.fromhex(work.number), b"", b"", bytes.fromhex(work.model)), work.code)

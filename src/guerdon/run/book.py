@@ -46,6 +46,7 @@ class RunBook(Protocol):
     done: int
     roster: list[str]
     unit: str
+    code: str = ""  # the hash of the application's function, where looks hold the pay
     name: str = ""  # of the ledger, which signatures are for
 
     def open(self, *, resume: bool) -> tuple[Any, dict[str, Any]] | None:
@@ -85,6 +86,10 @@ class RunBook(Protocol):
     def fresh(self, number: int, model: Arrays) -> NamedRound | None:
         """Return what the ask of a round carries where looks hold the pay: mostly nothing."""
         del number, model
+
+    def committed(self) -> list[str]:
+        """Return the accounts that have committed to rows, where looks hold the pay: mostly nobody."""
+        return []
 
     def work(self, account: str, named: NamedRound, request: Request) -> Work:
         """Return the work that a round names for an agent, where looks hold the pay."""
@@ -137,7 +142,7 @@ class Book(RunBook):
             self._factors = {**self._factors, **self.ledger.cost_factors(self.run)}
         self._warn()
         if isinstance(self.terms.hold, Looks):
-            self._work = NamedWork(self.ledger, self.run, self.terms.hold)
+            self._work, self.code = NamedWork(self.ledger, self.run, self.terms.hold), self.terms.hold.code
             self._work.open()
         found = self.ledger.resume(self.run)
         if found is None:
@@ -167,6 +172,10 @@ class Book(RunBook):
     def fresh(self, number: int, model: Arrays) -> NamedRound | None:
         """Return what the ask of a round carries where looks hold the pay."""
         return None if self._work is None else self._work.fresh(number, model)
+
+    def committed(self) -> list[str]:
+        """Return the accounts that have committed to rows, where looks hold the pay."""
+        return [] if self._work is None else self._work.members()
 
     def work(self, account: str, named: NamedRound, request: Request) -> Work:
         """Return the work that a round names for an agent."""

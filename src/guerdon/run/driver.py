@@ -25,7 +25,7 @@ from guerdon.rule import notice_of
 from guerdon.run.book import Book, RunBook
 from guerdon.run.fit import checked
 from guerdon.run.layers import Layers
-from guerdon.run.messages import MODELS, Request
+from guerdon.run.messages import MODELS, Request, Work
 from guerdon.run.notices import SHOWN, Notices
 from guerdon.run.reports import Arrays, Report, Template, Witness, hash_of
 from guerdon.run.rounds import PaidRound, Seats
@@ -198,7 +198,9 @@ class PaidRun:
         self._ask = self._ask._replace(is_last=is_last or number == self.rounds or covered < 2)
         self._own = self._own_requests() | self.book.own_requests(members)
         self.named = named or self.book.fresh(number, sent)
-        self.sent, self.request = sent, Request(self.name, number, samples, self.server.sends, ledger=self.book.name)
+        work = None if self.named is None else Work.shared(self.named, self.book.code)
+        told = self.name, number, samples, self.server.sends
+        self.sent, self.request = sent, Request(*told, ledger=self.book.name, work=work)
         self.log.info("Round %d asks %d members for %d samples each", number, len(members), samples)
         return self.request
 

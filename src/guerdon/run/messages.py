@@ -26,6 +26,11 @@ class Work(NamedTuple):
     model: str
     code: str
 
+    @classmethod
+    def shared(cls, named: NamedRound, code: str) -> Self:
+        """Return what all members are told of a round's work: without the rows and the seed of any."""
+        return cls((), 0, named.number.hex(), named.model.hex(), code)
+
     @property
     def hash(self) -> bytes:
         """The hash of the work that the member's signature covers."""

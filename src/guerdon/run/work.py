@@ -35,6 +35,7 @@ class NamedWork:
         self.ledger, self.run, self.hold, self.coins = ledger, run, hold, coins
         self._changes = dict[str, list[RootChange]]()
         self._used: dict[str, list[tuple[int, Used]]] = {}
+        self._told: dict[tuple[str, NamedRound, int], Work] = {}  # of the open round
 
     def open(self) -> None:
         """Read what was committed to and used so far."""
@@ -51,6 +52,12 @@ class NamedWork:
 
     def of(self, member: str, named: NamedRound, number: int, request: int) -> Work:
         """Return the work that a round names for a member."""
+        asked = member, named, request
+        if asked not in self._told:
+            self._told[asked] = self._named(*asked, number)
+        return self._told[asked]
+
+    def _named(self, member: str, named: NamedRound, request: int, number: int) -> Work:
         seeds = member_seeds(named.number, ledger=self.ledger.name, run=self.run, round=number, member=member)
         committed, used = used_before(self._changes[member], self._used.get(member, []), number)
         rows = tuple(map(int, named_rows(seeds.rows, committed.size, used, request)))
@@ -61,6 +68,10 @@ class NamedWork:
         self._changes = self.ledger.looks.changes(self.run)
         return lambda account: "" if account in self._changes else UNCOMMITTED.format(run=self.run)
 
+    def members(self) -> list[str]:
+        """Return the accounts that have committed to their rows, in the order of their names."""
+        return sorted(self._changes)
+
     def keep(self, number: int, model: Arrays, reports: Mapping[str, Arrays]) -> None:
         """Keep what a round broadcast, and what members sent, before the round is recorded."""
         self.archive.keep(number, model, reports)
@@ -68,6 +79,7 @@ class NamedWork:
     def recorded(self, number: int, named: NamedRound, counted: Sequence[str], request: int) -> None:
         """Go on after a recorded round, in which these members' reports counted; drop what needs not be kept."""
         self._use(number, named.number, dict.fromkeys(counted, request))
+        self._told = {}
         self.archive.prune(self.ledger.looks.kept(self.run))
 
     def _use(self, number: int, fresh: bytes, used: Mapping[str, int]) -> None:

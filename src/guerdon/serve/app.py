@@ -30,6 +30,7 @@ from guerdon.serve.models import (
     ReceivedAnswer,
     StatementAnswer,
     StatementRow,
+    WorkAnswer,
 )
 from guerdon.serve.service import ConflictError, Service
 from guerdon.serve.spool import SpooledAnswer
@@ -127,6 +128,7 @@ def _ask_answer(service: Service, agent: str) -> AskAnswer:
         run=service.run.name, agent=agent, round=number, ended=asked is None, answered=service.has_answered(agent),
         request=0 if asked is None else asked.request, recorded=0 if asked is None else asked.recorded,
         sends=service.run.server.sends, seconds=round(service.left, 3), pay=pay,
+        work=None if asked is None or asked.work is None else WorkAnswer(**asked.work._asdict()),
     )  # fmt: skip
 
 

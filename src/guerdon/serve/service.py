@@ -181,12 +181,12 @@ class Service:
         """Open the next round, or open again the one that was open when the process ended."""
         number = self.run.done + 1
         found = self.spool.opened(number)
-        members, normals = found or (self._find_members(), self.run.normals())
-        request = self.run.ask(members, normals)
+        members, normals, named = found or (self._find_members(), self.run.normals(), None)
+        request = self.run.ask(members, normals, named=named)
         self.ended = request is None
         if not self.ended:
             if found is None:
-                self.spool.open(number, members, normals)
+                self.spool.open(number, members, normals, self.run.named)
             self.model = self.spool.write_model(number, self.run.sent)
             self._asked = members
             self._answered = {answer.agent: answer for answer in self.spool.answers(number)}
