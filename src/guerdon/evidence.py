@@ -45,7 +45,7 @@ from guerdon.arrays import (
 )
 from guerdon.reports import LARGEST, AgentRows, Block, Layers, find_usable, holds_tracer, read_blocks
 
-MOST_LOST = 4  # by how much a deviation may be smaller than what it is the difference of
+MOST_LOST = 4  # a deviation may be so many times smaller than the squares that it is the difference of
 
 
 class Evidence(NamedTuple):
@@ -147,12 +147,12 @@ def mean_pair_distance(deviation: Array, counted: Array) -> Array:
 
 
 def _believed(*inputs: Any, usable: Array | None = None) -> Evidence:
-    """Return the evidence of a round where all reports, or those said to be, are usable."""
+    """Return the evidence of a round whose reports are usable: all of them, or those of `usable`."""
     return _evidence(read_blocks(*inputs), usable, alone=_are_alone(inputs[1:]))
 
 
 def _with_care(*inputs: Any) -> Evidence:
-    """Return the evidence of a round of which nothing is believed."""
+    """Return the evidence of a round whose reports are all checked first."""
     return _believed(*inputs, usable=find_usable(read_blocks(*inputs)))
 
 

@@ -87,7 +87,7 @@ class _StoppedError(Exception):
 
 
 class LedgerMonitor:
-    """Two threads, one that looks and one that verifies; `status` is what they know."""
+    """Two threads: one reads the ledger's head, one verifies. `status` is the result of both."""
 
     def __init__(self, source: LedgerSource) -> None:
         self._source = source

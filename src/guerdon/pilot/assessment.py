@@ -20,10 +20,10 @@ from guerdon.pilot.record import PilotRecord
 from guerdon.statistical.bets import limit
 
 WORK, SHIRKING, EVEN, NOISY = "pays for work", "pays shirkers", "pays both alike", "too noisy"
-TOLERANCE = 0.1  # of the cost, by which honest pay may be off
+TOLERANCE = 0.1  # share of the cost by which honest pay may be off
 AUDIT = 0.001  # rate of false accusations at which an audit is taken to flag agents
-HORIZON, RUIN = 50, 0.01  # a deposit covers so many rounds, but for this probability
-SHOWN = 5  # agents that a sentence names
+HORIZON, RUIN = 50, 0.01  # a deposit covers 50 rounds with probability 0.99
+SHOWN = 5  # the most agents that a sentence names
 
 
 class AgentPay(NamedTuple):

@@ -62,7 +62,7 @@ def report(
     gradients: Array,
     keys: Array,
 ) -> Array:
-    """Return what every agent sends; what one who declines would have sent is not looked at."""
+    """Return what every agent sends; what an agent that declines would have sent is not looked at."""
     if all(type(kind).report is Agent.report for kind in players.kinds):
         return gradients  # all send what they computed: nothing to copy
 
