@@ -88,9 +88,9 @@ class About:
         del rule, state, request
         return ""
 
-    def largest_distance(self, payments: Payments, length: Array) -> Array:
+    def largest_distance(self, payments: Payments, squared_length: Array) -> Array:
         """Return, per payment, how large the parts of D and E are together: rounding is relative to this."""
-        del length
+        del squared_length
         xp = namespace(payments.squared_distance)
         return xp.abs(payments.expected) + xp.abs(payments.squared_distance)
 
