@@ -130,8 +130,8 @@ class ServiceClient:
         end, wait = time.monotonic() + self._patience, 0.1
         path = urllib.parse.urlsplit(self._url).path + target
         while True:
-            told = {**(headers or {}), "authorization": self._proof(method, path)}
-            asked = urllib.request.Request(self._url + target, body, told, method=method)  # noqa: S310 - the user's URL
+            signed = {**(headers or {}), "authorization": self._proof(method, path)}
+            asked = urllib.request.Request(self._url + target, body, signed, method=method)  # noqa: S310 - the user's URL
             try:
                 with urllib.request.urlopen(asked, timeout=120) as answer:  # noqa: S310
                     return answer.read()

@@ -166,16 +166,16 @@ def honest_band(data: RunData) -> DistanceBand | None:
     """Return the band of relative distances of honest work, or None where there are none or too few."""
     variance: dict[str, Any] = about(data.rule).settings(data.rule).get("variance", {})
     ratios = distance_ratios(data)
-    known = ~np.isnan(ratios)
-    if not variance or np.count_nonzero(known) < FEWEST_DISTANCES:
+    compared = ~np.isnan(ratios)
+    if not variance or np.count_nonzero(compared) < FEWEST_DISTANCES:
         return None
-    count = float(np.median(participants(data)[np.unique(data.round[known])]))
+    count = float(np.median(participants(data)[np.unique(data.round[compared])]))
     others = math.inf if variance["kind"] == "known" else max(count - 2, 1.0)
-    freedom = effective_freedom(ratios[known], others)
+    freedom = effective_freedom(ratios[compared], others)
     tail = (1 - CONFIDENCE) / 2
     low, median, high = (f_quantile(p, freedom, others * freedom) for p in (tail, 0.5, 1 - tail))
-    middle = 1.0 if variance["kind"] == "known" else float(np.median(ratios[known])) / median
-    inside = float(((ratios[known] >= middle * low) & (ratios[known] <= middle * high)).mean())
+    middle = 1.0 if variance["kind"] == "known" else float(np.median(ratios[compared])) / median
+    inside = float(((ratios[compared] >= middle * low) & (ratios[compared] <= middle * high)).mean())
     return DistanceBand(middle * low, middle * high, freedom, count, inside, middle)
 
 

@@ -144,9 +144,9 @@ def _assess_rule(record: PilotRecord, rule: str, cost: Cost, alpha: float) -> Ru
 
 
 def _mean_over_agents(values: Any) -> Any:
-    known = np.isfinite(values)
-    count = known.sum(axis=1)
-    return np.where(count > 0, np.where(known, values, 0.0).sum(axis=1) / np.maximum(count, 1), np.nan)
+    finite = np.isfinite(values)
+    count = finite.sum(axis=1)
+    return np.where(count > 0, np.where(finite, values, 0.0).sum(axis=1) / np.maximum(count, 1), np.nan)
 
 
 def _half_pay(effect: Interval, honest: Interval) -> Interval:
@@ -161,12 +161,12 @@ def _loss(record: PilotRecord, cost: Cost) -> float:
 
 
 def _agents(record: PilotRecord, full: Any, cost: float, alpha: float) -> tuple[AgentPay, ...]:
-    found: list[AgentPay] = []
+    pays: list[AgentPay] = []
     for seat, name in enumerate(record.agents):
         pay = mean_over_rounds(full[:, seat], alpha / len(record.agents))
         off = pay.low > (1 + TOLERANCE) * cost or pay.high < (1 - TOLERANCE) * cost
-        found.append(AgentPay(name, int(np.isfinite(full[:, seat]).sum()), pay, off))
-    return tuple(found)
+        pays.append(AgentPay(name, int(np.isfinite(full[:, seat]).sum()), pay, off))
+    return tuple(pays)
 
 
 def _deposit(pay: float, cost: float, noise: float, spread: float) -> float:
