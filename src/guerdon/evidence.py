@@ -2,7 +2,7 @@
 
 For a public prediction p of the gradient (zero where none is given) and m̄ the mean over the participants,
 
-    deviation_k = ‖X_k − m̄‖²        length_k = ‖X_k − p‖²        alignment_k = ⟨X_k − p, Σ_i (X_i − p)⟩
+    squared_deviation_k = ‖X_k − m̄‖²   squared_length_k = ‖X_k − p‖²   alignment_k = ⟨X_k − p, Σ_i (X_i − p)⟩
 
 where the last sum is over the participants that others are compared with: all, unless a rule says otherwise. The
 fourth number, pair_distance_k, is the mean of ‖X_k − X_i‖² over the other participants i; it follows from the
@@ -15,8 +15,9 @@ differences from one participant and then from their mean, so that nothing cance
 the gradients; blocks and layers are added in float64 where the library has it. Where the common part is small, and
 there is nothing to compare with, NumPy's gradients are not centred at all: that is half the work, and costs at most a
 factor of `MOST_LOST` of precision. Arrays of PyTorch and JAX on the host are read as the NumPy arrays they share memory
-with, which is faster than their own threads; JAX's on an accelerator are compiled: two passes. Length and alignment are
-put together from sums around the mean: their rounding is relative to ‖m̄ − p‖², also for an agent that sends p itself.
+with, which is faster than their own threads; JAX's on an accelerator are compiled: two passes. Squared length and
+alignment are put together from sums around the mean: their rounding is relative to ‖m̄ − p‖², also for an agent that
+sends p itself.
 
 An agent whose report holds a NaN, an infinity, or a component further than `LARGEST` from the prediction is not
 counted: the numbers of the others are exactly those of a round in which it did not take part.
@@ -45,7 +46,7 @@ from guerdon.arrays import (
 )
 from guerdon.reports import LARGEST, AgentRows, Block, Layers, find_usable, holds_tracer, read_blocks
 
-MOST_LOST = 4  # by how much a deviation may be smaller than what it is the difference of
+MOST_LOST = 4  # a deviation may be so many times smaller than the squares that it is the difference of
 
 
 class Evidence(NamedTuple):
@@ -127,32 +128,32 @@ def gather(
         return _with_care(gradients, *apart)
 
 
-def mean_pair_distance(deviation: Array, counted: Array) -> Array:
+def mean_pair_distance(squared_deviation: Array, counted: Array) -> Array:
     """Return each counted agent's mean squared distance to the other counted agents; 0 for the rest, and for one alone.
 
     With n counted agents, Σ_{i≠k} ‖X_k − X_i‖² = n·‖X_k − m̄‖² + Σ_i ‖X_i − m̄‖²: no pair is looked at.
 
-    - `deviation`: ‖X_k − m̄‖² (…, agents).
+    - `squared_deviation`: ‖X_k − m̄‖² (…, agents).
     - `counted`: booleans (…, agents).
 
     >>> mean_pair_distance(np.array([2.0, 2.0, 4.0]), np.array([True, True, True]))
     array([ 7.,  7., 10.])
     """
-    xp = namespace(deviation)
-    squares = xp.where(counted, deviation, 0.0)
-    count = xp.sum(xp.astype(counted, deviation.dtype), axis=-1, keepdims=True)
+    xp = namespace(squared_deviation)
+    squares = xp.where(counted, squared_deviation, 0.0)
+    count = xp.sum(xp.astype(counted, squared_deviation.dtype), axis=-1, keepdims=True)
     others = at_least_one(count - 1)
     mean = count / others * squares + xp.sum(squares, axis=-1, keepdims=True) / others
     return xp.where(counted & (count > 1), mean, 0.0)
 
 
 def _believed(*inputs: Any, usable: Array | None = None) -> Evidence:
-    """Return the evidence of a round where all reports, or those said to be, are usable."""
+    """Return the evidence of a round whose reports are usable: all of them, or those of `usable`."""
     return _evidence(read_blocks(*inputs), usable, alone=_are_alone(inputs[1:]))
 
 
 def _with_care(*inputs: Any) -> Evidence:
-    """Return the evidence of a round of which nothing is believed."""
+    """Return the evidence of a round whose reports are all checked first."""
     return _believed(*inputs, usable=find_usable(read_blocks(*inputs)))
 
 

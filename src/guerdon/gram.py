@@ -58,21 +58,24 @@ def multiply(
         return _added_up(blocks(), find_usable(blocks()))
 
 
-def shortening(length: Array, counted: Array, limit: float) -> Array:
+def shortening(squared_length: Array, counted: Array, limit: float) -> Array:
     """Return the factors that shorten reports to at most `limit` times the median length of the others', around p.
 
-    `length` are the ‖v_k‖². Replacing X_k by p + factor·v_k bounds what any one report can do to the mean and to the
-    others' pay. The median is over the other counted agents, so no agent sets its own limit; of an even number the
-    lower one counts.
+    Replacing X_k by p + factor·v_k bounds what any one report can do to the mean and to the others' pay.
+
+    - `squared_length`: ‖v_k‖² (agents,).
+    - `counted`: booleans (agents,).
+    - `limit`: times the median length of the other counted agents, so that no agent sets its own limit; of an even
+      number the lower median counts.
 
     >>> shortening(np.array([1.0, 4.0, 1e12]), np.array([True, True, True]), limit=2.0)
     array([1.e+00, 1.e+00, 2.e-06])
     """
-    xp = namespace(length)
-    median, some = median_of_others(length, counted)
+    xp = namespace(squared_length)
+    median, some = median_of_others(squared_length, counted)
     with np.errstate(invalid="ignore"):  # no limit of nothing is no limit
-        long = counted & some & (length > limit**2 * median)
-        return xp.where(long, limit * xp.sqrt(median / xp.where(long, length, 1.0)), 1.0)
+        long = counted & some & (squared_length > limit**2 * median)
+        return xp.where(long, limit * xp.sqrt(median / xp.where(long, squared_length, 1.0)), 1.0)
 
 
 def median_of_others(values: Array, counted: Array) -> tuple[Array, Array]:
@@ -101,7 +104,7 @@ def median_of(values: Array, counted: Array) -> Array:
     return xp.sum(xp.where(xp.arange(values.shape[0]) == place, ordered, 0.0))
 
 
-def lengths_of(products: Products) -> tuple[Array, Array]:
+def squared_lengths_of(products: Products) -> tuple[Array, Array]:
     """Return ‖v_k‖² of every agent: less what was to be taken off, and as it came."""
     return _squares(products.inner), _squares(products.plain)
 

@@ -18,7 +18,7 @@ from guerdon.broadcast import Shown
 from guerdon.cuts import cut_pairs, row_of
 from guerdon.evidence import gather
 from guerdon.gram import shortening
-from guerdon.reports import AgentRows, Layers, lengths_around
+from guerdon.reports import AgentRows, Layers, squared_lengths_around
 from guerdon.rule import Need, as_request
 from guerdon.states import NoState
 from guerdon.witness import evidence_around_witness
@@ -153,7 +153,7 @@ class Witness(Forgetful):
         xp, counted = namespace(evidence.squared_length), evidence.counted
         whole, nobody = xp.ones_like(evidence.squared_length), xp.zeros_like(counted)
         error = prediction_error(gather(reports, sent, ask.centre), counted, ask.request)
-        parts = whole if self.alike else shortening(lengths_around(reports, sent, None), counted, LONGEST)
+        parts = whole if self.alike else shortening(squared_lengths_around(reports, sent, None), counted, LONGEST)
         plain = gather(reports, sent)
         return Reading(evidence, plain, counted, counted, nobody, whole, parts, None, error, ask.centre), state
 

@@ -33,7 +33,10 @@ _RULES: dict[str, type[Rule]] = {}
 
 
 def register(kind: type[Rule]) -> type[Rule]:
-    """Make a rule known by its `name`, and by the names that people choose it by (`About.choices`)."""
+    """Make a rule known by its `name`, and by the names that people choose it by (`About.choices`).
+
+    - `kind`: the class of the rule. It is returned, so that this is a decorator, too.
+    """
     taken = [name for name in about(kind).choices(kind) if name in _choices() and _RULES.get(kind.name) is not kind]
     if not kind.name or taken or _RULES.get(kind.name, kind) is not kind:
         name = next(iter(taken), kind.name)
@@ -58,7 +61,7 @@ def known_rules() -> dict[str, type[Rule]]:
 
 
 def choices() -> dict[str, Callable[..., Rule]]:
-    """Return what makes a rule from a cost, by the names that people choose by."""
+    """Return functions that make a rule from a cost, by the names that people choose by."""
     _find_installed()
     return _choices()
 
@@ -68,7 +71,11 @@ def _choices() -> dict[str, Callable[..., Rule]]:
 
 
 def choose(text: str, cost: Cost, among: Mapping[str, Callable[..., Rule]] | None = None) -> Rule:
-    """Return the rule that `text` names: agreement, flat, known:4.0, … `among`: by which names (default: `choices()`).
+    """Return the rule that a text names.
+
+    - `text`: a name, and a number after a colon where the rule takes one: agreement, flat, known:4.0.
+    - `cost`: what a member's work costs.
+    - `among`: the names to choose from, with what makes each rule. None: `choices()`.
 
     >>> from guerdon import AffineCost
     >>> choose("known:4", AffineCost(1, 1)).variance

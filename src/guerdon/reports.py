@@ -140,7 +140,7 @@ def read_blocks(
             yield Block(layer[:, cut], guess[cut], mask, compared, off)
 
 
-def lengths_around(reports: Layers, participating: Array, prediction: Layers | None) -> Array:
+def squared_lengths_around(reports: Layers, participating: Array, prediction: Layers | None) -> Array:
     """Return ‖X_k − p‖² (agents,), each computed by itself: one enormous report does not spoil the others' digits.
 
     NaN and infinity in a report give NaN and infinity. The result for absent agents means nothing.
@@ -152,7 +152,7 @@ def lengths_around(reports: Layers, participating: Array, prediction: Layers | N
     if isinstance(reports, AgentRows):
         if not len(reports.seats):
             return np.zeros(reports.agents)
-        return reports.seated(lengths_around(list(reports), reports.of_seats(participating), prediction))
+        return reports.seated(squared_lengths_around(list(reports), reports.of_seats(participating), prediction))
     total: Any = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         for block in read_blocks(reports, participating, prediction):

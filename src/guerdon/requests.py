@@ -117,7 +117,16 @@ class ScheduleState(NamedTuple):
 
 @dataclass(frozen=True)
 class ScheduledRequest(Requests):
-    """A request and a step for each round; after the last, the last one again."""
+    """A request and a step for each round; after the last, the last one again.
+
+    - `batch_sizes`: ν_t, in samples, one for each round.
+    - `steps`: η_t, one for each round.
+
+    >>> policy = ScheduledRequest([4, 8], steps=[0.2, 0.1])
+    >>> state = policy.init(np.zeros(2), num_agents=6)
+    >>> [int(policy.ask(state, np.asarray(number))) for number in range(3)]
+    [4, 8, 8]
+    """
 
     batch_sizes: Array | Sequence[int]
     steps: Array | Sequence[float]

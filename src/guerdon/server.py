@@ -104,7 +104,7 @@ class Server:
         )
 
     def enlarge(self, state: ServerState, num_agents: int) -> ServerState:
-        """Return the state for more agents: newcomers come last, and nothing is known of them."""
+        """Return the state for `num_agents` in all: newcomers come last, and nothing is known of them."""
         return state._replace(
             rule=padded(self.rule.init(num_agents), state.rule),
             lens=grown(state.lens, num_agents),
@@ -112,11 +112,15 @@ class Server:
         )
 
     def adopt(self, state: ServerState, other: ServerState, who: Array) -> ServerState:
-        """Return the state with what `other`, a state of as many agents, knows of each of some of them."""
+        """Return the state with what another one knows of some agents.
+
+        - `other`: a state of as many agents.
+        - `who`: booleans (agents,), those that are taken from `other`.
+        """
         return state._replace(rule=chosen(who, other.rule, state.rule), lens=chosen(who, other.lens, state.lens))
 
     def admit(self, state: ServerState, newcomers: Array) -> ServerState:
-        """Return the state with some agents' places given to newcomers: nothing is known of them.
+        """Return the state with the places of `newcomers` (booleans) given to agents that nothing is known of.
 
         What a rule would still have settled for the agents that had these places is dropped, as with a name that is
         thrown away: a simulation's, never a ledger's, where newcomers come last.
@@ -133,11 +137,11 @@ class Server:
         return self.lens.learns(state.lens) or self.broadcast.learns or self.requests.learns
 
     def for_agents(self, state: ServerState, num_agents: float) -> ServerState:
-        """Return the state where so many agents (or cost factors, added up) will be asked: they share a budget."""
+        """Return the state for a round of so many agents (or the sum of their cost factors): they share a budget."""
         return state._replace(requests=self.requests.for_agents(state.requests, num_agents))
 
     def request(self, state: ServerState) -> Array:
-        """Return how many samples the next round asks for; 0 ends the training."""
+        """Return ν of the next round, in samples; 0 ends the training."""
         return self.requests.ask(state.requests, state.round)
 
     def ask(self, state: ServerState, model: Any, normals: Any = None) -> tuple[Ask, ServerState]:

@@ -11,7 +11,7 @@ denominator honest members were paid −26.6 of 17 on a survey with 1 % of posit
 many samples they use, not what they send. A member whose data differ from the witness's pays for it.
 
 What a member loses is nobody's gain, and a report that is far out harms its sender alone, so distances are not cut. In
-the evidence of a round `length` is D_k and `pair_distance` is E.
+the evidence of a round `squared_length` is D_k and `pair_distance` is E.
 """
 
 # No type covers both an array and a list of layers.
@@ -25,7 +25,7 @@ from guerdon.agreement import far_or_near
 from guerdon.arrays import Array, at_least_one, check_positive_integer, is_array, namespace, over_layers
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, gather
-from guerdon.reports import lengths_around
+from guerdon.reports import squared_lengths_around
 from guerdon.rule import Need, Payments, Round, Rule, as_request, check_round, check_whole, statuses
 from guerdon.scale import TINY, Estimate, ScaleState
 from guerdon.settling import Measured, ScaledState, first_state, pay_on_scale
@@ -78,7 +78,7 @@ def evidence_around_witness(reports: Any, sent: Array, witness: WitnessSample, r
     evidence = gather(reports, sent, witness.gradient)
     xp, nu = namespace(evidence.squared_length), as_request(evidence, request)
     # One by one, not around the members' mean: an enormous report must cost the others no digits.
-    length = xp.where(evidence.counted, lengths_around(reports, evidence.counted, witness.gradient), 0.0)
+    length = xp.where(evidence.counted, squared_lengths_around(reports, evidence.counted, witness.gradient), 0.0)
     expected = xp.asarray(witness.variance, dtype=evidence.squared_length.dtype) * (1 / nu + 1 / witness.samples)
     return evidence._replace(squared_length=length, pair_distance=xp.where(evidence.counted, expected, 0.0))
 

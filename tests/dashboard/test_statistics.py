@@ -305,7 +305,7 @@ def test_an_audit_is_kept_for_a_while_but_not_of_another_ledger(tmp_path: Path) 
     source._audits[1] = source._audits[1]._replace(until=0.0)
     assert audits.verdicts(source.audit(data), data).newest
     source.close()
-    source._audits[1] = KeptAudit(source._audits[1].found._replace(agents=["nobody"]), data, math.inf)
+    source._audits[1] = KeptAudit(source._audits[1].audit._replace(agents=["nobody"]), data, math.inf)
     source._where = str(other)
     assert source.audit(source.run(1)).agents == NAMES
     source.close()

@@ -155,11 +155,11 @@ def read_statement(request: Request, agent: Id, start: Start = 0, count: Count =
     """Return an agent's statement, the newest line first, each payment with its formula filled in."""
     with source_of(request).reading() as connection:
         name = queries.need_agent(connection, agent).name
-        found, total = queries.statement_lines(connection, agent, start, count)
+        rows, total = queries.statement_lines(connection, agent, start, count)
         unit = queries.read_head(connection).unit
     lines = [
         StatementLine.model_validate(line._asdict() | {"what": line.what, "formula": formula and formula.filled})
-        for line, formula in found
+        for line, formula in rows
     ]
     return StatementPage(unit=unit, agent=name, total=total, lines=lines)
 

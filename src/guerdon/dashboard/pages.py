@@ -107,9 +107,9 @@ def run(request: Request, number: str) -> HTMLResponse:
     wanted, source = number_in(number, "run"), source_of(request)
     source.expect(wanted)
     with source.reading() as connection:
-        found = queries.need_run(connection, wanted)
+        overview = queries.need_run(connection, wanted)
         unit = queries.read_head(connection).unit
-    return show(request, "run.html", run=found, unit=unit)
+    return show(request, "run.html", run=overview, unit=unit)
 
 
 @router.get("/agents")
@@ -282,8 +282,8 @@ def moment(at: datetime | None) -> str:
 
 def named(name: str) -> str:
     """Return a name that can be seen: of a blank one it says so."""
-    seen = any(unicodedata.category(letter)[0] in "LNPS" for letter in name)
-    return name if seen else "(blank name)"
+    visible = any(unicodedata.category(letter)[0] in "LNPS" for letter in name)
+    return name if visible else "(blank name)"
 
 
 FILTERS = {"money": render.aligned, "brief": brief, "moment": moment, "named": named}

@@ -264,7 +264,7 @@ def _count(connection: Connection, table: Any) -> int:
 
 
 def read_run(connection: Connection, number: int, loaded: RunData | None = None) -> RunData:
-    """Return a run as columns, reading only what came after `known` where that is still part of the ledger."""
+    """Return a run as columns, reading only what came after `loaded`, if that is still part of the ledger."""
     row = _need_row(connection, runs, number)
     if loaded is None or not _is_still_there(connection, loaded, row):
         loaded = _empty_run(connection, row)

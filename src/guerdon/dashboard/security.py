@@ -1,4 +1,4 @@
-"""Who may look, and what a page may do: hosts, a token, and headers that keep the browser to this server."""
+"""Access, and what a page may do: hosts, a token, and headers that keep the browser to this server."""
 
 import hashlib
 import hmac
@@ -94,7 +94,7 @@ class Guesses:
 
 @dataclass(frozen=True)
 class Access:
-    """Who may look: all who reach the server under a loopback name, or all who know the token."""
+    """Access to the pages: for everybody on this machine, or for everybody that knows the token."""
 
     token: str | None = None
     loopback: bool = True

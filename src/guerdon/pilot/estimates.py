@@ -1,4 +1,4 @@
-"""Means, differences and spreads with intervals, where rounds are what is drawn and agents are the same all along."""
+"""Means, differences and spreads with intervals: rounds are drawn at random, agents stay the same."""
 
 import math
 from statistics import NormalDist
@@ -60,7 +60,7 @@ def mean_over_rounds(values: Any, alpha: float) -> Interval:
 
 
 def effect_of(treated: Any, values: Any, alpha: float) -> Interval:
-    """Return what being treated adds to a value (rounds, agents), with an interval; NaN: left out.
+    """Return what a treatment adds to a value (rounds, agents), with an interval; NaN is left out.
 
     Least squares with a level for each agent and each round (y = a_k + r_t + τ·z + e), so that neither agents that
     differ nor rounds that differ count. The standard error is clustered by round: agents of one round are compared with
@@ -103,7 +103,7 @@ def rounds_to_tell(error: float, rounds: int, difference: float, alpha: float) -
 
 
 def _without_levels(values: Any, finite: Any) -> Any:
-    """Return values with the levels of rounds and agents taken off: residuals of least squares, 0 where not known."""
+    """Return values less the levels of rounds and agents, by least squares; 0 where a value is not finite."""
     rest = np.where(finite, values, 0.0)
     counts = [np.maximum(finite.sum(axis=axis, keepdims=True), 1) for axis in (0, 1)]
     scale = float(np.abs(rest).max(initial=0.0)) or 1.0

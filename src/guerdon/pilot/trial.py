@@ -1,11 +1,11 @@
 """What each rule would have paid in a round of a pilot: every agent by itself, and ghosts.
 
-Those who were asked for all of the work are paid as they would be in a round of their own. Each one that was asked for
-half is compared with these alone, as the only one among them that does less, and is paid as if it had been asked for
-all. So no agent's pay suffers from what the pilot asks of the others.
+Agents that were asked for all of the work are paid as in a round of their own. Each agent that was asked for half is
+compared with these alone, as the only one among them that does less. It is paid as if it had been asked for all. So
+what the pilot asks of one agent never lowers another agent's pay.
 
-A rule that holds what is earned pays for a whole past, not for a round. There each agent has a second past, of the
-rounds in which it was asked for half, and what a round is worth is how much more the agent would have if the run ended
+A rule that holds what is earned pays for a whole past, not for a round. Under such a rule each agent has a second past:
+the rounds in which it was asked for half. A round is then worth how much more the agent would have if the run ended
 after it.
 
 A *ghost* is one more agent that does nothing, round after round, and keeps its own past under each rule:

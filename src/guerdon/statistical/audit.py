@@ -191,9 +191,9 @@ def proven_ranks(evidence: Evidence, trusted: Any, tenure: Any) -> Ranks:
 def _ranked(evidence: Evidence, trusted: Any) -> tuple[Any, Any]:
     """Return what agents are ranked by: the score and the length of each one's report."""
     xp, scores = namespace(evidence.squared_length), information_scores(evidence, trusted)
-    agreement, length = (xp.sum(xp.where(evidence.counted, x, 0.0)) for x in (scores.agreement, scores.length))
+    agreement, length = (xp.sum(xp.where(evidence.counted, x, 0.0)) for x in (scores.agreement, scores.squared_length))
     part = xp.clip(xp.where(length > 0, agreement / xp.where(length > 0, length, 1.0), 0.0), LEAST_PART, 1.0)
-    return 2 * part * scores.agreement - part**2 * scores.length, scores.length
+    return 2 * part * scores.agreement - part**2 * scores.squared_length, scores.squared_length
 
 
 def _agreement(played: PlayedRound, trusted: Any) -> Any:

@@ -85,14 +85,16 @@ class _AboutInformation(About):
         numbers = {name: x if isinstance(x, str) else float(x) for name, x in values.items()}
         return numbers | {"pooled": bool(values["pooled"]), "probation": int(values["probation"])}
 
-    def largest_distance(self, payments: Payments, length: Array) -> Array:
+    def largest_distance(self, payments: Payments, squared_length: Array) -> Array:
         """Return how large the parts of D and E are together.
 
         D = ‖v‖² − (2/a)⟨v, w⟩, and E is the same for the others: both may be negative, or small where their parts are
         not. No part of D is larger than `|D| + ‖v‖²`.
         """
-        xp = namespace(length)
-        return super().largest_distance(payments, length) + 2 * (length + xp.max(length, axis=-1, keepdims=True))
+        xp = namespace(squared_length)
+        return super().largest_distance(payments, squared_length) + 2 * (
+            squared_length + xp.max(squared_length, axis=-1, keepdims=True)
+        )
 
 
 @told_by(_AboutInformation())
@@ -173,8 +175,8 @@ class InformationPay(Rule):
         status = xp.where((status == Status.PAID.value) & (scores.others < 2), Status.TOO_FEW.value, status)
         paid = status == Status.PAID.value
 
-        distance = scores.length - 2 / shrinkage * scores.agreement
-        expected = scores.length_of_others - 2 / shrinkage * scores.signal_of_others
+        distance = scores.squared_length - 2 / shrinkage * scores.agreement
+        expected = scores.squared_length_of_others - 2 / shrinkage * scores.signal_of_others
         scale = xp.where(paid, variance, 1.0)
         reward = self.cost(nu) + self.cost.slope(nu) * nu**2 / scale * (expected - distance)
         shown = [xp.where(paid, x, xp.nan) for x in (distance, expected, variance)]

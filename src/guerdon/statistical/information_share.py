@@ -57,14 +57,14 @@ def remember(state: ShareState, scores: InformationScores, trusted: Array, worke
     - `worked`: booleans (agents,), the agents that the round counts for.
     - `nu`: ν, in samples.
     """
-    xp = namespace(scores.length)
-    noise = nu * (scores.length_of_others - scores.signal_of_others)
+    xp = namespace(scores.squared_length)
+    noise = nu * (scores.squared_length_of_others - scores.signal_of_others)
     informative = worked & (scores.others > 1) & (noise > 0)
     scale = xp.where(informative, noise, 1.0)
     others = xp.where(informative, scores.signal_of_others / scale, 0.0)
     product = xp.where(informative, scores.agreement / scale, 0.0)
     signal, weight, scale = _signal_scale(state, product, others, informative, informative & trusted)
-    product, one = product / scale, xp.astype(worked, scores.length.dtype)
+    product, one = product / scale, xp.astype(worked, scores.squared_length.dtype)
     after = ShareState(
         signal, weight, state.rounds + one, state.products + product, state.squared_products + product**2,
         state.credited, state.lately + product,

@@ -23,13 +23,13 @@ from guerdon.evidence import gather
 from guerdon.gram import (
     evidence_around_prediction,
     evidence_around_zero,
-    lengths_of,
     multiply,
     shortened_products,
     shortening,
+    squared_lengths_of,
 )
 from guerdon.lens import LONGEST, is_seatless
-from guerdon.reports import Layers, as_matrices, lengths_around
+from guerdon.reports import Layers, as_matrices, squared_lengths_around
 from guerdon.rule import Need, as_recorded, as_request, round_of
 from guerdon.states import NoState, choose_state
 from guerdon.statistical.credit import add_credit, bounded, doubtful_pairs, first_credit, median_product, without_credit
@@ -145,7 +145,7 @@ class Offset(_Comparing):
         xp, counted = namespace(evidence.squared_length), evidence.counted
         whole, towards, nobody = xp.ones_like(evidence.squared_length), ask.centre, xp.zeros_like(counted)
         error = prediction_error(evidence, counted, ask.request)
-        parts = whole if self.alike else shortening(lengths_around(reports, sent, ask.start), counted, LONGEST)
+        parts = whole if self.alike else shortening(squared_lengths_around(reports, sent, ask.start), counted, LONGEST)
         if ask.notice.reach:
             cut = ask.notice.cut_at(as_request(evidence, ask.request))
             pairs = cut_pairs(reports, evidence, offsets, cut, ask.notice.reach)
@@ -184,7 +184,7 @@ class Pairwise(_Comparing):
             copies = copying(copies, counted, wealth, enrolled)
         kept = counted & ~copies
         trusted = self.trust.reference(state.trust, kept)
-        factors, parts = (shortening(square, kept, self.limit) for square in lengths_of(products))
+        factors, parts = (shortening(square, kept, self.limit) for square in squared_lengths_of(products))
         evidence = evidence_around_prediction(products, factors, kept, trusted)
         near = shortened_products(products, factors, kept)
         alignment, credit = self._alignment(state.pairs, ask, near, kept, trusted)

@@ -28,16 +28,16 @@ class InformationScores(NamedTuple):
     """A round in the terms of the rule: per agent, and among the others."""
 
     agreement: Array  # ⟨v_k, w_k⟩
-    length: Array  # ‖v_k‖²
+    squared_length: Array  # ‖v_k‖²
     signal_of_others: Array  # g², as the others have it
-    length_of_others: Array  # their mean ‖v‖²
+    squared_length_of_others: Array  # their mean ‖v‖²
     others: Array  # how many they are
 
     @property
     def cosine(self) -> Array:
         """cos(v_k, w_k); 0 where one of them is nothing."""
-        xp, others = namespace(self.length), at_least_one(self.others)
-        square = self.length * ((others - 1) * self.signal_of_others + self.length_of_others) / others
+        xp, others = namespace(self.squared_length), at_least_one(self.others)
+        square = self.squared_length * ((others - 1) * self.signal_of_others + self.squared_length_of_others) / others
         return xp.where(square > 0, self.agreement / xp.sqrt(xp.where(square > 0, square, 1.0)), 0.0)
 
 
@@ -71,10 +71,10 @@ class Signal:
         All are the trusted and k itself, so that where k is honest no agent among them is special. In the first round a
         too is from all.
         """
-        xp = namespace(scores.length)
+        xp = namespace(scores.squared_length)
         others = scores.others
         signal = ((others - 1) * scores.signal_of_others + 2 * scores.agreement) / (others + 1)
-        length = (others * scores.length_of_others + scores.length) / (others + 1)
+        length = (others * scores.squared_length_of_others + scores.squared_length) / (others + 1)
         variance = nu * _resolved(length - signal, length)
         now = signal / xp.where(variance > 0, variance, 1.0)
         ratio, remembered = self._ratio(state)
@@ -82,7 +82,7 @@ class Signal:
 
     def learn(self, state: SignalState, scores: InformationScores, nu: Array) -> SignalState:
         """Return the state with this round added; a round of fewer than two others says nothing."""
-        xp = namespace(scores.length)
+        xp = namespace(scores.squared_length)
         noise, informative = noise_of_others(scores)
         ratio = scores.signal_of_others / (nu * xp.where(informative, noise, 1.0))
         signal = xp.where(informative, self.decay * state.signal + ratio, state.signal)
@@ -120,7 +120,7 @@ def information_scores(evidence: Evidence, trusted: Array) -> InformationScores:
 
 def noise_of_others(scores: InformationScores) -> tuple[Array, Array]:
     """Return σ²/ν as the others have it, and whether the round says anything of it: of fewer than two it does not."""
-    noise = _resolved(scores.length_of_others - scores.signal_of_others, scores.length_of_others)
+    noise = _resolved(scores.squared_length_of_others - scores.signal_of_others, scores.squared_length_of_others)
     return noise, (scores.others > 1) & (noise > 0)
 
 

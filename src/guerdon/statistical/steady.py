@@ -131,8 +131,8 @@ class _AboutSteady(About):
             return PREDICTABLE
         return FAINT if late.any() and np.median(products[late] / rounds[late]) < LEAST_TOLD else ""
 
-    def largest_distance(self, payments: Payments, length: Array) -> Array:
-        return about(InformationPay).largest_distance(payments, length)
+    def largest_distance(self, payments: Payments, squared_length: Array) -> Array:
+        return about(InformationPay).largest_distance(payments, squared_length)
 
 
 @told_by(_AboutSteady())

@@ -100,14 +100,14 @@ class Trust:
         scores, before = information_scores(evidence, trusted), SignalState(state.signal, state.weight)
         _, shrinkage = self.signal.variance_and_shrinkage(before, scores, nu)
         # One shrinkage for all, so that nobody's score differs from another's but by what was sent.
-        people = xp.astype(evidence.counted, scores.length.dtype)
+        people = xp.astype(evidence.counted, scores.squared_length.dtype)
         common = xp.sum(people * shrinkage) / at_least_one(xp.sum(people))
-        score = 2 * common * scores.agreement - common**2 * scores.length
+        score = 2 * common * scores.agreement - common**2 * scores.squared_length
         # Even a server that trusts every agent ranks none among those that the bets doubt.
         peers = least_doubted(state.wealth, trusted, min(self.doubt, PEERS))
-        wealth = bet(state.wealth, agent_scores(score, scores.length, evidence.counted, peers))
+        wealth = bet(state.wealth, agent_scores(score, scores.squared_length, evidence.counted, peers))
         early = evidence.counted & (_half_of_longest(state, evidence.counted) <= 0)
-        informative = xp.astype(evidence.counted & noise_of_others(scores)[1], scores.length.dtype)
+        informative = xp.astype(evidence.counted & noise_of_others(scores)[1], scores.squared_length.dtype)
         agreed, kept = informative * scores.cosine, 1 - (1 - RECENT) * informative
         return TrustState(
             *self.signal.learn(before, scores, nu), wealth, state.tenure + people,

@@ -84,7 +84,7 @@ def _plan_for_random_errors(
     """Return a grid of log errors, and the best request at each."""
     logs = np.linspace(np.log(target), np.log(1.5 * start), GRID)
     samples = num_agents * np.arange(1, len(prices) + 1)[:, None]
-    # The same draws for every error and request: else a request would be chosen because its draws were lucky.
+    # The same draws for every error and request: otherwise lucky draws would choose a request.
     after = _next_errors(np.exp(logs)[:, None, None], dim, samples, random.normal(size=(4, DRAWN)))
     place = np.clip((np.log(after) - logs[0]) / (logs[1] - logs[0]), 0, GRID - 1 - 1e-6)
     below, part, arrived = place.astype(np.int64), place % 1, place <= 0
