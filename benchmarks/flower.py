@@ -26,7 +26,7 @@ from benchmarks.measure import Promise
 from guerdon import AffineCost, FixedRequest, OutputAgreement
 from guerdon.flower import Paid, paid_work
 from guerdon.ledger import Ledger
-from guerdon.ledger.submissions import read_public_key
+from guerdon.ledger.proof.submissions import read_public_key
 from guerdon.statistical.offsets import LARGEST_MODEL
 from guerdon.statistical.servers import server_for
 from guerdon.terms import Terms

@@ -137,7 +137,7 @@ def _plain(text: str | None) -> str:
 
 def schema() -> str:
     """Return a section for every table of the ledger, with what its source says of each column."""
-    from guerdon.ledger import tables
+    from guerdon.ledger.books import tables
 
     source = Path(tables.__file__).read_text()
     return "\n\n".join(_table(table, source) for table in tables.metadata.tables.values())

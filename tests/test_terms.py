@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from guerdon import AffineCost, EstimatedVariance, FlatPay, OutputAgreement
-from guerdon.terms import AtOnce, Terms, Vesting, terms_from
+from guerdon.terms import AtOnce, Looks, Terms, Vesting, terms_from
 
 COST = AffineCost(1, 1)
 
@@ -21,7 +21,7 @@ def test_they_can_be_compared_and_kept() -> None:
 @pytest.mark.parametrize(
     ("wrong", "kind", "says"),
     [
-        ({"hold": 20}, TypeError, r"`hold` must be AtOnce\(\) or Vesting\(rounds\), got 20"),
+        ({"hold": 20}, TypeError, r"`hold` must be AtOnce\(\), Vesting\(rounds\) or Looks\(...\), got 20"),
         ({"hold": Vesting}, TypeError, "`hold` must be"),
         ({"losses": "waive"}, ValueError, "`losses` must be .*carry.*got 'waive'"),
         ({"deposit": -1}, ValueError, "`deposit` must be a finite number of at least 0, got -1"),
@@ -49,8 +49,25 @@ def test_vesting_takes_whole_rounds() -> None:
 def test_terms_that_are_written_down_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"terms must be named hold, losses, .*; got 'liability'"):
         terms_from({"liability": "carry"})
-    with pytest.raises(ValueError, match="`hold` must be a table with a `kind`, one of 'at once', 'vesting', got 20"):
+    with pytest.raises(ValueError, match="one of 'at once', 'vesting', 'looks', got 20"):
         terms_from({"hold": 20})
+
+
+def test_looks_hold_pay_of_rules_that_take_nothing_back_and_name_an_auditor() -> None:
+    looks = Looks(auditor="ab" * 32, code="cd" * 32)
+    assert terms_from(Terms(hold=looks).to_dict()).under(FlatPay(COST)).hold == looks
+    assert Terms(hold=looks).price == looks.price == 1.05
+    assert Terms(hold=Vesting()).price == 1
+    with pytest.raises(ValueError, match=r"`hold` must not be Looks with .*pay flat, `FlatPay\(cost\)`"):
+        Terms(hold=looks).under(OutputAgreement(COST))
+    with pytest.raises(ValueError, match=r"`losses` must be 'carry'.*got 'floor'"):
+        Terms(hold=looks, losses="floor").under(FlatPay(COST))
+    with pytest.raises(ValueError, match="`auditor` must be the public key of the auditor"):
+        Terms(hold=Looks()).under(FlatPay(COST))
+    with pytest.raises(ValueError, match="`code` must be a SHA-256"):
+        Looks(code="12")
+    with pytest.raises(ValueError, match="`deposit` must be 0"):
+        Terms(hold=looks, losses="deposit", deposit=3)
 
 
 def test_pay_is_held_where_a_rule_can_take_it_back() -> None:

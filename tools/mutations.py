@@ -34,7 +34,7 @@ AREAS = {
     "core": ("*.py", "cli/*.py"),
     "statistical": ("statistical/*.py",),
     "simulation": ("lab/*.py", *(f"lab/{name}/*.py" for name in ("simulation", "problems", "experiments", "planning"))),
-    "ledger": ("ledger/*.py",),
+    "ledger": ("ledger/**/*.py",),
     "flower": ("flower/*.py",),
     "dashboard": ("dashboard/*.py",),
 }

@@ -9,7 +9,7 @@ from tests.dashboard.conftest import ARGUMENTS, CHROMIUM, serving
 from tests.support.dashboard_scenes import NAMES, small_ledger
 
 from guerdon.ledger import Ledger
-from guerdon.ledger.render import statement_pieces
+from guerdon.ledger.read.render import statement_pieces
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 LARGEST = 200_000  # bytes of a picture

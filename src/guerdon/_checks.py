@@ -1,4 +1,4 @@
-"""What a server is given: checked before anything is computed with it, and said in the caller's own words."""
+"""Checks of what a server is given, before anything is computed with it; errors use the caller's names."""
 
 import math
 from typing import Any
@@ -84,12 +84,12 @@ def check_same_model(state: Any, model: Any) -> None:
     """Raise unless a model has the size, layer by layer, of the one that `init` was given, where the state shows it."""
     sizes = [math.prod(layer.shape) for layer in ([model] if is_array(model) else model)]
     lens = state.lens
-    known = (
+    parts = (
         (state.broadcast, "offset", 0),
         (getattr(lens, "prediction", None), "total", 0),
         (getattr(lens, "records", None), "total", 1),
     )
-    for part, name, rows in known:
+    for part, name, rows in parts:
         kept: Any = getattr(part, name, None)
         if kept is None:
             continue

@@ -209,8 +209,8 @@ def _first_where(xp: Namespace, holds: Callable[[Array], Array], largest: Array)
     low, high = xp.asarray(1), xp.asarray(largest)
     for _ in range(LARGEST_POSSIBLE.bit_length()):
         middle = (low + high) // 2
-        found = holds(middle)
-        low, high = xp.where(found, low, middle + 1), xp.where(found, middle, high)
+        enough = holds(middle)
+        low, high = xp.where(enough, low, middle + 1), xp.where(enough, middle, high)
         low = xp.where(low < high, low, high)
     return high
 

@@ -76,7 +76,7 @@ class ServiceClient:
         self._ledger = ledger
         self._key: Any = None
         if key is not None:
-            from guerdon.ledger.submissions import read_private_key
+            from guerdon.ledger.proof.submissions import read_private_key
 
             self._key = read_private_key(Path(key).expanduser())
 
@@ -125,7 +125,7 @@ class ServiceClient:
     def _sign(self, task: ServiceTask, arrays: Mapping[str, np.ndarray]) -> str:
         if self._key is None:
             return ""
-        from guerdon.ledger.submissions import gradient_hash, sign_submission, submission
+        from guerdon.ledger.proof.submissions import gradient_hash, sign_submission, submission
 
         hashed = gradient_hash(arrays[name] for name in sorted(arrays))
         message = submission(self._ledger_name(), self._run, task.round, task.recorded, hashed)
@@ -143,7 +143,7 @@ class ServiceClient:
             return f"Bearer {self._token}"
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-        from guerdon.ledger.submissions import access, fingerprint, sign_submission
+        from guerdon.ledger.proof.submissions import access, fingerprint, sign_submission
 
         public = self._key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         ledger, moment = self._ledger_name(), int(time.time())

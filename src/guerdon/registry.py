@@ -47,8 +47,8 @@ def register(kind: type[Rule]) -> type[Rule]:
 @functools.cache
 def _find_installed() -> None:
     """Register the rules of installed packages, once."""
-    for found in importlib.metadata.entry_points(group="guerdon.rules"):
-        register(found.load())
+    for entry_point in importlib.metadata.entry_points(group="guerdon.rules"):
+        register(entry_point.load())
 
 
 def known_rules() -> dict[str, type[Rule]]:
@@ -75,11 +75,11 @@ def choose(text: str, cost: Cost, among: Mapping[str, Callable[..., Rule]] | Non
     KnownVariance(variance=4.0)
     """
     name, colon, number = text.partition(":")
-    known = choices() if among is None else among
-    if name not in known:
-        raise ValueError(f"the rule must be one of {', '.join(known)}, got {text!r}")
+    makers = choices() if among is None else among
+    if name not in makers:
+        raise ValueError(f"the rule must be one of {', '.join(makers)}, got {text!r}")
     try:
-        return known[name](cost, *([float(number)] if colon else []))
+        return makers[name](cost, *([float(number)] if colon else []))
     except (TypeError, ValueError) as error:
         raise ValueError(f"the rule {text!r} cannot be made: {error}") from error
 
@@ -110,14 +110,14 @@ def describe(rule: Rule) -> tuple[str, str]:
 def restore(rule: str, cost: str) -> Rule:
     """Return the payment rule that `describe` wrote down; raise `NotInstalledError` where another version is here."""
     try:
-        told: dict[str, Any] = json.loads(rule)
-        name, version, settings = (told[part] for part in PARTS)
+        recorded: dict[str, Any] = json.loads(rule)
+        name, version, settings = (recorded[part] for part in PARTS)
         kind = known_rules().get(name)
         if kind is not None and kind.version == version:
             return about(kind).from_settings(kind, ExpressionCost(cost), settings)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"a recorded payment rule cannot be read: {rule[:200]} ({error})") from error
-    raise NotInstalledError(missing(told, None if kind is None else kind.version))
+    raise NotInstalledError(missing(recorded, None if kind is None else kind.version))
 
 
 def as_recorded(rule: Rule) -> Rule:

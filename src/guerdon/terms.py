@@ -83,6 +83,9 @@ class Looks:
     a verdict after that, and until a failed look can no longer be appealed. A week for the member because the person
     who can open rows may be away; two for the others because they must compute or consult first.
 
+    `work`, `code`: the application's function, "module:function", which members and auditor use, and the SHA-256 of its
+    source (`guerdon.looks.isolation.code_hash`). Empty where they are not settled yet.
+
     >>> Looks(period=20, looks=1, forfeit="all").pay(17_000_000)
     17850000
     """
@@ -98,6 +101,8 @@ class Looks:
     answer: int = 7 * DAY
     verdict: int = 14 * DAY
     appeal: int = 14 * DAY
+    work: str = ""
+    code: str = ""
 
     def __post_init__(self) -> None:
         for name in ("period", "looks", "answer", "verdict", "appeal"):
@@ -110,11 +115,18 @@ class Looks:
             raise ValueError("`second_auditor` must be another than `auditor`: an appeal needs somebody else")
         if not self.forfeited_to:
             raise ValueError("`forfeited_to` must be the name of an account, got '': say where forfeited money goes")
+        if self.code and (len(self.code) != 64 or set(self.code) - set("0123456789abcdef")):
+            raise ValueError(f"`code` must be a SHA-256, 64 hexadecimal digits in lower case, got {self.code!r:.80}")
 
     @property
     def words(self) -> str:
         """Until when pay is held, in words."""
         return f"held until {self.looks} of {self.period} rounds were looked at"
+
+    @property
+    def price(self) -> float:
+        """How many times its cost a round is paid."""
+        return 1 + self.margin
 
     def pay(self, cost: int) -> int:
         """Return flat pay for a round, in micro-units, from what its work costs: rounded half to even."""
@@ -136,16 +148,16 @@ class Looks:
         return (round - first + 1) % self.period == 0
 
 
-Hold: TypeAlias = AtOnce | Vesting  # `Looks` is not among them before the ledger can settle looks
-HOLDS = {kind.kind: kind for kind in (AtOnce, Vesting)}
+Hold: TypeAlias = AtOnce | Vesting | Looks
+HOLDS = {kind.kind: kind for kind in (AtOnce, Vesting, Looks)}
 
 
 @dataclass(frozen=True)
 class Terms:
     """The terms of a run.
 
-    `hold`: until when pay is held: `AtOnce()`, `Vesting(rounds)`. None: as is safe, `Vesting()` where the rule can take
-    back more than a round's cost, else at once.
+    `hold`: until when pay is held: `AtOnce()`, `Vesting(rounds)`, or `Looks(...)` for verified work. None: as is safe,
+    `Vesting()` where the rule can take back more than a round's cost, else at once.
 
     `losses`: what becomes of a negative reward. "carry" nets it against later ones: for members that are known.
     "deposit" charges it to what the member has deposited: for seats that anybody may take. By a rule whose losses are
@@ -187,10 +199,10 @@ class Terms:
 
     def __post_init__(self) -> None:
         if self.hold is not None and not isinstance(self.hold, Hold):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"`hold` must be AtOnce() or Vesting(rounds), got {self.hold!r}")
+            raise TypeError(f"`hold` must be AtOnce(), Vesting(rounds) or Looks(...), got {self.hold!r}")
         check_choice("losses", self.losses, LOSSES)
         check_number("deposit", self.deposit, minimum=0)
-        if self.deposit and (self.losses != "deposit" or isinstance(self.hold, AtOnce)):
+        if self.deposit and (self.losses != "deposit" or isinstance(self.hold, AtOnce | Looks)):
             raise ValueError(
                 f"`deposit` must be 0 with losses={self.losses!r} and hold={self.hold!r}, got {self.deposit:g}: only "
                 "losses='deposit' charges it, and what it secures must not be paid at once"
@@ -205,6 +217,11 @@ class Terms:
             raise TypeError(f'`cost_factors` must be a factor for each agent, {{"north": 1.5}}, got {told}')
         for name, factor in self.cost_factors.items():
             check_number(f"cost_factors[{name!r}]", factor, minimum=0, inclusive=False)
+
+    @property
+    def price(self) -> float:
+        """How many times its cost a round is paid: more than once where looks have a margin."""
+        return self.hold.price if isinstance(self.hold, Looks) else 1.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms in the types of JSON, with the names that `terms_from` takes."""
@@ -223,6 +240,8 @@ class Terms:
         """
         usual = Vesting() if can_take_back(rule) else AtOnce()
         terms = replace(self, hold=usual if self.hold is None else self.hold)
+        if isinstance(terms.hold, Looks):
+            _check_looks(terms.hold, self.losses, rule)
         at_once = isinstance(terms.hold, AtOnce)
         if about(rule).transfers(rule) and (self.losses == "floor" or (self.losses == "deposit" and at_once)):
             raise ValueError(
@@ -253,6 +272,19 @@ def _hold_from(told: Any) -> Hold:
         raise ValueError(f"`hold` must be a table with a `kind`, one of {kinds}, got {told!r}")
     kept: dict[str, Any] = dict(told)  # pyright: ignore[reportUnknownArgumentType]
     return HOLDS[kept.pop("kind")](**kept)
+
+
+def _check_looks(hold: Looks, losses: Losses, rule: Rule) -> None:
+    """Raise where the pay of a rule cannot be held until looks: what a failed look takes must be there, and stay."""
+    if about(rule).worst_loss(rule, 1) > 0:
+        raise ValueError(
+            f"`hold` must not be Looks with {about(rule).words(rule)}, by which a member can lose what looks hold: pay "
+            "flat, `FlatPay(cost)`; looks make sure of the work"
+        )
+    if losses != "carry":
+        raise ValueError(f"`losses` must be 'carry' with `hold=Looks(...)`, under which there are none, got {losses!r}")
+    if not hold.auditor:
+        raise ValueError("`auditor` must be the public key of the auditor: `guerdon looks key` makes one")
 
 
 def _check_key(name: str, key: str) -> None:

@@ -96,8 +96,8 @@ class About:
 
     def settings(self, rule: Any) -> dict[str, Any]:
         """Return all of a rule but its cost, as JSON can hold it; infinity is text."""
-        found = {field.name: getattr(rule, field.name) for field in fields(rule) if field.name != "cost"}
-        return {name: INFINITY if value == math.inf else value for name, value in found.items()}
+        values = {field.name: getattr(rule, field.name) for field in fields(rule) if field.name != "cost"}
+        return {name: INFINITY if value == math.inf else value for name, value in values.items()}
 
     def from_settings(self, kind: Any, cost: Cost, settings: Mapping[str, Any]) -> Rule:
         """Return the rule that `settings` described."""
@@ -148,8 +148,8 @@ def explain(
 
     `is_last`: the run ended with this round, so nothing follows it.
     """
-    own = [1.0] * len(payments.released) if factors is None else factors
-    rows = zip(own, zip(*payments, strict=True), strict=True)
+    cost_factors = [1.0] * len(payments.released) if factors is None else factors
+    rows = zip(cost_factors, zip(*payments, strict=True), strict=True)
     later = NO_SCALE if is_last else FOLLOWS
     return [_explain(rule, request, later, factor, *map(float, row)) for factor, row in rows]
 
@@ -166,20 +166,20 @@ def _explain(
     variance: float,
     status: float,
 ) -> str:
-    known = Status(int(status))
-    if known is Status.WAITING:
+    code = Status(int(status))
+    if code is Status.WAITING:
         return f"{_cost_and_earlier(rule, request, factor, reward)}; {later}"
-    if known.is_paid and distance != distance and _reach(rule, request):
+    if code.is_paid and distance != distance and _reach(rule, request):
         return f"{_cost_and_earlier(rule, request, factor, reward)}; {NOT_COMPARED}"
-    if not known.is_paid:
-        return _explain_unpaid(rule, known, reward)
+    if not code.is_paid:
+        return _explain_unpaid(rule, code, reward)
     if about(rule).holds:
-        told = _explain_paid(rule, request, factor, earned, distance, expected)
-        return f"{reward:.4g} released; earned in this round: {earned:.4g} ({told})"
+        reason = _explain_paid(rule, request, factor, earned, distance, expected)
+        return f"{reward:.4g} released; earned in this round: {earned:.4g} ({reason})"
     late = settled(rule, request, factor, reward, distance, expected, variance)
-    told = _explain_paid(rule, request, factor, reward - late, distance, expected)
-    told += cut_words(rule, request, distance, expected, variance)
-    return f"{told}; {_more(late)}, the extra of earlier rounds" if late else told
+    reason = _explain_paid(rule, request, factor, reward - late, distance, expected)
+    reason += cut_words(rule, request, distance, expected, variance)
+    return f"{reason}; {_more(late)}, the extra of earlier rounds" if late else reason
 
 
 def _explain_unpaid(rule: Rule, status: Status, reward: float) -> str:
@@ -201,11 +201,11 @@ def cut_words(rule: Rule, request: int, distance: float, expected: float, varian
     >>> cut_words(OutputAgreement(AffineCost(1, 1)), 8, distance=500.0, expected=2.0, variance=20.0)
     ' (no distance counts for more than 500)'
     """
-    usual = 2 * variance / int(request)
-    if not max(distance, expected) > LIKELY_CUT * usual:
+    honest_distance = 2 * variance / int(request)
+    if not max(distance, expected) > LIKELY_CUT * honest_distance:
         return ""
     reach = _reach(rule, request)
-    return f" (no distance counts for more than {reach * usual:.4g})" if reach else ""
+    return f" (no distance counts for more than {reach * honest_distance:.4g})" if reach else ""
 
 
 def _reach(rule: Rule, request: int) -> float:
@@ -247,9 +247,9 @@ def _explain_paid(rule: Rule, request: int, factor: float, reward: float, distan
 
 def _asked(rule: Rule, request: int, factor: float) -> tuple[float, str]:
     """Return the cost of what was asked of an agent, and the words for it."""
-    usual = float(rule.cost(int(request)))
-    times = "" if factor == 1 else f" ({factor:g} times the usual {usual:.4g})"
-    return factor * usual, f"{factor * usual:.4g} for the {request} samples asked for{times}"
+    cost = float(rule.cost(int(request)))
+    times = "" if factor == 1 else f" ({factor:g} times the usual {cost:.4g})"
+    return factor * cost, f"{factor * cost:.4g} for the {request} samples asked for{times}"
 
 
 def _same(reward: float, fair: float, factor: float) -> bool:

@@ -19,7 +19,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from guerdon.flower import Request, paid_work, samples_to_use
 from guerdon.lab.strategic_nodes import strategic
-from guerdon.ledger.submissions import public_key_der
+from guerdon.ledger.proof.submissions import public_key_der
 
 SUPERLINK = 1
 

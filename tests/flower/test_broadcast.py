@@ -15,7 +15,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg
 from guerdon import AffineCost, FixedRequest, InformationPay, NoiseScaleRequest, OutputAgreement
 from guerdon.flower import FedSGD
 from guerdon.ledger import Ledger
-from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.books.errors import RefusedError
 from guerdon.states import flatten_state, restore_state
 from guerdon.statistical.dithers import Dither
 from guerdon.statistical.predictions import Extrapolation, RunningMean, ZeroPrediction

@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord
 from flwr.supercore.run import Run
 
 from guerdon.ledger import Ledger
-from guerdon.ledger.submissions import fingerprint
+from guerdon.ledger.proof.submissions import fingerprint
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, worker
 from tests.support.command_line import Done, run

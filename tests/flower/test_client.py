@@ -23,7 +23,7 @@ from guerdon.flower.messages import Answer, tell
 from guerdon.lab.agents import Cooperative, Declining, Fixed, Portion, echo, garbage, learning, sign_flip, zero
 from guerdon.lab.strategic_nodes import strategic
 from guerdon.ledger import Ledger
-from guerdon.ledger.submissions import is_signed_by, submission
+from guerdon.ledger.proof.submissions import is_signed_by, submission
 from tests.flower.conftest import MODEL, Make
 from tests.flower.grids import MemoryGrid, Node, gradients_of, record, reply, worker
 

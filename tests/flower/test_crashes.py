@@ -10,7 +10,7 @@ import pytest
 from examples.deployment import CONNECTION, Deployment, Run, descendants, program
 
 from guerdon.ledger import Ledger
-from guerdon.ledger.submissions import read_public_key
+from guerdon.ledger.proof.submissions import read_public_key
 from tests.flower.wire import public_key
 
 pytestmark = pytest.mark.slow

@@ -17,8 +17,8 @@ from guerdon import AffineCost, EstimatedVariance, OutputAgreement, round_of
 from guerdon.evidence import gather
 from guerdon.flower import Request, decline, paid_work
 from guerdon.ledger import Ledger
-from guerdon.ledger.money import to_micro
-from guerdon.ledger.submissions import read_public_key
+from guerdon.ledger.books.money import to_micro
+from guerdon.ledger.proof.submissions import read_public_key
 from tests.flower.wire import WireNode, public_key
 
 pytestmark = pytest.mark.slow  # Flower asks for replies every three seconds

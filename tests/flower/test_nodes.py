@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from guerdon.flower import last_pay
 from guerdon.flower.nodes import Member, MembersGrid, find_member
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.ledger.submissions import fingerprint, read_public_key
+from guerdon.ledger.proof.submissions import fingerprint, read_public_key
 from tests.flower.conftest import Make
 from tests.flower.grids import MemoryGrid, Node, worker
 from tests.support.paid import paid_strategy

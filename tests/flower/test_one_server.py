@@ -29,7 +29,7 @@ from guerdon.lab.agents import Agent, View
 from guerdon.lab.simulation import simulate
 from guerdon.lab.simulation.training import repetition_key
 from guerdon.ledger import Ledger
-from guerdon.ledger.money import LARGEST, MICRO
+from guerdon.ledger.books.money import LARGEST, MICRO
 from guerdon.rule import PAID_LABELS
 from guerdon.statistical.bets import against_agents, evidence_against
 from guerdon.statistical.dithers import Dither

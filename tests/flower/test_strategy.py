@@ -35,7 +35,7 @@ from guerdon.evidence import gather
 from guerdon.flower import FedSGD, Paid, Pay, Request, decline, last_pay, paid_work
 from guerdon.flower.messages import tell
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.ledger.money import to_micro
+from guerdon.ledger.books.money import to_micro
 from guerdon.registry import register
 from guerdon.requests import ScheduledRequest
 from guerdon.rule import Round, Rule, check_round, round_of, statuses

@@ -20,7 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
-from guerdon.ledger import Ledger, Recorded, RefusedError, UnavailableError, journal, tables
+from guerdon.ledger import Ledger, Recorded, RefusedError, UnavailableError
+from guerdon.ledger.books import journal, tables
 from guerdon.ledger.upgrading import upgrade_ledger
 from tests.ledger.conftest import NO_SERVER, SERVER, new_database
 from tests.support.ledger_scenes import AT_ONCE, NAMES, REMEMBERING, RULE, dump, play, prepare, record

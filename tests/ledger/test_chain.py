@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from guerdon.canonical import canonical
-from guerdon.ledger.chain import PAYMENT, START, digest, link, payment_hashes
+from guerdon.ledger.books.chain import PAYMENT, START, digest, link, payment_hashes
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select
 
-from guerdon.ledger import Ledger, UnavailableError, checkpoints, tables
-from guerdon.ledger.checkpoints import pack, parts, unpack
+from guerdon.ledger import Ledger, UnavailableError
+from guerdon.ledger.books import checkpoints, tables
+from guerdon.ledger.books.checkpoints import pack, parts, unpack
 from tests.support.ledger_scenes import AT_ONCE, NAMES, REMEMBERING, RULE, play, record
 from tests.support.libraries import needs_torch
 

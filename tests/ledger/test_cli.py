@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from guerdon.ledger import Ledger, tables
+from guerdon.ledger import Ledger
+from guerdon.ledger.books import tables
 from tests.support import command_line
 from tests.support.ledger_scenes import AT_ONCE, NAMES, RULE, fill_busily, play, prepare, record
 

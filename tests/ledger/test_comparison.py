@@ -8,7 +8,7 @@ import pytest
 
 from guerdon import AffineCost, FixedRequest, OutputAgreement, PowerCost, round_of
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.ledger.money import MICRO, to_micro
+from guerdon.ledger.books.money import MICRO, to_micro
 from guerdon.rule import Status
 from guerdon.statistical.servers import server_for
 from tests.support.ledger_scenes import AT_ONCE, NAMES, RULE, on, play

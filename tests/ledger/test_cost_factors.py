@@ -11,8 +11,8 @@ from guerdon import AffineCost, FlatPay
 from guerdon.dashboard.source import LedgerSource
 from guerdon.dashboard.statistics import pay_against_cost
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.ledger.money import to_micro
-from guerdon.ledger.verify import verify
+from guerdon.ledger.books.money import to_micro
+from guerdon.ledger.proof.verify import verify
 from guerdon.rule import Rule
 from tests.ledger.test_tampering import attacker, reseal, unprotect
 from tests.support.ledger_scenes import (

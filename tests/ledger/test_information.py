@@ -13,9 +13,9 @@ from guerdon.dashboard import statistics
 from guerdon.dashboard.explanations import formula
 from guerdon.dashboard.queries import read_run
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.ledger.recorded_rules import restored
-from guerdon.ledger.replay import largest_term
-from guerdon.ledger.statements import payments_of
+from guerdon.ledger.pay.recorded_rules import restored
+from guerdon.ledger.proof.replay import largest_term
+from guerdon.ledger.read.statements import payments_of
 from guerdon.rule import padded, remembers
 from guerdon.states import NoState
 from guerdon.statistical.signal import SignalState

@@ -8,8 +8,8 @@ from hypothesis.extra.numpy import arrays
 
 from guerdon import AffineCost, EstimatedVariance, OutputAgreement
 from guerdon.ledger import Ledger
-from guerdon.ledger.losses import Standing, lines, settle
-from guerdon.ledger.tables import PERSONAL
+from guerdon.ledger.books.tables import PERSONAL
+from guerdon.ledger.pay.losses import Standing, lines, settle
 from guerdon.terms import LOSSES, Terms
 from tests.support.ledger_scenes import AT_ONCE, on
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guerdon.ledger.money import LARGEST, format_amount, parse_amount, plain_amount, to_micro
+from guerdon.ledger.books.money import LARGEST, format_amount, parse_amount, plain_amount, to_micro
 
 MICROS = st.integers(-LARGEST, LARGEST)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.ledger.checks import check_name, normal_name, skeleton, tidy
+from guerdon.ledger.books.checks import check_name, normal_name, skeleton, tidy
 from tests.support.ledger_scenes import AT_ONCE, RULE, play, record
 
 INVISIBLE = ["Ba\u200bsel", "\u202eBasel", "Basel\u2066", "Ba\u00adsel", "\ufeffBasel", "Basel\u3164", "Ba\u2060sel",

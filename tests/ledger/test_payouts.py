@@ -11,9 +11,10 @@ from xml.etree import ElementTree as ET
 import pytest
 from sqlalchemy import text
 
-from guerdon.ledger import Ledger, RefusedError, tables
-from guerdon.ledger.bank import SCHEMA
-from guerdon.ledger.verify import verify
+from guerdon.ledger import Ledger, RefusedError
+from guerdon.ledger.books import tables
+from guerdon.ledger.pay.bank import SCHEMA
+from guerdon.ledger.proof.verify import verify
 from tests.ledger.test_tampering import attacker, reseal
 from tests.support.command_line import run as guerdon
 from tests.support.ledger_scenes import AT_ONCE, HARSH, NAMES, RULE, play, prepare, record
@@ -77,7 +78,7 @@ def test_lines_are_settled_one_by_one(paying: Ledger) -> None:
     )  # fmt: skip
     assert balances(paying) == before | {"east": rest["east"]}
     paid = next(line.amount for line in batch.items if line.agent == "east")
-    assert paying.common_balances() | {"treasury": 0} == {"treasury": 0, "bank": paid, "payable": 0}
+    assert paying.common_balances() | {"treasury": 0} == {"treasury": 0, "bank": paid, "payable": 0, "reserve": 0}
     assert paying.verify().problem is None
     lines = paying.statement("south").lines
     assert [line.why for line in lines if line.kind == "settle"] == ["payout 1 paid: SEPA 1", "payout 1 bounced: AC06"]
@@ -270,7 +271,7 @@ def test_forged_lines_are_found_even_where_all_hashes_fit(where: str, change: st
             for table in ("payout_lines", "batches", "outcomes", "records", "ledger", "payments", "versions"):
                 for kind in ("update", "delete"):
                     connection.execute(text(f"DROP TRIGGER IF EXISTS {table}_no_{kind}"))
-            from guerdon.ledger.definitions import schema_digest
+            from guerdon.ledger.books.definitions import schema_digest
 
             connection.execute(tables.versions.update().values(schema=schema_digest(connection)))
         for part in change.split("; "):

@@ -16,11 +16,11 @@ import polars as pl
 import pytest
 
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.ledger.money import MICRO, format_amount
-from guerdon.ledger.payouts import Payout
-from guerdon.ledger.queries import Balance, find_agent
-from guerdon.ledger.render import statement_pieces
-from guerdon.ledger.statements import read_lines
+from guerdon.ledger.books.money import MICRO, format_amount
+from guerdon.ledger.pay.payouts import Payout
+from guerdon.ledger.read.queries import Balance, find_agent
+from guerdon.ledger.read.render import statement_pieces
+from guerdon.ledger.read.statements import read_lines
 from tests.support.ledger_scenes import AT_ONCE, HARSH, NAMES, RULE, busy_ledger, on, play, record
 
 HOSTILE = [

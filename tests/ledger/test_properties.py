@@ -22,7 +22,7 @@ from sqlalchemy import text
 
 from guerdon import gather, round_of
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.ledger.money import to_micro
+from guerdon.ledger.books.money import to_micro
 from guerdon.rule import padded
 from tests.ledger.conftest import NO_SERVER, SERVER, create, new_database
 from tests.support.ledger_scenes import HARSH, NAMES, REMEMBERING, RULE, check_totals, on, prepare

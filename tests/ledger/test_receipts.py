@@ -75,7 +75,7 @@ def test_every_agent_has_a_receipt_of_its_own(ledger: Ledger) -> None:
 
 def test_a_false_share_is_found(ledger: Ledger) -> None:
     """A receipt that the operator signed, of something that the ledger does not say."""
-    from guerdon.ledger.signing import signed
+    from guerdon.ledger.proof.signing import signed
 
     pay_two_rounds(ledger)
     own, one, *_ = ledger.sign_payout(ledger.payout(), KEY)

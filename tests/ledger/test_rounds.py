@@ -22,7 +22,7 @@ from guerdon import (
 from guerdon.evidence import Evidence
 from guerdon.lab.truth import GenieAided
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.ledger.money import to_micro
+from guerdon.ledger.books.money import to_micro
 from guerdon.rule import Payments, Round
 from tests.support.ledger_scenes import AT_ONCE, HARSH, NAMES, REMEMBERING, RULE, busy_ledger, on, play, record
 from tests.support.libraries import Library, every_library

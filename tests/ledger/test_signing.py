@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from sqlalchemy import text
 
 from guerdon.ledger import Ledger, Receipt, RefusedError, gradient_hash, sign_submission, submission
-from guerdon.ledger.signing import create_key, load_key
-from guerdon.ledger.submissions import is_signed_by, read_public_key
+from guerdon.ledger.proof.signing import create_key, load_key
+from guerdon.ledger.proof.submissions import is_signed_by, read_public_key
 from tests.support.ledger_scenes import AT_ONCE, NAMES, RULE, Played, play
 from tests.support.libraries import needs_torch
 

@@ -14,9 +14,10 @@ from sqlalchemy import text
 
 from guerdon import gather, round_of
 from guerdon.dashboard.queries import _payments_query
-from guerdon.ledger import Ledger, queries
-from guerdon.ledger.recording import Handed, as_input
-from guerdon.ledger.render import FORMS, statement_pieces
+from guerdon.ledger import Ledger
+from guerdon.ledger.pay.recording import Handed, as_input
+from guerdon.ledger.read import queries
+from guerdon.ledger.read.render import FORMS, statement_pieces
 from tests.support.ledger_scenes import AT_ONCE, NAMES, RULE
 
 ROUNDS = 4000

@@ -9,8 +9,8 @@ import pytest
 
 from guerdon import AffineCost, KnownVariance, OutputAgreement, gather, round_of
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.ledger.money import MICRO, to_micro
-from guerdon.ledger.stakes import hit_and_run, take_home
+from guerdon.ledger.books.money import MICRO, to_micro
+from guerdon.ledger.read.stakes import hit_and_run, take_home
 from guerdon.terms import Terms, Vesting
 from tests.support.command_line import run as guerdon
 from tests.support.ledger_scenes import AT_ONCE, NAMES, on

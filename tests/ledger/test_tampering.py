@@ -17,11 +17,11 @@ from sqlalchemy import Connection, Table, create_engine, select, text
 from sqlalchemy.exc import DBAPIError
 
 from guerdon.ledger import Ledger, RefusedError, UnavailableError, sign_submission, submission
-from guerdon.ledger.database import parse_url
-from guerdon.ledger.definitions import schema_digest
-from guerdon.ledger.journal import DETAILS, detail
-from guerdon.ledger.tables import KINDS, LINE_OUTCOMES, REVISION, metadata
-from guerdon.ledger.verify import Verification, verify
+from guerdon.ledger.books.database import parse_url
+from guerdon.ledger.books.definitions import schema_digest
+from guerdon.ledger.books.journal import DETAILS, detail
+from guerdon.ledger.books.tables import KINDS, LINE_OUTCOMES, REVISION, metadata
+from guerdon.ledger.proof.verify import Verification, verify
 from guerdon.rule import Status
 from tests.support.ledger_scenes import AT_ONCE, NAMES, RULE, dump, fill_busily, on, play, prepare, record
 
@@ -99,8 +99,8 @@ def flipped(data: bytes, bit: int) -> bytes:
 
 def reseal(connection: Connection, details: Iterable[str] = DETAILS) -> None:
     """Recompute all hashes as a patient attacker would, so that only the recomputation of money can find it."""
-    from guerdon.ledger import chain, tables
-    from guerdon.ledger.replay import read_payments
+    from guerdon.ledger.books import chain, tables
+    from guerdon.ledger.proof.replay import read_payments
 
     sealed = chain.START
     for row in connection.execute(select(tables.records).order_by(tables.records.c.seq)).all():
@@ -267,7 +267,7 @@ def test_every_swap_of_neighbours_is_found(busy: str, name: str, each: int) -> N
         ("UPDATE payments SET hash = previous FROM records WHERE seq = 6 AND record = 6 AND position = 2",
          "payments: the payment of agent 'east' in round 1 of run 'heart' does not have"),
         ("UPDATE entries SET amount = amount + 1 WHERE record = 6 AND line = 1", "entries: record 6, line 1, is "),
-        ("UPDATE accounts SET balance = balance + 5000000 WHERE id = 8",
+        ("UPDATE accounts SET balance = balance + 5000000 WHERE id = 9",
          "accounts: the balance of agent of 'south' is "),
         ("UPDATE records SET memo = 'x' WHERE seq = 3", "records: record 3 (deposit) does not have the hash"),
         ("UPDATE rounds SET metrics = '{\"loss\"\\:1}' WHERE record = 7",
@@ -578,7 +578,7 @@ def test_numbers_out_of_order_are_found(busy: str, table: str, number: int) -> N
 
 
 def test_large_ledgers_are_checked_block_by_block(busy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["guerdon.ledger.verify"]
+    module = sys.modules["guerdon.ledger.proof.verify"]
     with attacker(busy) as connection:
         whole = verify(connection)
         for size in (5, 20, 35):

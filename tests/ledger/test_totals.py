@@ -10,7 +10,7 @@ from guerdon import AffineCost, KnownVariance, OutputAgreement, gather, round_of
 from guerdon.dashboard import queries, series
 from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger import Ledger
-from guerdon.ledger.render import statement_json
+from guerdon.ledger.read.render import statement_json
 from tests.support.ledger_scenes import HARSH, NAMES, busy_ledger, check_totals, micro, on, play, record
 
 PEOPLE = ["first", "second", "third"]

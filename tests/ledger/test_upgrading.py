@@ -12,7 +12,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import inspect, select, text
 
-from guerdon.ledger import Ledger, RefusedError, database, tables
+from guerdon.ledger import Ledger, RefusedError
+from guerdon.ledger.books import database, tables
 from guerdon.ledger.upgrading import upgrade_ledger
 from tests.ledger.test_tampering import attacker
 from tests.support.command_line import run as guerdon
@@ -81,7 +82,8 @@ def test_a_ledger_that_does_not_hold_is_not_upgraded(old: str, change: str, mess
 # A program that upgrades a ledger, and is killed just before it would call a function for the n-th time.
 KILLED = """
 import os, signal, sys
-from guerdon.ledger import database, journal, tables, upgrading
+from guerdon.ledger import upgrading
+from guerdon.ledger.books import database, journal, tables
 from pathlib import Path
 where, migrations, module, name, calls = sys.argv[1:]
 database.MIGRATIONS, tables.REVISION = Path(migrations), "0002"

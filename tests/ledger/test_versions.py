@@ -12,7 +12,7 @@ from guerdon import AffineCost, FixedRequest, FlatPay
 from guerdon.dashboard.monitor import LedgerMonitor
 from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.ledger.recorded_rules import restored
+from guerdon.ledger.pay.recorded_rules import restored
 from guerdon.run.driver import open_run
 from guerdon.statistical.servers import server_for
 from tests.dashboard.conftest import ask, serving

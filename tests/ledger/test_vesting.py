@@ -10,12 +10,12 @@ from sqlalchemy import text
 
 from guerdon import AffineCost, OutputAgreement, gather, round_of
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.ledger.holding import from_text, to_text
-from guerdon.ledger.losses import Standing
-from guerdon.ledger.render import statement_pieces
-from guerdon.ledger.stakes import take_home
-from guerdon.ledger.verify import verify
-from guerdon.ledger.vesting import Played, begin, closing, next_release, settle_round
+from guerdon.ledger.pay.holding import from_text, to_text
+from guerdon.ledger.pay.losses import Standing
+from guerdon.ledger.pay.vesting import Played, Vested, begin, closing, next_release, settle_round
+from guerdon.ledger.proof.verify import verify
+from guerdon.ledger.read.render import statement_pieces
+from guerdon.ledger.read.stakes import take_home
 from guerdon.terms import Terms, Vesting
 from tests.ledger.test_tampering import attacker, reseal, unprotect
 from tests.support.command_line import run as guerdon
@@ -155,7 +155,7 @@ def kept_state(ledger: Ledger, run: str, rounds: int) -> Any:
     """Return the state that the ledger keeps of a run that holds pay."""
     with ledger.reading() as connection:
         query = "SELECT holdings.text FROM holdings JOIN runs ON runs.id = run WHERE runs.name = :run"
-        return from_text(connection.execute(text(query), {"run": run}).scalar_one(), rounds)
+        return from_text(connection.execute(text(query), {"run": run}).scalar_one(), Vesting(rounds))
 
 
 @pytest.mark.parametrize("losses", ["carry", "deposit", "floor"])
@@ -196,9 +196,11 @@ def test_a_state_is_kept_as_it_was(ledger: Ledger) -> None:
     holding_run(ledger)
     state = kept_state(ledger, "run", 3)
     assert state.waiting.shape == (4, 3)
-    for name, part in from_text(to_text(state), 3)._asdict().items():
+    for name, part in from_text(to_text(state), Vesting(3))._asdict().items():
         np.testing.assert_array_equal(part, getattr(state, name))
-    assert from_text(to_text(begin(0, 3)), 3).waiting.shape == (0, 3)  # of nobody
+    nobody = from_text(to_text(begin(0, 3)), Vesting(3))
+    assert isinstance(nobody, Vested)
+    assert nobody.waiting.shape == (0, 3)
 
 
 def test_what_two_runs_hold_is_kept_apart(ledger: Ledger) -> None:

@@ -17,9 +17,9 @@ from guerdon.dashboard.series import agent_series, participation
 from guerdon.dashboard.source import LedgerSource
 from guerdon.dashboard.statistics import pay_against_cost
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.ledger.losses import Standing
-from guerdon.ledger.statements import payments_of
-from guerdon.ledger.vesting import Played, begin, settle_round
+from guerdon.ledger.pay.losses import Standing
+from guerdon.ledger.pay.vesting import Played, begin, settle_round
+from guerdon.ledger.read.statements import payments_of
 from guerdon.registry import register
 from guerdon.rule import Status, paid_work
 from guerdon.statistical.servers import server_for

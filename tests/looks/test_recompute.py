@@ -75,6 +75,15 @@ def test_work_that_does_not_follow_double_precision_is_told() -> None:
     assert not Look(0, 1, double=False).in_double
 
 
+def test_work_that_cannot_be_done_in_double_precision_is_not_asked_to() -> None:
+    def only_short(model: Arrays, given: Arrays, seed: int) -> Arrays:
+        assert model["w0"].dtype == np.float32
+        return gradient(model, given, seed)
+
+    effect = dict.fromkeys(untrained(), 1.0)
+    assert not repeat_error(only_short, untrained(), rows(4, 0), 0, effect, double=False).in_double
+
+
 def test_a_unit_at_the_edge_is_found_by_changing_last_bits() -> None:
     """Its gradient jumps; threads and double precision may fall on the same side."""
 

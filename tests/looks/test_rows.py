@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from guerdon.looks.encoding import encode_row, encode_rows
-from guerdon.looks.rows import Table, read_rows
+from guerdon.looks.encoding import decode_row, encode_row, encode_rows
+from guerdon.looks.rows import Table, read_rows, stacked
 
 COLUMNS: dict[str, Any] = {
     "y": np.arange(5, dtype=np.int8),
@@ -144,3 +144,31 @@ def test_without_polars_it_says_what_to_install(tmp_path: Path) -> None:
     script += f"read_rows({str(tmp_path / 'a.parquet')!r})"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "`reading a.parquet` needs polars; install it with: pip install 'guerdon[sim]'" in result.stderr
+
+
+def test_rows_of_a_look_are_stacked_as_the_work_gets_them() -> None:
+    table = Table({"x": np.arange(6, dtype=np.float32).reshape(3, 2), "n": np.array([1, 2, 3]), "sex": ["f", "m", "f"]})
+    opened = [decode_row(encode_row(table[index])) for index in (2, 0)]
+    arrays = stacked(opened)
+    np.testing.assert_array_equal(arrays["x"], table.columns["x"][[2, 0]])
+    assert arrays["x"].dtype == np.float32
+    assert arrays["n"].tolist() == [3, 1]
+    assert arrays["n"].dtype == np.int64
+    assert arrays["sex"].tolist() == ["f", "f"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "at least one dict"),
+        ([1.0, 2.0], "at least one dict"),
+        ([{"x": 1}, {"y": 1}], "the same keys"),
+        ([{"x": 1}, {"x": 1.5}], "one type and shape under 'x'"),
+        ([{"x": np.float32(1)}, {"x": 1.0}], "one type and shape under 'x'"),
+        ([{"x": np.ones(2)}, {"x": np.ones(3)}], "one type and shape under 'x'"),
+        ([{"x": "a"}, {"x": None}], "one type and shape under 'x'"),
+    ],
+)
+def test_rows_that_cannot_be_stacked(rows: list[Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        stacked(rows)

@@ -50,7 +50,9 @@ def test_examples_import_what_the_reference_has() -> None:
     }
     assert len(found) > 10
     # One name each: for rules on any array library, a file's format, what a checkpoint holds, a known V, the default.
+    # Of looks and their terms: the page on their function and files, and the one for members.
     helpers = {"guerdon.arrays", "guerdon.cli", "guerdon.states", "guerdon.settling", "guerdon.broadcast"}
+    helpers |= {"guerdon.looks", "guerdon.terms"}
     assert found - set(PUBLIC) == helpers
 
 

@@ -11,7 +11,7 @@ import typer
 from docs.site_reference import PUBLIC, public_names
 
 from guerdon.cli import app
-from guerdon.ledger import tables
+from guerdon.ledger.books import tables
 from tests.pages.test_pages import ROOT
 
 pytestmark = pytest.mark.slow
@@ -77,6 +77,6 @@ def test_every_table_and_column_is_in_the_reference(site: Path) -> None:
 
 
 def test_formulas_are_typeset_without_a_script(site: Path) -> None:
-    page = "".join((site / f"explanation/{name}.html").read_text() for name in ("rule", "agreement"))
+    page = "".join((site / f"explanation/{name}.html").read_text() for name in ("mechanism", "agreement"))
     assert page.count("<math") >= 5
     assert not re.search(r"<script[^>]*(?:mathjax|katex)", page, flags=re.IGNORECASE)

@@ -35,7 +35,7 @@ def test_a_file_says_what_terms_say(text: str, terms: Terms, tmp_path: Path) -> 
         ("budget = -5", "`budget` must be a finite number of at least 0, got -5"),
         (
             'hold = "vesting"',
-            "must be a table with a `kind`, one of 'at once', 'vesting', got 'vesting'",
+            "must be a table with a `kind`, one of 'at once', 'vesting', 'looks', got 'vesting'",
         ),
         ('hold = { kind = "vesting", round = 5 }', "round"),
         ('hold = { kind = "never" }', "`hold` must be a table with a `kind`"),

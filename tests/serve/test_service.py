@@ -15,7 +15,7 @@ from safetensors.numpy import save, save_file
 from guerdon import AffineCost, FlatPay, OutputAgreement, SteadyPay
 from guerdon.client import ServiceClient, ServiceError, ServiceTask
 from guerdon.ledger import Ledger
-from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.books.errors import RefusedError
 from guerdon.rule import Need, Rule
 from guerdon.serve.access import Members
 from guerdon.serve.running import check_members, read_model, read_tokens, write_lines

@@ -11,7 +11,7 @@ import pytest
 
 from guerdon import gather
 from guerdon.ledger import Ledger
-from guerdon.ledger.contributions import contributions
+from guerdon.ledger.read.contributions import contributions
 from guerdon.statistical.contributions import as_shares, values_from_evidence, values_from_validation
 from tests.support.command_line import run
 from tests.support.ledger_scenes import AT_ONCE, NAMES, RULE, play, record

@@ -16,7 +16,7 @@ from guerdon.statistical.pairs import SuspiciousPair, suspicious_pairs
 
 if TYPE_CHECKING:
     from guerdon.ledger import Ledger
-    from guerdon.ledger.auditing import RunAudit
+    from guerdon.ledger.read.auditing import RunAudit
 
 FORMATS = (".svg", ".png", ".pdf")
 SAYS: dict[str, str] = dict(zip(TESTS, ("tell less than", "are shorter than", "are longer than"), strict=True))
@@ -147,7 +147,7 @@ def _print(
 
 
 def _cells(found: "RunAudit") -> list[list[str]]:
-    from guerdon.ledger.auditing import odds
+    from guerdon.ledger.read.auditing import odds
 
     def verdict(finding: Any) -> str:
         if finding.verdict in ("accused", "differs"):
@@ -168,7 +168,7 @@ def _cells(found: "RunAudit") -> list[list[str]]:
 
 
 def _sentences(found: "RunAudit", pairs: list[SuspiciousPair] | None) -> list[str]:
-    from guerdon.ledger.auditing import odds
+    from guerdon.ledger.read.auditing import odds
 
     each = f"{1 / found.alpha:,.0f}"
     accused, differs = "is accused", "differs from the others in a stable way; that may be its data"

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import guerdon
-from guerdon.cli import arena, audit, contributions, dashboard, flower, ledger, pilot, serve
+from guerdon.cli import arena, audit, commit, contributions, dashboard, flower, ledger, looks, pilot, serve
 from guerdon.cli.files import read_array, read_gradients
 from guerdon.cli.once import pay_once
 from guerdon.cli.options import (
@@ -62,6 +62,7 @@ app = typer.Typer(
 )
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(flower.app, name="flower")
+app.add_typer(looks.app, name="looks")
 app.command(epilog="Example: [bold]guerdon dashboard --db guerdon.db[/]")(dashboard.dashboard)
 app.command(
     epilog='Example: [bold]guerdon serve model.safetensors --run heart --cost "1 + s" --request 16 --step 0.1[/]'
@@ -76,6 +77,10 @@ app.command(epilog="Example: [bold]guerdon arena --rules flat,cosine,information
     arena.arena
 )
 app.command(epilog="Example: [bold]guerdon contributions heart --db guerdon.db[/]")(contributions.contributions)
+app.command(
+    epilog="Examples: [bold]guerdon commit rows.parquet --ledger heart --run 'run 1' --member Bern[/], "
+    "[bold]guerdon commit rows.csv --type postcode=text --ledger heart --run 'run 1' --member Bern[/]"
+)(commit.commit)
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ def contributions(
     set see `guerdon.statistical.contributions.values_from_validation`.
     """
     with open_ledger(db) as ledger:
-        from guerdon.ledger.contributions import contributions as read
+        from guerdon.ledger.read.contributions import contributions as read
 
         name = find_run(ledger.runs(), run, "RUN").name
         with ledger.reading() as connection:

@@ -54,7 +54,7 @@ def dashboard(
 
 def shown(db: str) -> str:
     """Return the address of a ledger, without passwords."""
-    from guerdon.ledger.database import parse_url
+    from guerdon.ledger.books.database import parse_url
 
     url = parse_url(db)
     return url.set(query={}).render_as_string(hide_password=True) if url.host else str(url.database)

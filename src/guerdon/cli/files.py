@@ -17,7 +17,7 @@ def read_gradients(path: Path) -> tuple[list[str], Any]:
     A file with one array holds all agents, (agents, dim), named "0", "1", …. A file with several arrays holds one per
     agent, of any shape as long as all have the same; the agents are named as their arrays.
     """
-    arrays = _read_arrays(path)
+    arrays = read_arrays(path)
     if len(arrays) == 1:
         (gradients,) = arrays.values()
         if gradients.ndim < 2 or not gradients.size:
@@ -37,13 +37,13 @@ def read_gradients(path: Path) -> tuple[list[str], Any]:
 
 def read_array(path: Path) -> Any:
     """Return the one array of a file, flat."""
-    arrays = list(_read_arrays(path).values())
+    arrays = list(read_arrays(path).values())
     if len(arrays) != 1:
         raise ValueError(f"`{path}` must hold one array, got {len(arrays)}")
     return np.ravel(arrays[0])
 
 
-def _read_arrays(path: Path) -> Mapping[str, Any]:
+def read_arrays(path: Path) -> Mapping[str, Any]:
     """Return the arrays of a file by name. Pickled objects are refused: they could run code."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:

@@ -69,7 +69,7 @@ def resume(
 
 def _plain_address(db: str) -> str:
     """Return a ledger's address for a ServerApp, or raise if it has a password: Flower keeps a run's settings."""
-    from guerdon.ledger.database import parse_url
+    from guerdon.ledger.books.database import parse_url
 
     url = parse_url(db)
     if url.get_backend_name() == "sqlite":

@@ -31,7 +31,7 @@ from guerdon.cli.tables import (
     print_verification,
     write_text,
 )
-from guerdon.ledger.money import parse_amount
+from guerdon.ledger.books.money import parse_amount
 
 app = typer.Typer(no_args_is_help=True, help="Who was paid what and why: read, check, pay out, sign, export.")
 app.add_typer(payouts.app, name="payout")
@@ -79,7 +79,7 @@ def statement(
     as_json: JsonOption = False,
 ) -> None:
     """Show what an agent was asked for, what it earned in each round and why, and where the money is."""
-    from guerdon.ledger.render import statement_pieces
+    from guerdon.ledger.read.render import statement_pieces
 
     with open_ledger(db) as ledger, ledger.reading() as connection:
         write_text(statement_pieces(connection, agent, "json" if as_json else form), out)
@@ -175,7 +175,7 @@ def sign(
     out: OutOption = None,
 ) -> None:
     """Sign the head of the chain, and print the receipt: keep it where nobody can write to the ledger."""
-    from guerdon.ledger.signing import load_key
+    from guerdon.ledger.proof.signing import load_key
 
     loaded = load_key(key)
     with open_ledger(db, write=True) as ledger:
@@ -186,7 +186,7 @@ def sign(
 @app.command(epilog="Example: [bold]guerdon ledger key operator.pem[/]")
 def key(file: Annotated[Path, typer.Argument(help="Where to put the private key; it must not exist yet.")]) -> None:
     """Make an Ed25519 key to sign the ledger with, and print its public half."""
-    from guerdon.ledger.signing import create_key
+    from guerdon.ledger.proof.signing import create_key
 
     typer.echo(create_key(file).hex())
 
@@ -290,9 +290,9 @@ def enrol(
     ] = None,
 ) -> None:
     """Open accounts for an agent before its first run. Its node can then be paid, and the agent can pay a deposit."""
-    from guerdon.ledger.checks import AGENT, normal_name
-    from guerdon.ledger.queries import find_agent
-    from guerdon.ledger.submissions import fingerprint, read_public_key
+    from guerdon.ledger.books.checks import AGENT, normal_name
+    from guerdon.ledger.proof.submissions import fingerprint, read_public_key
+    from guerdon.ledger.read.queries import find_agent
 
     der = None if public_key is None else read_public_key(public_key)
     if agent is None and der is None:

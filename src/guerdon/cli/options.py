@@ -15,7 +15,7 @@ from guerdon.rule import Rule
 
 if TYPE_CHECKING:
     from guerdon.ledger import Ledger
-    from guerdon.ledger.queries import RunSummary
+    from guerdon.ledger.read.queries import RunSummary
 
 DEFAULT = "guerdon.db"
 LEDGER = ("sqlalchemy", "alembic", "cryptography")

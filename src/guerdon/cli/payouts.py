@@ -11,10 +11,10 @@ from rich.console import Console
 from guerdon.cli.options import DEFAULT, DbOption, JsonOption, KeyOption, MemoOption, OutOption, open_ledger
 from guerdon.cli.receipts import RECEIPTS, ReceiptsOption, SignOption, payout_signer
 from guerdon.cli.tables import json_row, money, print_json, print_table, write_text
-from guerdon.ledger.money import parse_amount
+from guerdon.ledger.books.money import parse_amount
 
 if TYPE_CHECKING:
-    from guerdon.ledger.payouts import Payout
+    from guerdon.ledger.pay.payouts import Payout
 
 app = typer.Typer(no_args_is_help=True, help="Freeze balances into a batch, pay it, and record that once.")
 

@@ -36,7 +36,7 @@ def payout_signer(ledger: "Ledger", key: Path | None, folder: Path) -> Callable[
     Without a key it signs nothing. Raises where the newest receipt in the folder does not fit the ledger.
     """
     from guerdon.ledger import Receipt, RefusedError
-    from guerdon.ledger.signing import load_key
+    from guerdon.ledger.proof.signing import load_key
 
     loaded = None if key is None else load_key(key)
     kept = [Receipt.from_json(file.read_text(encoding="utf-8")) for file in folder.glob("payout-*.json")]

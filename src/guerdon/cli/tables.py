@@ -12,13 +12,13 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
-from guerdon.ledger.money import format_amount, plain_amount
+from guerdon.ledger.books.money import format_amount, plain_amount
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from guerdon.ledger import Verification
-    from guerdon.ledger.earnings import Earnings
+    from guerdon.ledger.read.earnings import Earnings
 
 NARROWEST = 20  # letters of a name or a reason that a line of a table must have room for
 UNBOUNDED = 10_000  # columns that no table has
@@ -44,7 +44,7 @@ def print_table(
 
     Numbers are never broken. Where they leave no room for the text, each row is a list of its cells.
     """
-    from guerdon.ledger.checks import UNPRINTABLE
+    from guerdon.ledger.books.checks import UNPRINTABLE
 
     console = Console(emoji=False)
     if not rows:

@@ -13,8 +13,8 @@ from guerdon.dashboard.monitor import LedgerMonitor, LedgerStatus, follow
 from guerdon.dashboard.playground import GameAnswer, GameSettings, SimulationQueue, can_simulate, play
 from guerdon.dashboard.security import problem
 from guerdon.dashboard.source import LedgerSource
-from guerdon.ledger.payouts import find_payout
-from guerdon.ledger.queries import LARGEST_ID
+from guerdon.ledger.pay.payouts import find_payout
+from guerdon.ledger.read.queries import LARGEST_ID
 
 
 def _problem(status: int, description: str) -> dict[int | str, dict[str, Any]]:

@@ -21,7 +21,7 @@ from guerdon.dashboard.playground import SimulationQueue
 from guerdon.dashboard.queries import UnknownError
 from guerdon.dashboard.security import TITLES, Access, Guard, problem
 from guerdon.dashboard.source import LedgerSource
-from guerdon.ledger.errors import RefusedError, RuleMissingError, UnavailableError
+from guerdon.ledger.books.errors import RefusedError, RuleMissingError, UnavailableError
 
 HERE = Path(str(files("guerdon.dashboard")))
 PLOTLY = next((HERE / "vendor").glob("plotly-basic-*.min.js.gz"))

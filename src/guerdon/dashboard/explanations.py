@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from guerdon.costs import ExpressionCost
-from guerdon.ledger.money import MICRO, format_amount
-from guerdon.ledger.recorded_rules import restored
-from guerdon.ledger.tables import AnyRow
+from guerdon.ledger.books.money import MICRO, format_amount
+from guerdon.ledger.books.tables import AnyRow
+from guerdon.ledger.pay.recorded_rules import restored
 from guerdon.rule import PAID_LABELS
 from guerdon.words import about, cut_words, price, settled
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, PlainSerializer
 
-from guerdon.ledger.money import plain_amount
+from guerdon.ledger.books.money import plain_amount
 
 AmountText = Annotated[str, Field(description="An exact amount in the ledger's unit.", pattern=r"^-?\d+\.\d{6}$")]
 Amount = Annotated[int, PlainSerializer(plain_amount, return_type=AmountText)]  # micro-units, text in JSON

@@ -19,8 +19,8 @@ from sqlalchemy import Connection, select
 
 from guerdon.dashboard.queries import read_head, records
 from guerdon.dashboard.source import LedgerSource
-from guerdon.ledger.errors import RefusedError, UnavailableError
-from guerdon.ledger.tables import AnyRow
+from guerdon.ledger.books.errors import RefusedError, UnavailableError
+from guerdon.ledger.books.tables import AnyRow
 
 QUIET = 1.0  # seconds without a request before verification takes the processor
 LONGEST_WAIT = 15.0  # the most seconds that it waits for requests

@@ -15,11 +15,11 @@ from guerdon.dashboard.api import monitor_of, source_of
 from guerdon.dashboard.monitor import LedgerStatus
 from guerdon.dashboard.playground import LARGEST_BATCH, MOST_AGENTS, can_simulate, offered_rules
 from guerdon.dashboard.security import COOKIE, SANDBOX, SESSION, Access, GuessedError, safe_next
-from guerdon.ledger import render
-from guerdon.ledger.errors import UnavailableError
-from guerdon.ledger.holding import held_of
-from guerdon.ledger.payouts import find_payout, owed
-from guerdon.ledger.queries import common_accounts
+from guerdon.ledger.books.errors import UnavailableError
+from guerdon.ledger.pay.holding import held_of
+from guerdon.ledger.pay.payouts import find_payout, owed
+from guerdon.ledger.read import render
+from guerdon.ledger.read.queries import common_accounts
 from guerdon.pilot import PilotRecord, assess, wording
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -62,9 +62,9 @@ def show(request: Request, template: str, status_code: int = 200, **content: Any
     return HTMLResponse(html, status_code)
 
 
-def show_list(request: Request, template: str, pager: ListPage, found: Any, **more: Any) -> HTMLResponse:
+def show_list(request: Request, template: str, pager: ListPage, listed: Any, **more: Any) -> HTMLResponse:
     """Return a page of a list as `queries` found it."""
-    return show(request, template, pager=pager._replace(total=found.total), **vars(found), **more)
+    return show(request, template, pager=pager._replace(total=listed.total), **vars(listed), **more)
 
 
 def number_in(text: str, what: str) -> int:
@@ -93,12 +93,12 @@ def runs(request: Request) -> HTMLResponse:
     pager = page_of(request, 100)
     try:
         with source_of(request).reading() as connection:
-            found = queries.list_runs(connection, pager.start, pager.size)
+            listed = queries.list_runs(connection, pager.start, pager.size)
     except UnavailableError as error:
         return show(request, "runs.html", missing=str(error), runs=[], pager=pager)
-    for newest in found.runs[:1]:  # the one that will most likely be opened
+    for newest in listed.runs[:1]:  # the one that will most likely be opened
         source_of(request).expect(newest.id)
-    return show_list(request, "runs.html", pager, found)
+    return show_list(request, "runs.html", pager, listed)
 
 
 @router.get("/runs/{number}")
@@ -118,8 +118,8 @@ def agents(request: Request) -> HTMLResponse:
     search = request.query_params.get("search", "")[:200]
     pager = page_of(request, 100, search=search)
     with source_of(request).reading() as connection:
-        found = queries.list_agents(connection, pager.start, pager.size, search)
-    return show_list(request, "agents.html", pager, found, search=search)
+        listed = queries.list_agents(connection, pager.start, pager.size, search)
+    return show_list(request, "agents.html", pager, listed, search=search)
 
 
 @router.get("/agents/{number}")
@@ -166,12 +166,12 @@ def payouts(request: Request) -> HTMLResponse:
     """List the payout batches, and what is owed now."""
     pager = page_of(request, 50)
     with source_of(request).reading() as connection:
-        found = queries.list_payouts(connection, pager.start, pager.size)
+        listed = queries.list_payouts(connection, pager.start, pager.size)
         common = {kind: account.balance for kind, account in common_accounts(connection).items()}
         owing = owed(connection)
     net = owing.balance + owing.carried
     due = net[net > 0]
-    return show_list(request, "payouts.html", pager, found, common=common, owed=(len(due), int(due.sum())))
+    return show_list(request, "payouts.html", pager, listed, common=common, owed=(len(due), int(due.sum())))
 
 
 @router.get("/payouts/{number}")

@@ -11,9 +11,9 @@ from sqlalchemy import Connection
 
 from guerdon.dashboard.queries import RunData, read_run, seal_of
 from guerdon.ledger import Ledger
-from guerdon.ledger.auditing import RunAudit, audit_run
-from guerdon.ledger.errors import RefusedError, UnavailableError
-from guerdon.ledger.verify import UNREADABLE
+from guerdon.ledger.books.errors import RefusedError, UnavailableError
+from guerdon.ledger.proof.verify import UNREADABLE
+from guerdon.ledger.read.auditing import RunAudit, audit_run
 
 RUNS_KEPT = 4  # in memory: two hundred thousand payments take 8 MB
 REST = 10.0  # times as long as an audit took before the next of the same run

@@ -25,7 +25,7 @@ import numpy as np
 
 from guerdon._quantiles import f_quantile, student_quantile
 from guerdon.dashboard.queries import RunData, RunMember
-from guerdon.ledger.money import MICRO
+from guerdon.ledger.books.money import MICRO
 from guerdon.rule import Status
 from guerdon.words import about
 
@@ -126,8 +126,8 @@ def _agent_pay(data: RunData, agent: RunMember, where: Any, worked: Any, ratios:
     low, high, verdict = interval(gains, level)
     codes, counts = np.unique(data.status[where], return_counts=True)
     statuses = {Status(int(code)).label: int(number) for code, number in zip(codes, counts, strict=True)}
-    own = ratios[where][~np.isnan(ratios[where])]
-    spread = [float(value) for value in np.quantile(own, [0.5, 0.1, 0.9])] if len(own) else [None, None, None]
+    shown = ratios[where][~np.isnan(ratios[where])]
+    spread = [float(value) for value in np.quantile(shown, [0.5, 0.1, 0.9])] if len(shown) else [None, None, None]
     return AgentPay(agent.id, agent.name, len(worked), paid, asked, difference, low, high, verdict, statuses, *spread)
 
 

@@ -17,9 +17,9 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from guerdon.flower.messages import ANSWER, PAY, Answer
 from guerdon.flower.payload import read_arrays
-from guerdon.ledger.errors import RefusedError
-from guerdon.ledger.money import format_amount
-from guerdon.ledger.submissions import read_private_key, sign_submission
+from guerdon.ledger.books.errors import RefusedError
+from guerdon.ledger.books.money import format_amount
+from guerdon.ledger.proof.submissions import read_private_key, sign_submission
 from guerdon.run.messages import CHOSEN, Pay, Request, find_settings
 from guerdon.run.reports import hash_of
 

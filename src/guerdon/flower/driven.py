@@ -28,7 +28,7 @@ from guerdon.flower.replies import (
 )
 from guerdon.flower.results import numbers, release_memory
 from guerdon.flower.rounds import Rounds
-from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.books.errors import RefusedError
 from guerdon.rule import Need
 from guerdon.run.driver import PaidRun
 from guerdon.run.messages import GRADIENTS, MODELS

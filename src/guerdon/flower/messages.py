@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.books.errors import RefusedError
 from guerdon.run.messages import whole
 
 OWN, PAY, ANSWER = "guerdon", "guerdon-pay", "guerdon-answer"  # records: in messages, in a node's state, in replies

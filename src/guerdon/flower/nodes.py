@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from guerdon.ledger.errors import RefusedError
-from guerdon.ledger.submissions import fingerprint, load_public_key, public_key_der
+from guerdon.ledger.books.errors import RefusedError
+from guerdon.ledger.proof.submissions import fingerprint, load_public_key, public_key_der
 
 log = logging.getLogger("flwr.guerdon")
 

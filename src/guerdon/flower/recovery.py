@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.books.errors import RefusedError
 
 BROADCAST = "current_arrays"  # Flower's name for the model last sent: `configure_train` sets it again
 INNER = "strategy"  # and for what a wrapper wraps

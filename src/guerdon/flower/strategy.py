@@ -10,7 +10,7 @@ from guerdon.flower.driven import DrivenStrategy, server_on_flower
 from guerdon.flower.payload import RecordWitness, on_arrays
 from guerdon.flower.rounds import Rounds
 from guerdon.ledger import Ledger
-from guerdon.ledger.checks import check_name
+from guerdon.ledger.books.checks import check_name
 from guerdon.run.book import Book
 from guerdon.run.driver import OnRound, PaidRun, checked
 from guerdon.run.rounds import PaidRound

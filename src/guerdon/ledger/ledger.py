@@ -1,5 +1,6 @@
 """The ledger: every payment once, explained, and provable. What writes is here; what reads is in `queries`."""
 
+import functools
 import logging
 import os
 import re
@@ -7,35 +8,38 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection, select
 
 from guerdon.arrays import check_choice
-from guerdon.ledger import checkpoints, holding, journal, payouts, queries, tables
-from guerdon.ledger.auditing import audit_run
-from guerdon.ledger.bank import check_account, export_payout
-from guerdon.ledger.checks import check_name, check_roster, clean, normal_name
-from guerdon.ledger.closing import Closing, close_run
-from guerdon.ledger.cost_factors import cost_factors, factor_rows
-from guerdon.ledger.database import NO_LEDGER, Database
-from guerdon.ledger.definitions import interfering, schema_digest
-from guerdon.ledger.earnings import earnings
-from guerdon.ledger.enrolment import enrol, held_accounts, members, next_number
-from guerdon.ledger.errors import RefusedError, UnavailableError, translate_errors
-from guerdon.ledger.export import export
-from guerdon.ledger.moves import move
-from guerdon.ledger.receipts import contradiction, shares, sign_head
-from guerdon.ledger.recorded_rules import described, restored
-from guerdon.ledger.recorded_terms import changed_terms, terms_of, written
-from guerdon.ledger.recording import Handed, Recorded, RoundRecorder, as_input
-from guerdon.ledger.replay import replay_state
-from guerdon.ledger.signing import Receipt
-from guerdon.ledger.stakes import stakes
-from guerdon.ledger.statements import payslips, statement
-from guerdon.ledger.submissions import load_public_key
-from guerdon.ledger.verify import verify
+from guerdon.ledger.books import checkpoints, journal, tables
+from guerdon.ledger.books.checks import check_name, check_roster, clean, normal_name
+from guerdon.ledger.books.database import NO_LEDGER, Database
+from guerdon.ledger.books.definitions import interfering, schema_digest
+from guerdon.ledger.books.errors import RefusedError, UnavailableError, translate_errors
+from guerdon.ledger.pay import holding, payouts
+from guerdon.ledger.pay.bank import check_account, export_payout
+from guerdon.ledger.pay.closing import Closing, close_run
+from guerdon.ledger.pay.cost_factors import cost_factors, factor_rows
+from guerdon.ledger.pay.enrolment import enrol, held_accounts, members, next_number
+from guerdon.ledger.pay.moves import move
+from guerdon.ledger.pay.recorded_rules import described, restored
+from guerdon.ledger.pay.recorded_terms import changed_terms, terms_of, written
+from guerdon.ledger.pay.recording import Handed, Recorded, RoundRecorder, as_input
+from guerdon.ledger.proof.receipts import contradiction, shares, sign_head
+from guerdon.ledger.proof.replay import replay_state
+from guerdon.ledger.proof.signing import Receipt
+from guerdon.ledger.proof.submissions import load_public_key
+from guerdon.ledger.proof.verify import verify
+from guerdon.ledger.read import queries
+from guerdon.ledger.read.auditing import audit_run
+from guerdon.ledger.read.earnings import earnings
+from guerdon.ledger.read.export import export
+from guerdon.ledger.read.stakes import stakes
+from guerdon.ledger.read.statements import payslips, statement
+from guerdon.ledger.verified import VerifiedWork
+from guerdon.looks.naming import NamedRound
 from guerdon.rule import Payments, Round, Rule, padded
 from guerdon.terms import AtOnce, Terms
 
@@ -62,7 +66,7 @@ class Resume(NamedTuple):
 def _read(ask: Callable[Concatenate[Connection, P], T]) -> "Callable[Concatenate[Ledger, P], T]":
     """Return the method of a ledger that asks this of a connection."""
 
-    @wraps(ask)
+    @functools.wraps(ask)
     def method(self: "Ledger", *args: P.args, **kwargs: P.kwargs) -> T:
         with self.reading() as connection:
             return ask(connection, *args, **kwargs)
@@ -189,6 +193,7 @@ class Ledger:
         notes: Sequence[str] | None = None,
         metrics: Mapping[str, float] | None = None,
         checkpoint: Mapping[str, Any] | None = None,
+        work: NamedRound | None = None,
     ) -> Recorded:
         """Pay a round by the run's rule and record it with its checkpoint, all or nothing; done again, change nothing.
 
@@ -202,11 +207,11 @@ class Ledger:
         `rule`: where it is not the run's (a known variance that changes). `agents`: its agents, then new ones who
         join, and `cost_factors` those of all (see `Terms`). `gradients`: hashes of what was sent; `signatures` of them;
         `notes`: a remark on each agent; `metrics`: numbers to remember (a loss, an accuracy); `checkpoint`: groups of
-        arrays to resume from, {"model": {...}, "rule": state}.
+        arrays to resume from, {"model": {...}, "rule": state}; `work`: what the ask carried, where looks hold the pay.
         """
         data = None if checkpoint is None else checkpoints.pack(checkpoint)
         extras: dict[str, Any] = {"gradients": gradients, "signatures": signatures, "notes": notes, "metrics": metrics}
-        extras["checkpoint"] = None if data is None else journal.fingerprint(data)
+        extras |= {"checkpoint": None if data is None else journal.fingerprint(data), "work": work}
         with self._database.writing() as connection:
             found = queries.need_run(connection, run)
             texts = (found.rule, found.cost) if rule is None else described(rule)
@@ -226,7 +231,7 @@ class Ledger:
             return Recorded(*move(connection, kind, agent, amount, clean(memo), key))
 
     def close_run(self, run: str, memo: str = "", *, agents: Sequence[str] | None = None) -> Closing:
-        """Release the rest of what a run holds, as far as it is funded (see `guerdon.ledger.vesting`); return how much.
+        """Release the rest of what a run holds, as far as it is funded (`guerdon.ledger.pay.vesting`); say how much.
 
         It is for agents that stayed to the end: paid for one of the last rounds for which pay is held, and there from
         the beginning, or with a deposit. `agents` names others, or some: for these the run is over, and their deposits
@@ -349,16 +354,21 @@ class Ledger:
             return {kind: account.balance for kind, account in queries.common_accounts(connection).items()}
 
     @property
-    def name(self) -> str:
-        """The random name that the ledger was given when it was made; signatures are for it."""
-        with self._database.reading() as connection:
-            return str(connection.execute(select(tables.ledger.c.name)).scalar_one())
-
-    @property
     def unit(self) -> str:
         """What amounts are counted in."""
         with self._database.reading() as connection:
             return connection.execute(select(tables.ledger.c.unit)).scalar_one()
+
+    @functools.cached_property
+    def name(self) -> str:
+        """The ledger's random name: no record, commitment or signature fits into another ledger."""
+        with self._database.reading() as connection:
+            return connection.execute(select(tables.ledger.c.name)).scalar_one()
+
+    @property
+    def looks(self) -> VerifiedWork:
+        """Verified work: roots that members commit to, coins, looks and verdicts."""
+        return VerifiedWork(self._database, self.name)
 
     def reading(self) -> AbstractContextManager[Connection]:
         """Give a connection that sees one unchanging state, for questions that are not answered here."""

@@ -8,11 +8,11 @@ import os
 
 from sqlalchemy import Connection, select
 
-from guerdon.ledger import journal, tables
-from guerdon.ledger.database import LOCK, Database
-from guerdon.ledger.definitions import interfering, schema_digest
-from guerdon.ledger.errors import RefusedError
-from guerdon.ledger.verify import verify
+from guerdon.ledger.books import journal, tables
+from guerdon.ledger.books.database import LOCK, Database
+from guerdon.ledger.books.definitions import interfering, schema_digest
+from guerdon.ledger.books.errors import RefusedError
+from guerdon.ledger.proof.verify import verify
 
 
 def upgrade_ledger(where: str | os.PathLike[str]) -> tuple[str, str]:

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from guerdon.looks.encoding import decode_row, encode_row
     from guerdon.looks.naming import Deck, Seeds, Used, member_seeds, named_rows, new_number, rows_used
     from guerdon.looks.opening import Committed, Opening, OpeningError, RootChange, check, check_growth, committed_in
-    from guerdon.looks.rows import Table, read_rows
+    from guerdon.looks.rows import Table, read_rows, stacked
     from guerdon.looks.sealing import LookOf, SealError, seal, sealed_hash, unseal
+    from guerdon.looks.secret import make_secret, read_secret
 
 _NAMES = {
     "commitment": ("Commitment", "new_secret"),
@@ -19,8 +20,9 @@ _NAMES = {
     "encoding": ("decode_row", "encode_row"),
     "naming": ("Deck", "Seeds", "Used", "member_seeds", "named_rows", "new_number", "rows_used"),
     "opening": ("Committed", "Opening", "OpeningError", "RootChange", "check", "check_growth", "committed_in"),
-    "rows": ("Table", "read_rows"),
+    "rows": ("Table", "read_rows", "stacked"),
     "sealing": ("LookOf", "SealError", "seal", "sealed_hash", "unseal"),
+    "secret": ("make_secret", "read_secret"),
 }
 
 __all__ = [
@@ -45,15 +47,18 @@ __all__ = [
     "decode_row",
     "distinct_rows",
     "encode_row",
+    "make_secret",
     "member_seeds",
     "named_rows",
     "new_number",
     "new_secret",
     "read_rows",
+    "read_secret",
     "rows_used",
     "seal",
     "sealed_hash",
     "shared_rows",
+    "stacked",
     "unseal",
 ]
 

@@ -47,6 +47,19 @@ class Seeds(NamedTuple):
     work: int
 
 
+class NamedRound(NamedTuple):
+    """What the ask of a round carries for looks, 32 bytes each; the ledger records it with the round.
+
+    `number`: fresh, rows and seeds follow from it. `server`, `auditor`: their commitments to their nonces of the coin
+    (`guerdon.looks.draw`). `model`: the hash of what was broadcast (`guerdon.looks.recompute.arrays_hash`).
+    """
+
+    number: bytes
+    server: bytes
+    auditor: bytes
+    model: bytes
+
+
 class Used(NamedTuple):
     """A recorded round in which a member took part: its seed of rows, and how many of the named rows it used."""
 

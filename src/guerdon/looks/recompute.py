@@ -115,7 +115,8 @@ def repeat_error(
     """
     first, exact, chance = work(model, rows, seed), _in_double(model), np.random.default_rng(0)
     results = [(f"with {dict(way)}", work(model, rows, seed, **way)) for way in ways]
-    results += [("in double precision", work(exact, _in_double(rows), seed))] * double
+    if double:
+        results.append(("in double precision", work(exact, _in_double(rows), seed)))
     shaken = [work(_shaken(model, chance), _shaken(rows, chance), seed) for _ in range(shakes)]
     follows = double and all(
         results[-1][1][name].dtype == np.float64 for name in _real(first) if name in results[-1][1]

@@ -3,7 +3,7 @@
 import csv
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ FORMS = ".npz, .csv or .parquet"
 KINDS = "whole", "number", "text"
 # A whole number has no leading zero: 007 is a code, and would be another one as 7.
 WHOLE = re.compile(r"[+-]?(0|[1-9]\d*)")
+STEP = 4096  # lines of a .csv file between two words on how far it is read
 NUMBER = re.compile(r"[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?inf|nan|", re.IGNORECASE)
 
 
@@ -50,8 +51,10 @@ class Table:
         return [head + b"".join(row) for row in zip(*cells, strict=True)]
 
 
-def read_rows(path: Path | str, types: Mapping[str, str] | None = None) -> Table:
-    """Return the rows of a file as a `Table`. The end of its name says what it is.
+def read_rows(
+    path: Path | str, types: Mapping[str, str] | None = None, tell: Callable[[float], object] | None = None
+) -> Table:
+    """Return the rows of a file as a `Table`. The end of its name says what it is. `tell`: hears the share read.
 
     - `.npz` (NumPy): each array is a column, its first axis are the rows. Arrays of text are columns of str.
     - `.csv` (UTF-8, commas, one line of names first): a column is *whole* (int64) if every cell is a whole number of 64
@@ -67,7 +70,7 @@ def read_rows(path: Path | str, types: Mapping[str, str] | None = None) -> Table
     if form not in (".npz", ".csv", ".parquet"):
         raise ValueError(f"`path` must be a file that ends in {FORMS}, got {path.name!r}")
     if form == ".csv":
-        return Table(_from_csv(path, types))
+        return Table(_from_csv(path, types, tell or _silent))
     if types:
         raise ValueError(f"`types` must be left out for {path.name!r}: its columns have types of their own")
     return Table(_from_npz(path) if form == ".npz" else _from_parquet(path))
@@ -91,7 +94,36 @@ def _from_npz(path: Path) -> dict[str, Any]:
     return {name: column.tolist() if column.dtype.kind in "US" else column for name, column in columns.items()}
 
 
-def _from_csv(path: Path, types: Mapping[str, str]) -> dict[str, Any]:
+def stacked(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return rows with the same keys as arrays by name, whose first axis are the rows: what the work is given.
+
+    `rows`: as a `Table` or `decode_row` has them, in the order in which they were named. Text and bytes become NumPy's.
+
+    >>> stacked([{"age": np.int64(63), "sex": "f"}, {"age": np.int64(41), "sex": "m"}])
+    {'age': array([63, 41]), 'sex': array(['f', 'm'], dtype='<U1')}
+    """
+    listed = list(rows)
+    if not listed or not all(isinstance(row, Mapping) for row in listed):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError("`rows` must be at least one dict, as the rows of a table are: commit to a table")
+    names = listed[0].keys()
+    if any(row.keys() != names for row in listed):
+        raise ValueError(f"`rows` must all have the same keys, {sorted(names)}, but one has others")
+    return {name: _stack(name, [row[name] for row in listed]) for name in names}
+
+
+def _stack(name: str, entries: list[Any]) -> Any:
+    arrays = [np.asarray(entry) for entry in entries]
+    kinds = {(array.dtype.kind if array.dtype.kind in "SU" else array.dtype.str, array.shape) for array in arrays}
+    if len(kinds) != 1 or arrays[0].dtype.kind not in "biufSU":
+        raise ValueError(f"`rows` must have numbers or text of one type and shape under {name!r}, got missing or mixed")
+    return np.stack(arrays)
+
+
+def _silent(share: float) -> None:
+    """Tell nobody."""
+
+
+def _from_csv(path: Path, types: Mapping[str, str], tell: Callable[[float], object]) -> dict[str, Any]:
     """Read the file twice, first for the types: so the numbers of a column never stand in memory as text."""
     names = next(_lines(path), None)
     if not names or len(set(names)) != len(names):
@@ -99,11 +131,11 @@ def _from_csv(path: Path, types: Mapping[str, str]) -> dict[str, Any]:
     for name, kind in types.items():
         if name not in names or kind not in KINDS:
             raise ValueError(f"`types` must map columns of {path} to one of {', '.join(KINDS)}, got {name!r}: {kind!r}")
-    kinds, count = _kinds(path, names, types)
+    kinds, count = _kinds(path, names, types, lambda share: tell(share / 2))
     columns: list[Any] = [
         [] if kind == "text" else np.empty(count, dtype="i8" if kind == "whole" else "f8") for kind in kinds
     ]
-    for place, cells in enumerate(_cells(path, len(names))):
+    for place, cells in enumerate(_cells(path, len(names), lambda share: tell((1 + share) / 2))):
         for column, kind, cell in zip(columns, kinds, cells, strict=True):
             if kind == "text":
                 column.append(cell)
@@ -112,10 +144,12 @@ def _from_csv(path: Path, types: Mapping[str, str]) -> dict[str, Any]:
     return dict(zip(names, columns, strict=True))
 
 
-def _kinds(path: Path, names: Sequence[str], types: Mapping[str, str]) -> tuple[list[str], int]:
+def _kinds(
+    path: Path, names: Sequence[str], types: Mapping[str, str], tell: Callable[[float], object]
+) -> tuple[list[str], int]:
     """Return the type of each column, and the number of rows."""
     kinds, count = [KINDS.index(types.get(name, "whole")) for name in names], 0
-    for count, cells in enumerate(_cells(path, len(names)), start=1):
+    for count, cells in enumerate(_cells(path, len(names), tell), start=1):
         for place, cell in enumerate(cells):
             while not _fits(cell, kinds[place]):
                 if names[place] in types:
@@ -134,8 +168,8 @@ def _fits(cell: str, kind: int) -> bool:
     return kind == 2 or is_number
 
 
-def _cells(path: Path, width: int) -> Iterator[list[str]]:
-    lines = _lines(path)
+def _cells(path: Path, width: int, tell: Callable[[float], object]) -> Iterator[list[str]]:
+    lines = _lines(path, tell)
     next(lines)
     for row, cells in enumerate(lines, start=1):
         if len(cells) != width:
@@ -143,13 +177,24 @@ def _cells(path: Path, width: int) -> Iterator[list[str]]:
         yield cells
 
 
-def _lines(path: Path) -> Iterator[list[str]]:
+def _lines(path: Path, tell: Callable[[float], object] = _silent) -> Iterator[list[str]]:
     """Yield the cells of each line; empty lines are no rows."""
+    total = max(path.stat().st_size, 1)
     with path.open(encoding="utf-8-sig", newline="") as file:
         try:
-            yield from filter(None, csv.reader(file, strict=True))
+            yield from filter(None, csv.reader(_heard(file, total, tell), strict=True))
         except (csv.Error, UnicodeDecodeError) as error:
             raise ValueError(f"{path} must be a .csv file in UTF-8 with commas: {error}") from error
+
+
+def _heard(lines: Iterable[str], total: int, tell: Callable[[float], object]) -> Iterator[str]:
+    """Yield lines, and tell the share of characters from time to time (of bytes: letters beyond ASCII have more)."""
+    read = 0
+    for place, line in enumerate(lines):
+        read += len(line)
+        if place % STEP == 0:
+            tell(min(read / total, 1.0))
+        yield line
 
 
 def _from_parquet(path: Path) -> dict[str, Any]:

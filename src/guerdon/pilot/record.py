@@ -118,8 +118,8 @@ def _plain(values: Any) -> Any:
     """Return arrays as lists, None for what is not finite."""
     if isinstance(values, Mapping):
         return {name: _plain(part) for name, part in values.items()}
-    known: Any = np.where(np.isfinite(values), values, None)
-    return known.tolist()
+    finite: Any = np.where(np.isfinite(values), values, None)
+    return finite.tolist()
 
 
 def _read(content: Any) -> PilotRecord:

@@ -172,9 +172,9 @@ class _TriedRule:
         pay = self._worth["full"].of_round(payments, after, played)
         for seat in np.flatnonzero(played.half):
             alone = np.arange(len(played.rows)) == seat
-            payments, found = self._pay(self._as_shirker(state, alone), played, reports, played.full | alone)
-            pay[seat] = self._worth["half"].of_round(payments, found, played._replace(full=alone))[seat]
-            self._halves = self.server.adopt(self._halves, found, alone)
+            payments, state_after = self._pay(self._as_shirker(state, alone), played, reports, played.full | alone)
+            pay[seat] = self._worth["half"].of_round(payments, state_after, played._replace(full=alone))[seat]
+            self._halves = self.server.adopt(self._halves, state_after, alone)
         self._state = after
         earned = {name: self._haunt(name, played, report) for name, report in ghosts.items()}
         return pay, earned, suspicion_of(self.server.lens, after.lens)
@@ -211,12 +211,12 @@ class _Worth:
         held = about(self._rule).held(self._rule, after.rule)
         if held is None:
             return pay
-        known = np.isfinite(pay) & played.full
+        can_say = np.isfinite(pay) & played.full
         paid, before = (np.pad(x, (0, len(pay) - len(x))) for x in (self._paid, self._before))
-        self._paid = np.where(known, paid + payments.released, paid)
+        self._paid = np.where(can_say, paid + payments.released, paid)
         worth = self._paid + held
-        self._before = np.where(known, worth, before)
-        return np.where(known, worth - before, np.nan)
+        self._before = np.where(can_say, worth, before)
+        return np.where(can_say, worth - before, np.nan)
 
 
 def _apart(reports: AgentRows, full: Array, witness: WitnessSample, request: int) -> float:
@@ -224,11 +224,13 @@ def _apart(reports: AgentRows, full: Array, witness: WitnessSample, request: int
 
     The products of two agents' reports around m_w have the mean ‖m − m_w‖² + σ²/W.
     """
-    found = gather(reports, full, witness.gradient)
-    count = int(np.sum(found.counted))
+    evidence = gather(reports, full, witness.gradient)
+    count = int(np.sum(evidence.counted))
     if count < 2:
         return float("nan")
-    products = np.sum(np.where(found.counted, found.alignment - found.squared_length, 0.0)) / (count * (count - 1))
+    products = np.sum(np.where(evidence.counted, evidence.alignment - evidence.squared_length, 0.0)) / (
+        count * (count - 1)
+    )
     return float(request * (products / witness.variance - 1 / witness.samples))
 
 

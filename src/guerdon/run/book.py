@@ -11,9 +11,9 @@ import numpy as np
 
 from guerdon.asking import Ask
 from guerdon.ledger import Ledger
-from guerdon.ledger.checks import check_name
-from guerdon.ledger.errors import RefusedError, UnavailableError
-from guerdon.ledger.money import MICRO, format_amount, to_micro
+from guerdon.ledger.books.checks import check_name
+from guerdon.ledger.books.errors import RefusedError, UnavailableError
+from guerdon.ledger.books.money import MICRO, format_amount, to_micro
 from guerdon.rule import Payments, Rule
 from guerdon.run.messages import Pay
 from guerdon.run.notices import warning_of_terms
@@ -24,7 +24,7 @@ from guerdon.witness import WitnessSample
 from guerdon.words import about
 
 if TYPE_CHECKING:
-    from guerdon.ledger.statements import Payslip
+    from guerdon.ledger.read.statements import Payslip
 
 ROUNDING = 1e-9  # amounts are rounded to millionths: a budget for ten rounds is one for ten rounds
 WAITS = (1, 2, 5, 10, 30, 60)  # seconds between attempts: the work is done, the pay must not be lost

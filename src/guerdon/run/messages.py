@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
-from guerdon.ledger.submissions import submission
+from guerdon.ledger.proof.submissions import submission
 
 ASKED, TOLD = "guerdon-", "guerdon-pay-"  # prefixes of a request's names and of a pay's names among the settings
 REQUEST, CHOSEN = "guerdon-request", "guerdon-samples"  # the request; what the agent decided to use

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from guerdon.ledger.errors import RefusedError
-from guerdon.ledger.submissions import gradient_hash, is_signed_by
+from guerdon.ledger.books.errors import RefusedError
+from guerdon.ledger.proof.submissions import gradient_hash, is_signed_by
 from guerdon.reports import LARGEST
 from guerdon.run.messages import Request
 

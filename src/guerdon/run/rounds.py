@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from guerdon.ledger.money import LARGEST, MICRO
+from guerdon.ledger.books.money import LARGEST, MICRO
 from guerdon.rule import Payments, Status
 from guerdon.run.messages import Request
 from guerdon.run.reports import TOO_LARGE, Report

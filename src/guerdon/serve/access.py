@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from guerdon.dashboard.security import Guesses, check_token
-from guerdon.ledger.checks import AGENT, check_name
-from guerdon.ledger.submissions import access, fingerprint, is_signed_by
+from guerdon.ledger.books.checks import AGENT, check_name
+from guerdon.ledger.proof.submissions import access, fingerprint, is_signed_by
 
 SCHEME = "Guerdon"
 VALID = 300  # seconds before and after its moment that a signature is accepted

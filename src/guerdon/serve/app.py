@@ -17,9 +17,9 @@ from starlette.exceptions import HTTPException
 import guerdon
 from guerdon.dashboard.models import ErrorAnswer
 from guerdon.dashboard.security import problem
-from guerdon.ledger.errors import UnavailableError
-from guerdon.ledger.queries import find_agent
-from guerdon.ledger.statements import read_lines
+from guerdon.ledger.books.errors import UnavailableError
+from guerdon.ledger.read.queries import find_agent
+from guerdon.ledger.read.statements import read_lines
 from guerdon.serve.access import Allowance
 from guerdon.serve.door import AGENT, Door
 from guerdon.serve.models import (

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from guerdon.dashboard.models import Amount, AmountText
-from guerdon.ledger.money import plain_amount
-from guerdon.ledger.statements import Line, Payslip
+from guerdon.ledger.books.money import plain_amount
+from guerdon.ledger.read.statements import Line, Payslip
 
 SIGNATURE = Field(description="Hexadecimal signature of the report, by the enrolled key", pattern="^([0-9a-f]{2})*$")
 

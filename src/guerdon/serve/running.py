@@ -11,7 +11,7 @@ import uvicorn
 from safetensors import SafetensorError
 from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
 
-from guerdon.ledger.checks import check_name
+from guerdon.ledger.books.checks import check_name
 from guerdon.rule import Need, Rule
 from guerdon.run.driver import PaidRun
 from guerdon.serve.access import Members

@@ -5,8 +5,8 @@ import threading
 import time
 from pathlib import Path
 
-from guerdon.ledger.errors import RefusedError, UnavailableError
-from guerdon.ledger.statements import Payslip
+from guerdon.ledger.books.errors import RefusedError, UnavailableError
+from guerdon.ledger.read.statements import Payslip
 from guerdon.run.book import Book
 from guerdon.run.driver import PaidRun
 from guerdon.run.messages import GRADIENTS, Request

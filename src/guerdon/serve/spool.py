@@ -18,7 +18,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
 
-from guerdon.ledger.errors import RefusedError
+from guerdon.ledger.books.errors import RefusedError
 
 KINDS = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",

@@ -24,7 +24,7 @@ import numpy as np
 from guerdon import AffineCost, EstimatedVariance, FlatPay, InformationPay, KnownVariance, OutputAgreement, gather
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger
-from guerdon.ledger.tables import EPOCH
+from guerdon.ledger.books.tables import EPOCH
 from guerdon.rule import Need, Round, Rule, notice_of, padded, round_of
 from guerdon.statistical.calibrated import CalibratedAgreement
 from guerdon.statistical.steady import SteadyPay
@@ -111,7 +111,7 @@ def write(path: Path, name: str) -> None:
     seconds = iter(range(10**6))
     clock = SimpleNamespace(now=lambda _: EPOCH + timedelta(days=20_000, seconds=next(seconds)))
     named = hashlib.sha256(name.encode()).hexdigest()[:32]
-    seeded = patch("guerdon.ledger.journal.datetime", clock), patch("secrets.token_hex", return_value=named)
+    seeded = patch("guerdon.ledger.books.journal.datetime", clock), patch("secrets.token_hex", return_value=named)
     with seeded[0], seeded[1], Ledger(path, unit="EUR") as ledger:
         ledger.start_run(name, NAMES[:-1], RULES[name], Terms(AtOnce()))
         for one in play(RULES[name]):

@@ -64,7 +64,7 @@ def pay(rule: str) -> list[str]:
 
 DB = "--db agreement.db"
 STORIES: dict[str, Story] = {
-    "help": Story(["--help", "ledger --help", "ledger payout --help", "flower --help", "pay"]),
+    "help": Story(["--help", "ledger --help", "ledger payout --help", "flower --help", "looks --help", "pay"]),
     "pay": Story([
         *(line for rule in ("agreement", "known:40", "estimated", "calibrated", "steady", "witnessed", "flat")
           for line in pay(rule)),
@@ -74,6 +74,12 @@ STORIES: dict[str, Story] = {
     "equilibrium": Story([
         "equilibrium --agents 5 --request 6 --cost '2 + s ** 1.5' --ratio 0.8 --max-batch 12",
         *(f"equilibrium --rule {rule} --others 4 --max-batch 10" for rule in ("known", "estimated", "information")),
+    ]),
+    "looks": Story([
+        "commit rows.csv --ledger heart --run first --member Bern --stream",
+        "commit rows.csv --ledger heart --run first --member Bern --json --out again.npz",
+        "commit rows.csv --ledger heart --run first --member Bern",
+        "looks plan --epsilon 0.001", "looks plan --looks 1 --forfeit all --epsilon 0.001 --rounds 60 --json",
     ]),
     "plan": Story(["plan --variance 400 --signal 4 --target 0.2 --repetitions 20 --max-batch 32"], slow=True),
     "certify": Story(["certify --rule known --agents 4 --rounds 5 --repetitions 10"], slow=True),
@@ -114,6 +120,9 @@ def prepare(folder: Path) -> None:
     np.save(folder / "prediction.npy", np.full(40, 0.9))
     (folder / "experiment.toml").write_text(EXPERIMENT)
     made_up(-16, 5, seed=1, evidence=9.0).save(folder / "pilot.json")
+    (folder / "rows.csv").write_text("age,sex,rate\n63,f,150\n41,m,172.5\n63,f,150\n")
+    (folder / "guerdon.secret").write_text(f"guerdon secret 1\n{'5a' * 32}\n")
+    (folder / "guerdon.secret").chmod(0o600)
     for name in golden.RULES:
         shutil.copy(golden.HERE / golden.file_of(name), folder / f"{name}.db")
 

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from guerdon.ledger.migrations.helpers import append_only
+from guerdon.ledger.books.migrations.helpers import append_only
 
 revision = "0002"
 down_revision = "0001"

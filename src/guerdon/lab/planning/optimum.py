@@ -102,7 +102,8 @@ def _next_errors(
 ) -> NDArray[np.float64]:
     """Return random errors after a round with `samples` samples in all and the best step, from four normal numbers.
 
-    The mean of n gradients of ν samples is one of N = nν samples, and with a_i, e_i of THEORY §5 and L = √x
+    The mean of n gradients of ν samples is one of N = nν samples. With a_i and ε_i standard normal, L = √x and
+    e_i = L·a_i − ε_i (a sample's component along δ, its noise and its residual)
 
         x' = (L − (2η/N)·Σ a_i e_i)² + (2η/N)²·Σ e_i²·χ²_{d−1}
     """

@@ -18,8 +18,8 @@ from guerdon.lab._trees import register
 from guerdon.lab.agents import Agent, View
 from guerdon.lab.problems import Problem
 from guerdon.lab.problems.federation import draw_gradient, draws_alike
+from guerdon.lab.simulation.facts import check_witness
 from guerdon.lab.simulation.players import Players, choose, learn, report, sort_by_kind
-from guerdon.lab.simulation.terms import check_witness
 from guerdon.lab.simulation.training import draw_witness, repetition_key, round_keys
 from guerdon.pilot import PilotDesign, PilotRecord, Trial
 from guerdon.rule import Rule

@@ -88,8 +88,8 @@ def learn(
     """Return what every agent remembers after the round, kind by kind."""
 
     def one(agent: Agent, memory: Any, own: _Own, size: Array, gradient: Array, reward: Array) -> Any:
-        seen = view._replace(memory=memory, **own._asdict())
-        return agent.learn(seen._replace(memory=agent.keep(seen, gradient)), size, reward)
+        view_before = view._replace(memory=memory, **own._asdict())
+        return agent.learn(view_before._replace(memory=agent.keep(view_before, gradient)), size, reward)
 
     computed = _computed(sizes, gradients)
     return tuple(by_kind(players, one, memories, _own(players, view), sizes, computed, rewards))

@@ -1,0 +1,1 @@
+"""What is kept: tables, the journal that appends records, the chain of hashes, and whole micro-units."""

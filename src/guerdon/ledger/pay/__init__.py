@@ -1,0 +1,1 @@
+"""What moves money: rounds, what a run holds and when it releases it, losses, moves by hand, payouts."""

@@ -1,0 +1,1 @@
+"""What proves the ledger: everything recomputed, heads signed, reports signed by their members."""

@@ -1,0 +1,1 @@
+"""What people and programs read: balances, statements, exports, stakes."""
