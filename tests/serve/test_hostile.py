@@ -7,9 +7,11 @@ import socket
 import ssl
 import threading
 import time
+import tomllib
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from safetensors.numpy import save_file
 
+from guerdon.cli import options
 from guerdon.client import ServiceClient, ServiceError
 from guerdon.ledger import Ledger
 from guerdon.serve.access import Allowance
@@ -383,6 +386,17 @@ def test_a_client_without_a_service_says_so(caplog: pytest.LogCaptureFixture, mo
 def test_a_client_tells_nobody_on_the_way(url: str) -> None:
     with pytest.raises(ValueError, match="`url` must begin with https://, or with http:// on this machine only, got"):
         ServiceClient(url, run="run", token=TOKENS["north"])
+
+
+def test_where_it_runs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders are locked and put on the disk as POSIX has it: the package names Linux and macOS, the command too."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert {"Operating System :: POSIX :: Linux", "Operating System :: MacOS"} == {
+        line for line in project["classifiers"] if line.startswith("Operating System")
+    }
+    monkeypatch.setattr(options, "os", SimpleNamespace(name="nt"))
+    with pytest.raises(OSError, match=r"`guerdon serve` must run on Linux or macOS, got .*: use one of these, or WSL"):
+        options.need_posix("guerdon serve")
 
 
 @pytest.mark.slow
