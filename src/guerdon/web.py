@@ -51,6 +51,20 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def neighbourhood(address: str) -> str:
+    """Return what one sender has of addresses: one of IPv4, or 2⁶⁴ of IPv6, as providers hand them out.
+
+    >>> neighbourhood("::ffff:192.0.2.7"), neighbourhood("2001:db8:1:2:3:4:5:6"), neighbourhood("")
+    ('192.0.2.7', '2001:db8:1:2::/64', '')
+    """
+    address = _plain(address)
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return str(ipaddress.ip_network((found, 64), strict=False)) if isinstance(found, ipaddress.IPv6Address) else address
+
+
 def most_connections() -> int:
     """Return how many connections this process can hold: each may have a file open beside its socket.
 
@@ -122,8 +136,8 @@ class Connections:
         waiting = [one for one in self._open.values() if not one.proven]
         if not waiting:
             return False
-        counts = Counter(one.peer[0] for one in waiting)
-        self._end(max(waiting, key=lambda one: (counts[one.peer[0]], -one.since)))
+        counts = Counter(neighbourhood(one.peer[0]) for one in waiting)
+        self._end(max(waiting, key=lambda one: (counts[neighbourhood(one.peer[0])], -one.since)))
         return True
 
     def _end(self, found: Connection) -> None:

@@ -266,6 +266,15 @@ def test_guesses_wait_ever_longer_and_are_logged(caplog: pytest.LogCaptureFixtur
     assert caplog.records[-1].getMessage() == "wrong token from 10.0.0.7 (1)", "an hour later it is forgotten"
 
 
+def test_one_network_of_ipv6_is_one_address() -> None:
+    access = Access(TOKEN)
+    for number in range(FREE_GUESSES):
+        assert not access.knows("wrong", f"2001:db8::{number}", 0.0)
+    with pytest.raises(GuessedError):
+        access.knows("wrong", "2001:db8::ffff", 0.0)
+    assert not access.knows("wrong", "2001:db8:0:1::1", 0.0)
+
+
 def test_of_too_many_addresses_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("guerdon.dashboard.security.MOST_ADDRESSES", 3)
     access = Access(TOKEN)

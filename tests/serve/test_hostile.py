@@ -7,9 +7,11 @@ import socket
 import ssl
 import threading
 import time
+import tomllib
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from safetensors.numpy import save_file
 
+from guerdon.cli import options
 from guerdon.client import ServiceClient, ServiceError
 from guerdon.ledger import Ledger
 from guerdon.serve.access import Allowance
@@ -164,6 +167,10 @@ def test_who_asks_too_much_hinders_nobody_else(tmp_path: Path, ledger: Ledger) -
                 time.sleep(0.01)
             assert (told[0], "are being answered already" in told[1]["detail"]) == (429, True)
             assert ask(served, "/v1/ask", south)[0] == 200
+        end = time.monotonic() + 10.0  # of the 20 s that the two would have waited
+        while "are being answered already" in str(ask(served, "/v1/ask", north)[1]):
+            assert time.monotonic() < end, "who has gone keeps its turns"
+            time.sleep(0.05)
         told = list[tuple[int, Any]]()
         for _ in range(6):
             told.append(ask(served, "/v1/ask", south))
@@ -383,3 +390,67 @@ def test_a_client_without_a_service_says_so(caplog: pytest.LogCaptureFixture, mo
 def test_a_client_tells_nobody_on_the_way(url: str) -> None:
     with pytest.raises(ValueError, match="`url` must begin with https://, or with http:// on this machine only, got"):
         ServiceClient(url, run="run", token=TOKENS["north"])
+
+
+def test_where_it_runs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders are locked and put on the disk as POSIX has it: the package names Linux and macOS, the command too."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert {"Operating System :: POSIX :: Linux", "Operating System :: MacOS"} == {
+        line for line in project["classifiers"] if line.startswith("Operating System")
+    }
+    monkeypatch.setattr(options, "os", SimpleNamespace(name="nt"))
+    with pytest.raises(OSError, match=r"`guerdon serve` must run on Linux or macOS, got .*: use one of these, or WSL"):
+        options.need_posix("guerdon serve")
+
+
+@pytest.mark.slow
+def test_two_hundred_members_lose_no_round_to_ten_hostile_clients(tmp_path: Path, ledger: Ledger) -> None:
+    """Wrong tokens, half-open connections, another run's key, garbage, and members that take all that they may."""
+    honest = {f"member-{i:03}": f"token-of-member-{i:03}" for i in range(200)}
+    slow = {f"slow-{i}": f"token-of-a-slow-one-{i}" for i in range(2)}
+    ledger.enrol({"other": write_key(tmp_path / "other")})
+    terms, stopping = {"quorum": len(honest)}, threading.Event()
+
+    def keep(attack: Any) -> threading.Thread:
+        def forever() -> None:
+            while not stopping.is_set():
+                with contextlib.suppress(OSError, http.client.HTTPException, ServiceError, ValueError):
+                    attack()
+                stopping.wait(0.05)
+
+        thread = threading.Thread(target=forever, daemon=True)
+        thread.start()
+        return thread
+
+    service = make_service(tmp_path, ledger, tokens=honest | slow, deadline=3600.0, terms=terms)
+    with contextlib.ExitStack() as held, serving(service, connections=Connections(most=416, patience=2.0)) as served:
+        other = ServiceClient(served.address, run="run", key=tmp_path / "other", patience=0)
+
+        def half_open() -> None:
+            half = held.enter_context(connect(served))
+            half.sendall(b"GET /v1/ask HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+
+        def garbage() -> None:
+            with connect(served) as opened:
+                opened.sendall(b"\xff" * 999)
+
+        def stalled(token: str) -> None:
+            with connect(served) as opened:
+                opened.sendall(f"PUT /v1/rounds/1/report HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Length: 99\r\n\r\nx".encode())  # noqa: E501  # fmt: skip
+                stopping.wait(1.0)
+
+        attacks = [
+            *[lambda: ask(served, "/v1/ask", X_Forwarded_For=str(time.monotonic()))] * 2, *[half_open] * 2,
+            *[lambda: other._ask("GET", "/v1/ask?wait=20")] * 2, *[garbage] * 2,
+            *[lambda token=token: stalled(token) for token in slow.values()],
+        ]  # fmt: skip
+        hostile = [keep(attack) for attack in attacks]
+        assert len(hostile) == 10
+        clients = [ServiceClient(served.address, run="run", token=token, patience=300) for token in honest.values()]
+        together(*(lambda c=c, i=i: work(c, lambda _: gradient(i)) for i, c in enumerate(clients)))
+        stopping.set()
+        for thread in hostile:
+            thread.join()
+    for number in (1, 2, 3):
+        found = {slip.agent: slip.status for slip in ledger.payslips("run", number) if slip.agent in honest}
+        assert found == dict.fromkeys(honest, "paid")

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from guerdon.web import is_loopback, prove
+from guerdon.web import is_loopback, neighbourhood, prove
 
 COOKIE = "guerdon_session"
 SESSION = 12 * 3600  # seconds until one has to log in again
@@ -80,6 +80,7 @@ class Guesses:
 
     def note(self, address: str, now: float) -> None:
         """Note a wrong token, or raise while its address has to wait; of too many addresses the first is forgotten."""
+        address = neighbourhood(address)
         number, last = self._wrong.get(address, (0, now))
         wait = min(LONGEST_WAIT, 2.0 ** min(number - FREE_GUESSES, 60)) if number >= FREE_GUESSES else 0.0
         if last + wait > now:

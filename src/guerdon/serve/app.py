@@ -107,6 +107,7 @@ def health(service: ServiceNow) -> HealthAnswer:
 
 @router.get("/ask", responses=_errors(421, 422))
 async def ask(
+    request: Request,
     service: ServiceNow,
     agent: AgentNow,
     after: Annotated[int, Query(ge=0, le=LATEST, description="A round: wait for a later one, or for the end")] = 0,
@@ -115,6 +116,8 @@ async def ask(
     """Tell what the agent is asked for now, and what it was last paid."""
     end = time.monotonic() + wait
     while service.round <= after and not service.ended and time.monotonic() < end:
+        if await request.is_disconnected():  # its turn is over
+            break
         await asyncio.sleep(0.05)
     return await run_in_threadpool(_ask_answer, service, agent)
 
