@@ -97,7 +97,7 @@ def paid(size: int, factor: float, extra: float, x: float, ratio: float) -> Any:
     """Return agent 0's pay in many rounds."""
     assumed = ratio * x / (x + 1)
     state = knowing(NU * (1 - assumed) / assumed)
-    options: Any = {"rounds": 1, "repetitions": 2000, "dim": 100, "noise_scale": NU / x, "state": state}
+    options: Any = {"rounds": 1, "repetitions": 1500, "dim": 100, "noise_scale": NU / x, "state": state}
     sizes = size, *[NU] * (AGENTS - 1)
     return play(STEADY, sizes=sizes, factor=factor, extra=extra, **options).rewards[:, 0, 0]
 
@@ -174,7 +174,7 @@ def test_twice_the_true_a_pays_for_nothing() -> None:
 
 # And in the long run, where a is estimated.
 
-LONG: Any = {"rounds": 100, "repetitions": 100, "dim": 50}
+LONG: Any = {"rounds": 100, "repetitions": 60, "dim": 50}
 
 
 @pytest.mark.parametrize(
