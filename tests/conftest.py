@@ -6,6 +6,8 @@ A test that lacks something here (a package, a server, a browser, a file) is ski
 
 import gc
 import os
+import sys
+from importlib import import_module
 from importlib.metadata import version
 
 import pytest
@@ -75,6 +77,8 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000)
+    if "sqlalchemy" in sys.modules:
+        import_module("tests.support.statements").share()
 
 
 def _place(item: pytest.Item) -> int:

@@ -44,7 +44,7 @@ def honest_mean(played: Played) -> Mean:
 def test_honest_pay_is_the_cost(numbers: dict[str, Any], noise: str, dim: int, agents: int) -> None:
     """Exactly, whatever a, with dropouts, few dimensions, and gradients that are skewed or have heavy tails."""
     options: Any = {"dim": dim, "noise": noise, "noise_scale": 4.0, "present": 0.9}
-    played = play(InformationPay(COST, **numbers), rounds=8, repetitions=3000, sizes=(NU,) * agents, **options)
+    played = play(InformationPay(COST, **numbers), rounds=8, repetitions=2000, sizes=(NU,) * agents, **options)
     for agent in (0, agents - 1):
         own, here = played.rewards[:, :, agent], played.rewards[:, :, agent] != 0
         measured = mean((own.sum(axis=1) - H * here.sum(axis=1)) / 8)
