@@ -17,11 +17,11 @@ def share() -> None:
     """
     made, dialect = Engine.__init__, SQLiteDialect_pysqlite
 
-    def init(engine: Engine, *arguments: Any, **options: Any) -> None:
-        made(engine, *arguments, **options)
-        if type(engine.dialect) is dialect:
-            engine._compiled_cache = COMPILED
+    def init(self: Engine, *arguments: Any, **options: Any) -> None:
+        made(self, *arguments, **options)
+        if type(self.dialect) is dialect:
+            self._compiled_cache = COMPILED
 
     Engine.__init__ = init
-    dialect.__eq__ = lambda one, other: type(one) is type(other)
-    dialect.__hash__ = lambda one: hash(type(one))
+    dialect.__eq__ = lambda self, other: type(self) is type(other)
+    dialect.__hash__ = lambda self: hash(type(self))
