@@ -290,18 +290,24 @@ class Four:
         return made.start(MemoryGrid(nodes), self.model, num_rounds=1).arrays
 
 
-@pytest.fixture(scope="module", params=[FedAvg, FedSGD], ids=["models", "gradients"])
+KINDS = {"models": FedAvg, "gradients": FedSGD}
+# How a reply is read does not depend on what is asked for: of gradients, what is wrong with arrays and with answering.
+OFFENCES = [("models", kind) for kind in FAULTS]
+OFFENCES += [("gradients", kind) for kind in (*list(FAULTS)[:12], "other name", "forged", "twice")]
+
+
+@pytest.fixture(scope="module")
 def four(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Made once: every offender has a run of its own in the same ledger, which holds together in the end."""
     nodes = [Node(100 + i, worker(i)) for i in range(5)]
     with Ledger(tmp_path_factory.mktemp("four") / "guerdon.db") as ledger:
         ledger.enrol({f"n{i}": node.der for i, node in enumerate(nodes)})
-        made = Four(request.param, ledger, nodes, record(**MODEL))
+        made = Four(KINDS[request.param], ledger, nodes, record(**MODEL))
         yield made, made.start("four", nodes[:4]), rewards(ledger, "four")
         assert ledger.verify().holds
 
 
-@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize(("four", "kind"), OFFENCES, indirect=["four"])
 def test_an_offender_harms_nobody_and_is_told_why(kind: str, four: tuple[Four, ArrayRecord, dict[str, int]]) -> None:
     made, expected, paid = four
     arrays = made.start(kind, [*made.nodes[:4], Node(104, bad(kind), key=made.nodes[4].key)])
