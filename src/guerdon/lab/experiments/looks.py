@@ -67,9 +67,10 @@ class Found(NamedTuple):
 
 def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     """Play all four parts."""
-    data, hospitals = prepare(load_survey()), load_hospitals()
+    survey, hospitals = load_survey(), load_hospitals()
+    data = prepare(survey)
     runs, trainings = round(RUNS * repetitions), max(2, round(TRAININGS * repetitions))
-    settings, members = looks_attacks.settings(data, hospitals), looks_honest.federations(data, hospitals)
+    settings, members = looks_attacks.settings(data, hospitals), looks_honest.federations(survey, hospitals)
     step = count_steps(tell, 2 + len(settings) + len(members))
     with ThreadPoolExecutor(2) as pool:  # while one problem is compiled, another is played
         attacks = [pool.submit(_attacks, setting, trainings, runs, seed) for setting in settings]
