@@ -188,7 +188,7 @@ PLAN = ["plan", "--variance", "4", "--signal", "1"]
         (["simulate", "gone.toml"], "cannot be opened: no such file or directory"),
         (
             ["reproduce", "fig9"],
-            "one of fig2, fig3, fig4, fig5, agreement, planner, exploits, federations, steady, got 'fig9'",
+            "one of fig2, fig3, fig4, fig5, agreement, planner, exploits, federations, steady, looks, got 'fig9'",
         ),
         (["reproduce", "--repetitions", "0"], "`repetitions` must be a positive integer, got 0"),
         (["plan"], "`plan` needs a pilot and `--target`, or all of `--variance`, `--signal` and `--target`"),

@@ -269,7 +269,7 @@ def reproduce(
     figures: Annotated[
         list[str] | None,
         typer.Argument(
-            help="fig2, fig3, fig4, fig5 (default: these), agreement, planner, exploits, federations, steady."
+            help="fig2, fig3, fig4, fig5 (default: these), agreement, planner, exploits, federations, steady, looks."
         ),
     ] = None,
     repetitions: Annotated[int, typer.Option(help="Repetitions of each setting.")] = 250,
@@ -285,10 +285,12 @@ def reproduce(
     quarter of an hour. `federations` divides the survey among agents in five
     ways, and says what honest and other agents earn; with 250 repetitions it takes hours on two cores, with 10 some
     minutes. `steady` plays all that was tried against steady pay; it takes some minutes with 50, but only 250 tell the
-    smallest losses from nothing.
+    smallest losses from nothing. `looks` plays all of it against pay that is held until a look, and lets an auditor
+    compute honest work again; it takes three minutes.
 
     The heart-disease survey is read from the file that the environment variable GUERDON_HEART_DATA names; without it a
-    synthetic survey takes its place, and every table and figure says so.
+    synthetic survey takes its place, and every table and figure says so. GUERDON_HOSPITALS names the folder with the
+    files of the four hospitals, which `looks` leaves out where it is not set.
     """
     need_simulator("guerdon reproduce")
     from guerdon.lab.experiments.reproduce import reproduce as run_experiments

@@ -64,6 +64,16 @@ class VerifiedWork(ToldRule):
         return payments._replace(released=released), after
 
 
+def verified(cost: Cost, looks: float = 2) -> VerifiedWork:
+    """Return flat pay with so many looks in a period, as the terms of a run have them by default.
+
+    >>> from guerdon import AffineCost
+    >>> verified(AffineCost(1, 1), 1).terms.looks
+    1
+    """
+    return VerifiedWork(cost, Looks(looks=int(looks) if looks == int(looks) else looks))  # pyright: ignore[reportArgumentType]
+
+
 def _coins(reports: Array, looks: int) -> Array:
     """Return a number from 0 to 1 for each look, (looks, 1), which nobody knows before all reports are in."""
     total = jax.lax.bitcast_convert_type(jnp.sum(jnp.asarray(reports, jnp.float32)), jnp.uint32)

@@ -67,9 +67,10 @@ class Found(NamedTuple):
 
 def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
     """Play all four parts."""
-    data, hospitals = prepare(load_survey()), load_hospitals()
+    survey, hospitals = load_survey(), load_hospitals()
+    data = prepare(survey)
     runs, trainings = round(RUNS * repetitions), max(2, round(TRAININGS * repetitions))
-    settings, members = looks_attacks.settings(data, hospitals), looks_honest.federations(data, hospitals)
+    settings, members = looks_attacks.settings(data, hospitals), looks_honest.federations(survey, hospitals)
     step = count_steps(tell, 2 + len(settings) + len(members))
     with ThreadPoolExecutor(2) as pool:  # while one problem is compiled, another is played
         attacks = [pool.submit(_attacks, setting, trainings, runs, seed) for setting in settings]
@@ -212,11 +213,9 @@ def notes(found: Found, hospitals: Hospitals | None) -> tuple[str, ...]:
 
 def best_attacks(earned: Sequence[Earned]) -> list[Earned]:
     """Return the attack that gains most on each problem under each rule without looks."""
-    best = dict[tuple[str, str], Earned]()
-    for one in earned:
-        if one.rule not in TERMS and one.gain.value > best.get((one.problem, one.rule), one).gain.value - 1e-12:
-            best[one.problem, one.rule] = one
-    return list(best.values())
+    kinds = dict.fromkeys((one.problem, one.rule) for one in earned if one.rule not in TERMS)
+    groups = ([one for one in earned if (one.problem, one.rule) == kind] for kind in kinds)
+    return [max(group, key=lambda one: one.gain.value) for group in groups]
 
 
 def _worth(earned: Sequence[Earned]) -> Iterator[str]:
@@ -233,8 +232,8 @@ def _caption(found: Found, runs: int, trainings: int) -> str:
         "of 5 % all of them lose; under each other rule some gain. Below: strategies that see their candidates, "
         f"without a margin, in {runs:,} runs of {ROUNDS} rounds. One look makes a cheat worth what declining is worth: "
         "0. With two looks that cost all, every cheat loses but never working. Bars are 95 % intervals. Honest members "
-        f"were paid exactly what was stated in {exact} of {len(found.cells)} runs, and {failed} of {looked:,} looks at "
-        "them failed."
+        f"were paid exactly what was stated in {exact} of {len(found.cells)} runs, and {failed} of {looked:,} looks "
+        "at them failed."
     )
 
 
