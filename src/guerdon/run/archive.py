@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -70,6 +70,11 @@ class Archive:
         for one in list(self._own.iterdir()) if self._own.exists() else []:
             if not one.name.isdigit() or int(one.name) not in kept:
                 _remove(one)
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Drop these rounds and nothing else: also where a running server is just keeping another one."""
+        for number in sorted(self.rounds() & set(numbers)):
+            _remove(self._of(number))
 
     def secret(self) -> bytes:
         """Return the server's secret, from which its nonces of the coins follow; it is made when first asked for."""
