@@ -1,8 +1,9 @@
 """Array libraries and input checks: what lets the core be written once for NumPy, JAX and PyTorch."""
 
+import hashlib
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -80,6 +81,17 @@ def to_numpy(array: Array) -> Any:
         array = array.float() if str(array.dtype) == "torch.bfloat16" else array
     plain = np.asarray(array)
     return plain.astype(np.float32) if plain.dtype.name == "bfloat16" else plain
+
+
+def gradient_hash(layers: Iterable[Any]) -> bytes:
+    """Return the SHA-256 of a gradient: each layer's type and shape, and its numbers row by row, little-endian."""
+    total = hashlib.sha256()
+    for layer in layers:
+        array = to_numpy(layer)
+        plain = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
+        total.update(f"{plain.dtype.str}{list(array.shape)}\n".encode())
+        total.update(plain.data if plain.size else b"")
+    return total.digest()
 
 
 def as_host_array(array: Any) -> Any:

@@ -12,7 +12,19 @@ from rich.console import Console
 from rich.markup import escape
 
 import guerdon
-from guerdon.cli import arena, audit, commit, contributions, dashboard, flower, ledger, looks, pilot, serve
+from guerdon.cli import (
+    arena,
+    audit,
+    commit,
+    contributions,
+    dashboard,
+    flower,
+    ledger,
+    look_auditor,
+    looks,
+    pilot,
+    serve,
+)
 from guerdon.cli.files import read_array, read_gradients
 from guerdon.cli.once import pay_once
 from guerdon.cli.options import (
@@ -81,6 +93,10 @@ app.command(
     epilog="Examples: [bold]guerdon commit rows.parquet --ledger heart --run 'run 1' --member Bern[/], "
     "[bold]guerdon commit rows.csv --type postcode=text --ledger heart --run 'run 1' --member Bern[/]"
 )(commit.commit)
+app.command(
+    epilog="Examples: [bold]guerdon look look-7.npz look-7.answer --key auditor.pem[/], "
+    "[bold]guerdon look look-7.npz --at-site --rows rows.parquet --key auditor.pem[/]"
+)(look_auditor.look)
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """The command line of verified work: `guerdon looks COMMAND`."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -8,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from guerdon.cli import rehearsal
+from guerdon.cli import look_auditor, look_member, look_operator, rehearsal
 from guerdon.cli.options import CostOption, JsonOption, need
 from guerdon.cli.tables import new_table, print_json
 from guerdon.costs import ExpressionCost, check_cost
@@ -16,6 +17,7 @@ from guerdon.looks.plan import Choice, Forfeit, Plan, choose
 from guerdon.looks.plan import plan as planned
 from guerdon.terms import FORFEITS, Looks
 
+FIRST, OPERATOR, MEMBER, AUDITOR = "Before a run", "For operators", "For members", "For auditors"
 FORMATS = ".svg", ".png", ".pdf"
 DEFAULT = Looks()
 # At most: beyond it the closed form adds up so many terms that it is slow, and nobody reads the answer.
@@ -31,12 +33,32 @@ ChanceEpsilon = Annotated[
 ChanceDelta = Annotated[float, typer.Option(help="δ, the chance that a cheat passes a look.")]
 
 app = typer.Typer(
-    no_args_is_help=True, help="Verified work: what looks cost and deter, and whether your work can be looked at."
+    no_args_is_help=True, help="Verified work: plan looks, answer them, draw them, settle them, check them."
 )
 app.command(
     "try",
     epilog="Example: [bold]guerdon looks try my_app.task:work --rows rows.npz --model model.npz[/]",
+    rich_help_panel=FIRST,
 )(rehearsal.rehearse)
+
+
+def _add(panel: str, name: str, command: Callable[..., None], example: str) -> None:
+    app.command(name, epilog=f"Example: [bold]guerdon looks {name} {example}[/]", rich_help_panel=panel)(command)
+
+
+_OF_RUN = "--ledger 9f3c… --run heart"
+_add(OPERATOR, "commit", look_operator.commit, "rows.commitment.json --db guerdon.db")
+_add(OPERATOR, "draw", look_operator.draw, "nonces.json --db guerdon.db")
+_add(OPERATOR, "list", look_operator.list_open, "--db guerdon.db")
+_add(OPERATOR, "tasks", look_operator.tasks, "--db guerdon.db --auditor auditor.json --out tasks")
+_add(OPERATOR, "receive", look_operator.receive, "look-7.answer --db guerdon.db")
+_add(OPERATOR, "verdict", look_operator.verdict, "look-7.verdict.json --db guerdon.db")
+_add(OPERATOR, "settle", look_operator.settle, "--db guerdon.db")
+_add(MEMBER, "answer", look_member.answer, "look-7.npz --rows rows.parquet --auditor 5d21…")
+_add(MEMBER, "check", look_member.check, "--db guerdon.db --member Bern")
+_add(AUDITOR, "key", look_auditor.key, "--out auditor.pem")
+_add(AUDITOR, "coins", look_auditor.coins, f"--key auditor.pem {_OF_RUN} --rounds 200 --out coins.json")
+_add(AUDITOR, "open", look_auditor.open_coins, f"--key auditor.pem {_OF_RUN} --rounds 1-50 --out nonces.json")
 
 
 @app.callback()
@@ -44,7 +66,10 @@ def looks() -> None:
     """Verified work."""
 
 
-@app.command(epilog='Example: [bold]guerdon looks plan --cost "1 + s" --request 16 --rounds 200 --out plan.svg[/]')
+@app.command(
+    epilog='Example: [bold]guerdon looks plan --cost "1 + s" --request 16 --rounds 200 --out plan.svg[/]',
+    rich_help_panel=FIRST,
+)
 def plan(
     cost: CostOption = "1 + s",
     request: Annotated[int, typer.Option(help="Batch size that the server asks for.")] = 16,

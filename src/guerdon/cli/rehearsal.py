@@ -68,7 +68,7 @@ def rehearse(
     with Console(stderr=True).status(f"rehearsing {looks} looks"):
         found = rehearsed(
             function, table, read_arrays(model), request=request, looks=looks, seed=seed, sends=sends, threads=threads,
-            ways=[_way(text) for text in ways or []], most=share, limits=limits, path=[path],
+            ways=[way_of(text) for text in ways or []], most=share, limits=limits, path=[path],
             others=None if against is None else _saved(against),
         )  # fmt: skip
     if save is not None and found.reports:
@@ -89,7 +89,7 @@ def _pairs(option: str, given: list[str]) -> dict[str, str]:
     return {name: value for name, _, value in parts}
 
 
-def _way(text: str) -> dict[str, Any]:
+def way_of(text: str) -> dict[str, Any]:
     """Return an option of the function: its value is JSON, or else text."""
     ((name, value),) = _pairs("--way", [text]).items()
     try:

@@ -135,14 +135,14 @@ def _guarded(function: str, work: Work, model: Arrays, sends: str) -> Work:
             ) from None
         try:
             arrays = {str(name): np.asarray(value) for name, value in report.items()}
-            return _moved(arrays, given) if sends == "models" else arrays
+            return moved(arrays, given) if sends == "models" else arrays
         except (AttributeError, TypeError, ValueError, RuntimeError):
             raise UnableError(f"with {how} it must return arrays of numbers by name", in_double=in_double) from None
 
     return guarded
 
 
-def _moved(after: Arrays, before: Arrays) -> Arrays:
+def moved(after: Arrays, before: Arrays) -> Arrays:
     """Return what a model moved by, in the types of the model: they say how exact it is."""
     return {name: move.astype(after[name].dtype) for name, move in moves(after, before).items()}
 

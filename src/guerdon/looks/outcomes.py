@@ -65,7 +65,7 @@ def decided(asked: Asked, terms: Looks, now: int) -> Outcome | None:
     >>> [decided(asked, terms, now) for now in (22, 23)]  # the second auditor is silent
     [None, <Outcome.SILENT: 'auditor silent'>]
     """
-    first = _first(asked, terms, now)
+    first = first_decision(asked, terms, now)
     if first is None or not first.outcome.forfeits:
         return None if first is None else first.outcome
     end = first.moment + terms.appeal
@@ -73,15 +73,6 @@ def decided(asked: Asked, terms: Looks, now: int) -> Outcome | None:
         return first.outcome if now > end else None
     second = _in_time(asked.second, asked.appealed + terms.verdict, now)
     return None if second is None else second.outcome
-
-
-def _first(asked: Asked, terms: Looks, now: int) -> Decision | None:
-    deadline = asked.opened + terms.answer
-    if asked.answered is not None and asked.answered <= deadline:
-        return _in_time(asked.verdict, asked.answered + terms.verdict, now)
-    if asked.verdict is not None and asked.verdict.outcome is Outcome.PASSED:
-        return asked.verdict
-    return Decision(Outcome.UNANSWERED, deadline) if now > deadline else None
 
 
 def _in_time(verdict: Decision | None, deadline: int, now: int) -> Decision | None:
@@ -92,6 +83,16 @@ def _in_time(verdict: Decision | None, deadline: int, now: int) -> Decision | No
     if verdict is not None and verdict.moment <= deadline and verdict.outcome is not Outcome.UNANSWERED:
         return verdict
     return Decision(Outcome.SILENT, deadline) if now > deadline else None
+
+
+def first_decision(asked: Asked, terms: Looks, now: int) -> Decision | None:
+    """Return what came of a look before any appeal, and when; None while it is open."""
+    deadline = asked.opened + terms.answer
+    if asked.answered is not None and asked.answered <= deadline:
+        return _in_time(asked.verdict, asked.answered + terms.verdict, now)
+    if asked.verdict is not None and asked.verdict.outcome is Outcome.PASSED:
+        return asked.verdict
+    return Decision(Outcome.UNANSWERED, deadline) if now > deadline else None
 
 
 def settled(terms: Looks, state: Candidates, outcomes: Mapping[int, Outcome]) -> Settlement:

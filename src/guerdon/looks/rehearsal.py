@@ -18,7 +18,7 @@ from guerdon.arrays import check_choice, check_number, check_positive_integer
 from guerdon.canonical import canonical
 from guerdon.looks._rehearsed import DOUBLE, TOLD
 from guerdon.looks.encoding import Rows, decode_row, encode_rows
-from guerdon.looks.isolation import Arrays, Limits, code_hash, run_isolated
+from guerdon.looks.isolation import Arrays, Limits, Ran, code_hash, run_isolated
 from guerdon.looks.naming import Deck, member_seeds
 from guerdon.looks.plan import failure_bound
 from guerdon.looks.recompute import arrays_hash, compare
@@ -127,18 +127,18 @@ def rehearse(
     about = _about(code, picked, model, [sends, *seeds])
     if others is not None and (others[0] != about or len(others[1]) != looks):
         raise ValueError("`others` must be reports by the same function on the same model, rows and seed: they are not")
-    auditor = _Side(function, picked, model, seeds, sends, ways, places, limits or Limits())
-    told, reports, network, unable = auditor.run(1)
+    auditor = Side(function, picked, model, seeds, sends, ways, places, limits or Limits())
+    ran, told, reports, unable = auditor.run(1)
     if not unable and others is None:
-        _, honest, _, unable = auditor.run(threads, only_reports=True)
+        _, _, honest, unable = auditor.run(threads, only_reports=True)
     else:
         honest = () if others is None else others[1]
     if unable:
-        return Rehearsal(function, code, network, request, unable)
+        return Rehearsal(function, code, ran.network, request, unable)
     failed = _failures(told, reports, honest)
     widths = {name: [look["tolerance"][name] for look in told] for name in told[0]["tolerance"]}
     return Rehearsal(
-        function, code, network, request, "",
+        function, code, ran.network, request, "",
         (*((name, errors) for name, errors in told[0]["ways"]), ("with changed last bits", told[0]["last_bits"])),
         {name: float(np.median(values)) for name, values in widths.items()},
         {name: max(values) for name, values in widths.items()},
@@ -190,8 +190,23 @@ def _is_short(found: Rehearsal) -> bool:
     return double >= max(largest.values())
 
 
-class _Side(NamedTuple):
-    """What a process needs to play the auditor, or the member."""
+class Measured(NamedTuple):
+    """What a process found: how it ended, what each look told, the reports, and why there is nothing, "" if there is.
+
+    `told`: for each look `effect` and `tolerance` by tensor, and more; `guerdon.looks._rehearsed` says what.
+    """
+
+    ran: Ran
+    told: list[dict[str, Any]]
+    reports: tuple[dict[str, np.ndarray], ...]
+    unable: str
+
+
+class Side(NamedTuple):
+    """What a process needs to play the auditor, or the member.
+
+    `searched`: in how many looks it seeks rows that could be skipped.
+    """
 
     function: str
     rows: Arrays
@@ -201,27 +216,26 @@ class _Side(NamedTuple):
     ways: Sequence[Mapping[str, Any]]
     path: Sequence[str]
     limits: Limits
+    searched: int = SEARCHED
 
-    def run(
-        self, threads: int, *, only_reports: bool = False
-    ) -> tuple[list[dict[str, Any]], tuple[dict[str, np.ndarray], ...], str, str]:
-        """Return what each look told, the reports, how the network was kept away, and why there is nothing."""
+    def run(self, threads: int, *, only_reports: bool = False) -> Measured:
+        """Do the work in a process of its own, and measure how exactly it repeats."""
         given = self.limits
         limits = Limits(given.wall, given.cpu * threads, given.memory, given.disk, threads)
         options = {"function": self.function, "seeds": list(self.seeds), "ways": [dict(way) for way in self.ways]}
-        options |= {"searched": SEARCHED, "sends": self.sends, "only_reports": only_reports}
+        options |= {"searched": self.searched, "sends": self.sends, "only_reports": only_reports}
         ours = str(Path(__file__).parent.parent.parent)
         ran = run_isolated(
             "guerdon.looks._rehearsed:measure", self.rows, self.model, [0], limits, options=options,
             path=[*self.path, ours],
         )  # fmt: skip
         if ran.ending != "done":
-            return [], (), ran.network, ran.reason
+            return Measured(ran, [], (), ran.reason)
         report = ran.reports[0]
         told = json.loads(report.pop(TOLD).tobytes())
         if "unable" in told:
-            return [], (), ran.network, told["unable"]
-        return told["looks"], tuple(_apart(report, len(self.seeds))), ran.network, ""
+            return Measured(ran, [], (), told["unable"])
+        return Measured(ran, told["looks"], tuple(_apart(report, len(self.seeds))), "")
 
 
 def _apart(report: Arrays, looks: int) -> list[dict[str, np.ndarray]]:

@@ -5,6 +5,7 @@ reason. It names the report and the root of the rows that it is of, and the code
 who look at the same thing can be compared number by number.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -20,7 +21,7 @@ from guerdon.looks.outcomes import Outcome
 from guerdon.looks.recompute import Comparison
 
 SIGNED = Outcome.PASSED, Outcome.FAILED, Outcome.UNANSWERED, Outcome.UNREPEATABLE  # silence is not signed
-HASHES = "root", "report", "code", "replaces"
+HASHES = "root", "report", "code", "replaces", "task", "answer"
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,10 @@ class Verdict:
     of the rows that the member had committed to. `report`: the hash of what it had sent. `code`: the hash of the
     function's source. `replaces`: the hash of the verdict that an appeal is against. All hashes are SHA-256 in
     hexadecimal, "" where there is none. `network`: how the process was kept from the network, "" where none ran.
+
+    `task`: the hash of all that was looked at (`guerdon.looks.exchange.Subject`): rows, seed and model too. So
+    everybody can see that the auditor was told what the ledger says. `answer`: the hash of the sealed answer that was
+    judged; "" where the auditor had the rows at the member's site.
 
     `errors`, `tolerance`: of `recompute.compare`, by tensor. `reasons`: sentences, none where the look is passed.
     """
@@ -49,6 +54,8 @@ class Verdict:
     code: str = ""
     network: str = ""
     replaces: str = ""
+    task: str = ""
+    answer: str = ""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -93,11 +100,16 @@ def sign(verdict: Verdict, key: Ed25519PrivateKey) -> SignedVerdict:
     return SignedVerdict(verdict, key.public_key().public_bytes_raw(), key.sign(verdict.message))
 
 
-def read(text: str, auditor: str) -> Verdict:
-    """Return the verdict in a file, or raise a ValueError unless it makes sense and this auditor signed it.
+def verdict_hash(text: str) -> str:
+    """Return the SHA-256 of the signed bytes of a verdict's file, in hexadecimal: what an appeal `replaces`.
 
-    `auditor`: the public key that the terms of the run name, in hexadecimal.
+    The signature is not checked here.
     """
+    return hashlib.sha256(signed_from(text).verdict.message).hexdigest()
+
+
+def signed_from(text: str) -> SignedVerdict:
+    """Return what a verdict's file says, or raise a ValueError where it makes no sense; `read` checks who signed it."""
     try:
         kept = json.loads(text)
         named = kept["verdict"]
@@ -105,6 +117,15 @@ def read(text: str, auditor: str) -> Verdict:
         public_key, signature = bytes.fromhex(kept["public_key"]), bytes.fromhex(kept["signature"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"a verdict must be a file that `guerdon look` wrote: {error}") from error
+    return SignedVerdict(verdict, public_key, signature)
+
+
+def read(text: str, auditor: str) -> Verdict:
+    """Return the verdict in a file, or raise a ValueError unless it makes sense and this auditor signed it.
+
+    `auditor`: the public key that the terms of the run name, in hexadecimal.
+    """
+    verdict, public_key, signature = signed_from(text)
     if public_key.hex() != auditor:
         got = f"{public_key.hex()[:16]}…"
         raise ValueError(f"a verdict must be signed by the auditor of the terms, {auditor[:16]}…, got one of {got}")

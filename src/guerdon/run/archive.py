@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -98,6 +98,11 @@ class Archive:
 
     def _coins(self) -> Path:
         return self.folder / f"{self._own.name}.coins.json"
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Drop these rounds and nothing else: also where a running server is just keeping another one."""
+        for number in sorted(self.rounds() & set(numbers)):
+            _remove(self._of(number))
 
     def secret(self) -> bytes:
         """Return the server's secret, from which its nonces of the coins follow; it is made when first asked for."""

@@ -1,30 +1,16 @@
 """The hash of what an agent sends, and its signature of it: nobody can later claim that something else was sent."""
 
 import hashlib
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from guerdon.arrays import to_numpy
+from guerdon.arrays import gradient_hash as gradient_hash  # what is signed; looks hash it too
 from guerdon.canonical import canonical
 from guerdon.ledger.books.errors import RefusedError
-
-
-def gradient_hash(layers: Iterable[Any]) -> bytes:
-    """Return the SHA-256 of a gradient: each layer's type and shape, and its numbers row by row, little-endian."""
-    total = hashlib.sha256()
-    for layer in layers:
-        array = to_numpy(layer)
-        plain = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
-        total.update(f"{plain.dtype.str}{list(array.shape)}\n".encode())
-        total.update(plain.data if plain.size else b"")
-    return total.digest()
 
 
 def submission(ledger: str, run: str, number: int, request: int, gradient: bytes, work: bytes = b"") -> bytes:
