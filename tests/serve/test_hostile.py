@@ -26,10 +26,10 @@ from safetensors.numpy import save_file
 from guerdon.cli import options
 from guerdon.client import ServiceClient, ServiceError
 from guerdon.ledger import Ledger
-from guerdon.serve.access import Allowance
-from guerdon.serve.running import NamedIn, read_tokens
+from guerdon.serve.access import Allowance, Members
+from guerdon.serve.running import NamedIn, check_members, read_tokens
 from guerdon.web import BACKLOG, SPARE, Connections, Exposure, check_private, exposure, most_connections, read_proxies
-from tests.serve.conftest import MODEL, TOKENS, Served, gradient, make_service, serving, together, work, write_key
+from tests.serve.conftest import MODEL, RULE, TOKENS, Served, gradient, make_service, serving, together, work, write_key
 from tests.support.command_line import run as guerdon
 
 WRONG = "Bearer a-token-that-nobody-has"
@@ -326,6 +326,12 @@ def test_members_are_named_in_a_file_that_may_change(tmp_path: Path, caplog: pyt
     file.write_text("nor\x00th\n")
     assert named() == ["north", "east"], "a slip of the editor ends no run"
     assert "Members stay as they were" in caplog.text
+
+
+def test_a_name_without_a_key_is_warned_of(ledger: Ledger, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ledger.enrol({"north": write_key(tmp_path / "north")})
+    check_members(Members("run", ledger.keys, TOKENS, named=lambda: ["north", "south", "nroth"]), RULE)
+    assert caplog.messages == ["`--members` names nroth, without a key in the ledger or a token (yet)"]
 
 
 def test_a_key_is_taken_once_it_is_named(tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,6 +78,10 @@ class Members:
         self.refresh()
         return sorted({*self._enrolled.keys, *self._tokens})
 
+    def without_proof(self) -> list[str]:
+        """Return who is named, and has neither a key in the ledger nor a token: a name may be misspelt."""
+        return sorted(set(self._named()) - set(self.names()))
+
     def key_of(self, agent: str) -> bytes | None:
         """Return the public key (DER) that an agent is enrolled with, if any."""
         return self._enrolled.keys.get(agent)

@@ -110,6 +110,9 @@ def check_members(members: Members, rule: Rule) -> None:
             "`guerdon serve` must have agents of this run, got no enrolled key and no token: run `guerdon ledger "
             "enrol NAME --public-key FILE` for each and name them in the file of `--members`, or give `--tokens FILE`"
         )
+    lacking = members.without_proof()
+    if lacking:
+        log.warning("`--members` names %s, without a key in the ledger or a token (yet)", ", ".join(lacking[:10]))
     if Need.OTHERS in rule.needs and len(names) < FEWEST:
         log.warning(
             "Only %d of the agents that it takes, %d, can work (%s): so few reports cannot be compared. Enrol more: "
