@@ -11,6 +11,17 @@ from guerdon.rule import Need, Rule
 TOLD_BY_LENS = frozenset({Need.WITNESS, Need.PREDICTION})
 
 
+def check_is_server(server: Any) -> None:
+    """Raise where something else is given in the place of a server, such as a rule or its name."""
+    if not isinstance(server, type) and hasattr(server, "settle"):
+        return
+    instead = "give Server(rule, requests)" if hasattr(server, "pay") else "`guerdon.statistical` makes others too"
+    raise TypeError(
+        "`server` must be a Server, such as Server(FlatPay(cost), FixedRequest(16, step=0.1)), got "
+        f"{server!r:.80}: {instead}"
+    )
+
+
 def check_parts(rule: Any, requests: Any, lens: Any, broadcast: Any, sends: str) -> None:
     """Raise where the parts of a server are not what they should be, or do not fit each other."""
     for name, part, method, what in (

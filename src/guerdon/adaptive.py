@@ -21,7 +21,7 @@ from guerdon.arrays import (
     namespace,
     zeros_like,
 )
-from guerdon.costs import Cost
+from guerdon.costs import Cost, check_is_cost
 from guerdon.noise_scale import (
     CURVATURE,
     NoiseFilter,
@@ -68,6 +68,7 @@ class NoiseScaleRequest(Requests):
     learns = True
 
     def __post_init__(self) -> None:
+        check_is_cost(self.cost)
         for name, value in (("max_batch", self.max_batch), ("min_batch", self.min_batch)):
             check_positive_integer(name, value)
         if self.max_batch > LARGEST_POSSIBLE:
@@ -137,6 +138,7 @@ class BudgetRequest(Requests):
     learns = True
 
     def __post_init__(self) -> None:
+        check_is_cost(self.cost)
         check_number("budget", self.budget, minimum=0)
         object.__setattr__(self, "rule", NoiseScaleRequest(self.cost, self.max_batch, curvature=self.curvature))
 

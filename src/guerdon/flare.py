@@ -24,6 +24,7 @@ from guerdon.ledger import Ledger
 from guerdon.registry import choose
 from guerdon.requests import FixedRequest
 from guerdon.run.driver import PaidRun, open_run
+from guerdon.run.mistaken import check_gradients
 from guerdon.run.reports import Arrays, Report
 from guerdon.run.terms_file import read_terms
 from guerdon.server import Sends
@@ -33,6 +34,7 @@ from guerdon.terms import Terms
 
 log = logging.getLogger("guerdon.flare")
 
+MISTAKEN = 'let clients send gradients, or give `sends="models"`'
 TWICE = "it answered twice"
 
 
@@ -55,6 +57,8 @@ class PaidAggregator(ModelAggregator):
     def aggregate_model(self) -> FLModel:
         """Settle the round, and return what is broadcast in the next: under a dither not the model itself."""
         if self._reports:
+            if self.run.done == 0 and self.run.server.sends == "gradients":
+                check_gradients(list(self._reports.values()), self.run.sent, MISTAKEN)
             late = [Report(name, "no answer") for name in self.run.book.roster if name not in self._reports]
             self.run.settle([*self._reports.values(), *late])
         return self.broadcast()

@@ -126,6 +126,7 @@ class Need(StrEnum):
     VARIANCE = "the variance of a gradient"
     TRUTH = "the true gradient"
     TYPES = "which kinds of agents there are"
+    AUDITOR = "an auditor who computes a few reports again"
 
 
 class Rule(Protocol):

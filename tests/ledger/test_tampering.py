@@ -345,7 +345,7 @@ def fill_to_forge(where: str) -> None:
         ledger.enrol({"north": key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)})
         ledger.start_run("run", NAMES, RULE, AT_ONCE)
         for one in play(4):
-            message = submission("run", one.number, one.request, one.gradients[0] or b"")
+            message = submission(ledger.name, "run", one.number, one.request, one.gradients[0] or b"")
             signatures = [sign_submission(key, message), None, None, None]
             ledger.record_round("run", *one.arguments(), gradients=one.gradients, signatures=signatures)
         ledger.move("deposit", "north", 5_000_000)

@@ -119,7 +119,7 @@ def verdict_on(
 ) -> SignedVerdict:
     """Return a signed verdict on a look; `other` parts of it may be wrong."""
     root = ledger.looks.changes(RUN)[look.member][-1].committed.root
-    told: Mapping[str, Any] = {
+    told: dict[str, Any] = {
         "ledger": ledger.name, "run": RUN, "round": look.round, "look": look.number, "member": look.member,
         "root": root.hex(), "report": gradient_hash([report_of(look.member, look.round)]).hex(), "outcome": outcome,
         "errors": {"w": 0.0} if outcome is Outcome.PASSED else {}, "tolerance": {"w": 1e-6},

@@ -19,7 +19,7 @@ from guerdon.flower.messages import ANSWER, PAY, Answer
 from guerdon.flower.payload import read_arrays
 from guerdon.ledger.books.errors import RefusedError
 from guerdon.ledger.books.money import format_amount
-from guerdon.ledger.proof.submissions import read_private_key, sign_submission, submission
+from guerdon.ledger.proof.submissions import read_private_key, sign_submission
 from guerdon.run.messages import CHOSEN, Pay, Request, find_settings
 from guerdon.run.reports import hash_of
 
@@ -85,7 +85,7 @@ def _signed(reply: Message, request: Request, key: Any) -> Message:
     signature = b""
     if key is not None:
         hashed = hash_of(read_arrays(next(iter(reply.content.array_records.values()))))
-        signature = sign_submission(key, submission(request.run, request.round, request.recorded, hashed))
+        signature = sign_submission(key, request.signed(hashed))
     Answer(request.round, signature).put(reply)
     return reply
 

@@ -41,6 +41,7 @@ class Facts(NamedTuple):
     model: Array  # at which the gradients were asked for
     loss: Callable[[Array], Array]  # of a model, on the server's validation set
     truth: Truth | None = None
+    used: Array | None = None  # on how many of its own rows each report is the work; 0: it is no such work
 
 
 @runtime_checkable

@@ -16,11 +16,12 @@ from starlette.exceptions import HTTPException
 
 import guerdon
 from guerdon.dashboard.models import ErrorAnswer
-from guerdon.dashboard.security import GuessedError, is_loopback, problem
+from guerdon.dashboard.security import problem
 from guerdon.ledger.books.errors import UnavailableError
 from guerdon.ledger.read.queries import find_agent
 from guerdon.ledger.read.statements import read_lines
-from guerdon.serve.access import UnknownAgentError
+from guerdon.serve.access import Allowance
+from guerdon.serve.door import AGENT, Door
 from guerdon.serve.models import (
     AskAnswer,
     DeclineBody,
@@ -35,7 +36,6 @@ from guerdon.serve.spool import SpooledAnswer
 
 BINARY = "application/octet-stream"
 LONGEST_WAIT = 60.0  # seconds that a question may wait for the next round
-STALLED = 60.0  # seconds without a byte after which an upload is given up
 UPLOADS = 2  # of one agent at a time: a broken one may linger beside its repetition
 LATEST = 2**62
 
@@ -52,8 +52,11 @@ def _errors(*codes: int) -> dict[int | str, dict[str, Any]]:
 router = APIRouter(prefix="/v1")
 
 
-def create_service_app(service: Service, *, loopback: bool = True) -> FastAPI:
-    """Return the application of a service; it settles rounds while it is served. `loopback`: for this machine only."""
+def create_service_app(service: Service, *, loopback: bool = True, allowance: Allowance | None = None) -> FastAPI:
+    """Return the application of a service; it settles rounds while it is served.
+
+    `loopback`: for this machine only. `allowance`: how much one agent may ask.
+    """
 
     @asynccontextmanager
     async def working(_: FastAPI) -> AsyncGenerator[None]:
@@ -68,13 +71,11 @@ def create_service_app(service: Service, *, loopback: bool = True) -> FastAPI:
         openapi_url="/v1/openapi.json", redirect_slashes=False,
         description="Paid rounds of federated learning, for any framework.",
     )  # fmt: skip
-    app.state.service, app.state.loopback, app.state.uploads = service, loopback, dict[str, int]()
+    app.state.service, app.state.uploads = service, dict[str, int]()
     app.include_router(router)
-    for kind in (
-        UnknownAgentError, GuessedError, ConflictError, UnavailableError, ValueError, HTTPException,
-        RequestValidationError, Exception,
-    ):  # fmt: skip
+    for kind in (ConflictError, UnavailableError, ValueError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _answer)
+    app.add_middleware(Door, service=service, allowance=allowance or Allowance(), loopback=loopback)
     return app
 
 
@@ -83,17 +84,8 @@ def _service(request: Request) -> Service:
 
 
 def _agent(request: Request) -> str:
-    """Return which agent asks, or raise."""
-    service, scope = _service(request), request.scope
-    name = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
-    if request.app.state.loopback and not is_loopback(name.strip("[]")):
-        raise HTTPException(421, "this service answers to 127.0.0.1 and localhost only; to serve others use --host")
-    query = scope["query_string"].decode("latin-1")
-    target = scope.get("raw_path", b"").decode("latin-1") + (f"?{query}" if query else "")
-    address = request.client.host if request.client else ""
-    agent = service.members.identify(request.method, target, request.headers.get("authorization", ""), address)
-    service.see(agent)
-    return agent
+    """Return which agent asks: the door has seen its proof."""
+    return request.scope[AGENT]
 
 
 ServiceNow = Annotated[Service, Depends(_service)]
@@ -103,7 +95,13 @@ AgentNow = Annotated[str, Depends(_agent)]
 @router.get("/health")
 def health(service: ServiceNow) -> HealthAnswer:
     """Tell whether rounds go on; anybody may ask."""
-    return HealthAnswer(run=service.run.name, round=service.round, ended=service.ended, problem=service.problem)
+    return HealthAnswer(
+        run=service.run.name,
+        ledger=service.members.ledger,
+        round=service.round,
+        ended=service.ended,
+        problem=service.problem,
+    )
 
 
 @router.get("/ask", responses=_errors(421, 422))
@@ -169,17 +167,11 @@ async def report(
 
 async def _receive(request: Request, draft: Path, largest: int) -> None:
     """Write what arrives to the disk, a piece at a time; more than `largest` bytes are not taken."""
-    size, pieces = 0, request.stream().__aiter__()
+    size = 0
     if int(request.headers.get("content-length") or 0) > largest:
         raise HTTPException(413, f"a report has at most {largest} bytes here: the model's arrays")
     with draft.open("wb") as file:
-        while True:
-            try:
-                piece = await asyncio.wait_for(anext(pieces), STALLED)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                raise HTTPException(408, f"nothing arrived for {STALLED:.0f} s; send it again") from None
+        async for piece in request.stream():
             size += len(piece)
             if size > largest:
                 raise HTTPException(413, f"a report has at most {largest} bytes here: the model's arrays")
@@ -245,7 +237,7 @@ def _answer(request: Request, error: Exception) -> Response:
 
 
 def _explain(error: Any) -> tuple[int, str]:
-    kinds = {UnknownAgentError: 401, GuessedError: 429, ConflictError: 409, UnavailableError: 503}
+    kinds = {ConflictError: 409, UnavailableError: 503}
     for kind, code in kinds.items():
         if isinstance(error, kind):
             return code, str(error)

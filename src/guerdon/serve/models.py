@@ -91,9 +91,10 @@ class StatementAnswer(BaseModel):
 
 
 class HealthAnswer(BaseModel):
-    """Whether the service works."""
+    """Whether the service works, for which run of which ledger: signatures name both."""
 
     run: str
+    ledger: str
     round: int
     ended: bool
     problem: str

@@ -46,7 +46,7 @@ from guerdon.arrays import (
 )
 from guerdon.asking import Ask, Reading
 from guerdon.broadcast import Shown, StepObservation
-from guerdon.costs import Cost
+from guerdon.costs import Cost, check_is_cost
 from guerdon.rule import as_request
 from guerdon.states import choose_state
 from guerdon.statistical.information import noise_scale_bound
@@ -109,6 +109,8 @@ class Dither:
     learns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        if self.cost is not None:
+            check_is_cost(self.cost)
         for name, value in (("length", self.length), ("largest", self.largest)):
             check_number(name, value, minimum=0, inclusive=False)
         check_number("finest", self.finest, minimum=0)
