@@ -289,8 +289,8 @@ class Four:
 
 KINDS = {"models": FedAvg, "gradients": FedSGD}
 # How a reply is read does not depend on what is asked for: of gradients, what is wrong with arrays and with answering.
-OFFENCES = [("models", kind) for kind in FAULTS]
-OFFENCES += [("gradients", kind) for kind in (*list(FAULTS)[:12], "other name", "forged", "twice")]
+ARRAYS_OR_ANSWERS = (*list(FAULTS)[:12], "other name", "forged", "twice")
+OFFENCES = [("models", kind) for kind in FAULTS] + [("gradients", kind) for kind in ARRAYS_OR_ANSWERS]
 
 
 @pytest.fixture(scope="module")
