@@ -30,11 +30,16 @@ def distribution_of(module: str) -> str | None:
     top = module.partition(".")[0]
     if top == OWN:
         return OWN
-    distributions = set(importlib.metadata.packages_distributions().get(top, ()))
-    if len(distributions) != 1:
+    found = set(_packages().get(top, ()))
+    if len(found) != 1:
         return None
-    (name,) = distributions
+    (name,) = found
     return f"{name} {importlib.metadata.version(name)}"
+
+
+@functools.cache
+def _packages() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()  # which reads what every installed package says of itself
 
 
 def same_rule(one: str, other: str) -> bool:

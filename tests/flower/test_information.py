@@ -114,7 +114,7 @@ def test_garbage_harms_neither_the_pay_nor_the_model(sizes: Any, rewarded: Make,
     """Until it is found out, after some eight rounds, the others gain a little by the comparison with it."""
     people = [Learner(i) for i in range(11)] + [Learner(11, garbage(*sizes))]
     options = {"dither": Dither(1.0, COST), "alike": True}
-    result = start(rewarded, FedSGD(fraction_evaluate=0.0), enrolled(ledger, people), 100, **options)
+    result = start(rewarded, FedSGD(fraction_evaluate=0.0), enrolled(ledger, people), 60, **options)
     rewards = pay_of(result)
     assert rewards[:, :11].mean() == pytest.approx(COST(NU), rel=0.05)
     assert rewards[20:, :11].mean() == pytest.approx(COST(NU), rel=0.03)
