@@ -128,7 +128,7 @@ class PaidFedAvg(FedAvg):
         run_name: str,
         request: int,
         ledger: str = "guerdon.db",
-        rule: str = "steady",
+        rule: str = "flat",
         cost: str = "1 + s",
         step: float = 0.1,
         sends: Sends = "gradients",

@@ -34,7 +34,7 @@ def serve(
     request: Annotated[int, typer.Option(help="Samples that every agent is asked for in a round.")],
     step: Annotated[float, typer.Option(help="How far a step goes along the mean gradient.")] = 0.1,
     cost: CostOption = "1 + s",
-    rule: RuleOption = "steady",
+    rule: RuleOption = "flat",
     rounds: Annotated[int, typer.Option(help="How many rounds the run has in all.")] = 100,
     sends: Annotated[
         Literal["gradients", "models"],

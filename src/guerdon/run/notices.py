@@ -12,7 +12,7 @@ from guerdon.server import Server
 from guerdon.statistical.dithers import dither_in
 from guerdon.statistical.information import noise_scale_bound
 from guerdon.statistical.lenses import warning_of
-from guerdon.terms import Terms, Vesting
+from guerdon.terms import Looks, Terms, Vesting
 from guerdon.words import about, can_take_back
 
 SHOWN = 20  # agents whose pay is logged one by one
@@ -29,6 +29,10 @@ NOTHING_TO_TELL = (
     "Without a dither there is little to tell once the model is nearly done, and this rule pays for what is told: also "
     "members that work are then paid less than their cost. Give one: a length of 3 is a beginning"
 )
+UNSEEN = (
+    "flat pay at once is paid for whatever is sent, work or not: for members that need an incentive, hold it until an "
+    "auditor has looked at some of the work (`hold = Looks(...)`)"
+)
 HIT_AND_RUN = (
     "a new name can take what chance gives it and leave its losses behind; `guerdon ledger stakes` says how much, and "
     "what stops it"
@@ -38,7 +42,7 @@ HIT_AND_RUN = (
 def warning_of_terms(terms: Terms, rule: Rule) -> str:
     """Return what an operator must know before money is paid on these terms; mostly nothing."""
     if not can_take_back(rule):
-        return ""
+        return "" if isinstance(terms.hold, Looks) or about(rule).worst_loss(rule, 1) > 0 else UNSEEN
     if terms.losses == "floor":
         return f"losses='floor' cuts losses at zero: it pays more than the rule makes it, and {HIT_AND_RUN}"
     return "" if isinstance(terms.hold, Vesting) else f"hold=AtOnce() pays at once: {HIT_AND_RUN}"
@@ -62,7 +66,7 @@ class Notices:
     def on_request(self, samples: int) -> None:
         """Say what a member can lose in a round of so many samples, where that is new."""
         most = about(self.server.rule).worst_loss(self.server.rule, max(samples, 1))
-        if samples > 0 and math.isfinite(most) and most != self._stake:
+        if samples > 0 and 0 < most < math.inf and most != self._stake:
             self._stake = most
             self.log.info(STAKE, most, samples)
 
