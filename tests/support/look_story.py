@@ -47,7 +47,7 @@ def write_rows(folder: Path) -> None:
 
 
 def terms(folder: Path, auditor: str, second: str, **other: Any) -> Terms:
-    told = {"period": ROUNDS, "looks": 2, "answer": 100, "verdict": 100, "appeal": 100} | other
+    told: dict[str, Any] = {"period": ROUNDS, "looks": 2, "answer": 100, "verdict": 100, "appeal": 100} | other
     code = code_hash("task:work", [str(folder)])[0]
     return Terms(Looks(auditor=auditor, second_auditor=second, work="task:work", code=code, **told))
 
@@ -72,7 +72,7 @@ class Server:
 
     def play(self, number: int, replaced: Mapping[str, int] | None = None) -> None:
         """Play a round. `replaced`: how many of its named rows a member replaces by its first one."""
-        name_of = {"ledger": self.ledger.name, "run": RUN, "round": number}
+        name_of: dict[str, Any] = {"ledger": self.ledger.name, "run": RUN, "round": number}
         fresh, reports = bytes([number]) * 32, dict[str, dict[str, np.ndarray]]()
         for name in NAMES:
             seeds = member_seeds(fresh, **name_of, member=name)
