@@ -1,5 +1,6 @@
 """Looks from the command line: one run from the commitments to the money, every command given twice."""
 
+import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ from guerdon.ledger import Ledger
 from guerdon.looks.coins import read_commitments
 from guerdon.looks.exchange import Task
 from guerdon.looks.recompute import arrays_hash
+from tests.pages.test_pages import TEXT
 from tests.support.command_line import Done, run, run_json
 from tests.support.look_scenes import Clock
 from tests.support.look_story import NAMES, PAY, ROUNDS, RULE, RUN, Server, terms, write_rows
@@ -340,3 +342,23 @@ def refused(do: Folder, command: list[str], words: str) -> None:
     assert done.code == 2, done.output
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def commands_of(page: str) -> list[list[str]]:
+    """Return the commands in a page's code, without the one that installs."""
+    lines = TEXT[page].replace(" \\\n", " ").splitlines()
+    return [shlex.split(line)[1:] for line in lines if line.startswith("    ") and line.split()[0] == "guerdon"]
+
+
+@pytest.mark.parametrize(("page", "count"), [("docs/how-to/looks.md", 14), ("docs/how-to/look.md", 5)])
+def test_the_commands_of_the_pages_run_in_their_order(scene: Folder, page: str, count: int) -> None:
+    do = scene
+    given = {"NAME": run_json("looks", "list", *DB, cwd=do.path)["ledger"], "HEX": public(do, "auditor")}
+    if page == "docs/how-to/look.md":
+        do("looks", "draw", "nonces.json", *DB)
+        tasks(do)
+        answer(do, "Basel", "look-1")
+    commands = commands_of(page)
+    assert len(commands) == count
+    for words in commands:
+        do(*(given.get(word, word) for word in words))
