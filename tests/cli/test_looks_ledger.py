@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from guerdon.ledger import Ledger
+from guerdon.looks.auditors import read_auditor
 from guerdon.looks.coins import read_commitments
 from guerdon.looks.exchange import Task
 from guerdon.looks.recompute import arrays_hash
@@ -163,7 +164,8 @@ def test_a_run_from_commitments_to_money(scene: Folder, clock: Clock) -> None:
     said = do("looks", "check", *DB, "--member", "Lyon").stdout
     assert "✓ All draws, named rows and verdicts follow." in said
     assert "of what was held" in said
-    do("ledger", "statement", "Basel", *DB)
+    for member, outcome in (("Basel", "passed"), ("Lyon", "failed"), ("Porto", "unanswered")):
+        assert outcome in do("ledger", "statement", member, *DB).stdout
 
 
 def test_an_appeal_is_decided_by_the_second_auditor(scene: Folder, clock: Clock) -> None:
@@ -309,8 +311,31 @@ def judged_on_another_model(do: Folder, look: int) -> None:
     assert "of Basel: failed." in do("look", "lie.npz", f"tasks/look-{look}.answer", "--key", "auditor.pem").stdout
 
 
+def other_answer(do: Folder, look: int) -> tuple[list[str], str]:
+    """The operator recorded one answer, and passes on another."""
+    answer(do, "Basel", f"look-{look}")
+    kept = ["--commitment", "Basel.commitment.npz", "--secret", "Basel.secret", "--auditor", public(do, "auditor")]
+    do("looks", "answer", f"tasks/look-{look}.npz", "--rows", "Basel.npz", *kept, "--out", "second.answer")
+    do("look", f"tasks/look-{look}.npz", "second.answer", "--key", "auditor.pem", "--out", "second.verdict.json")
+    return ["looks", "verdict", "second.verdict.json", *DB], "is on another answer than the one that is recorded"
+
+
+def another_answer_received(_: Folder, look: int) -> tuple[list[str], str]:
+    return ["looks", "receive", "second.answer", *DB], f"look {look} has another in answers already: the first"
+
+
+def early_appeal(do: Folder, look: int) -> tuple[list[str], str]:
+    task = Task.from_bytes((do.path / f"tasks/look-{look}.npz").read_bytes())
+    second = read_auditor((do.path / "second.json").read_text())
+    (do.path / "early.npz").write_bytes(replace(task, appeal=True, auditor=second).to_bytes())
+    kept = ["--commitment", "Basel.commitment.npz", "--secret", "Basel.secret", "--auditor", public(do, "second")]
+    do("looks", "answer", "early.npz", "--rows", "Basel.npz", *kept)
+    return ["looks", "receive", "early.answer", *DB], "cannot be appealed: it neither failed nor went unanswered"
+
+
 WRONG = [  # in this order: the last ones change what the others need
-    wrong_key, other_member, keys_are_missing, second_auditor, no_appeal_yet, other_model, damaged_archive, other_code,
+    wrong_key, other_member, keys_are_missing, second_auditor, other_answer, another_answer_received,
+    early_appeal, no_appeal_yet, other_model, damaged_archive, other_code,
 ]  # fmt: skip
 
 

@@ -10,12 +10,13 @@ from guerdon.ledger import Ledger, RefusedError
 from guerdon.looks import Commitment, Table, draw, read_rows
 from guerdon.looks.auditors import auditor_of
 from guerdon.looks.coins import auditor_secret, commit_coins, open_coin
+from guerdon.looks.naming import member_seeds, named_rows
 from guerdon.looks.outcomes import Asked, Decision, Outcome
 from guerdon.run.archive import Archive
 from guerdon.run.looking import Awaited, awaited, can_appeal, check_draws, due, named_work, records, task_of, unneeded
 from guerdon.terms import Looks
 from tests.support.look_scenes import Clock
-from tests.support.look_story import NAMES, RULE, RUN, Server, terms, write_rows
+from tests.support.look_story import NAMES, REQUEST, RULE, RUN, Server, terms, write_rows
 
 AUDITOR, SECOND = (Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32) for seed in (1, 2))
 TEN = Looks(answer=10, verdict=10, appeal=10)
@@ -100,7 +101,8 @@ def test_a_new_root_begins_a_new_pass(scene: Scene) -> None:
     scene.ledger.looks.commit(other.committed())
     scene.server.play(4)
     told = records(scene.ledger, RUN)
-    assert max(named_work(told, 4, "Basel")[0]) < 40
+    seeds = member_seeds(bytes([4]) * 32, ledger=told.ledger, run=RUN, round=4, member="Basel")
+    assert list(named_work(told, 4, "Basel")[0]) == list(named_rows(seeds.rows, 40, [], REQUEST))
     assert list(named_work(told, 4, "Lyon")[0]) == scene.server.named[4, "Lyon"]
     assert list(named_work(told, 3, "Basel")[0]) == scene.server.named[3, "Basel"], "earlier rounds stay as they were"
 
