@@ -42,7 +42,8 @@ INSIDE = {
     "looks": "guerdon looks", "merkle": "guerdon looks",
     "terms": "guerdon", "lab.truth": "guerdon.lab.simulation",
     "lab.game": "guerdon", "lab.experiments": "guerdon reproduce", "lab.figures": "guerdon reproduce",
-    "lab.planning": "guerdon plan", "serve": "guerdon serve",
+    "lab.held": "guerdon reproduce", "lab.planning": "guerdon plan", "serve": "guerdon serve",
+    "web": "guerdon serve",
 }  # fmt: skip
 
 

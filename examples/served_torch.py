@@ -52,7 +52,8 @@ def main(folder: Path) -> None:
             ledger.enrol({name: key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)})
     save_file({"weight": torch.zeros(10, 20)}, folder / "model.safetensors")
     command = f"serve model.safetensors --run demo --request 16 --step 0.02 --rounds {ROUNDS} --rule agreement".split()
-    command += ["--log", "rounds.jsonl"]
+    (folder / "demo.members").write_text("\n".join(names))
+    command += ["--members", "demo.members", "--log", "rounds.jsonl"]
     service = subprocess.Popen([str(Path(sys.executable).with_name("guerdon")), *command], cwd=folder)
     try:
         own = [sys.executable, "-m", "examples.served_torch"]

@@ -6,6 +6,8 @@ A test that lacks something here (a package, a server, a browser, a file) is ski
 
 import gc
 import os
+import sys
+from importlib import import_module
 from importlib.metadata import version
 
 import pytest
@@ -16,8 +18,11 @@ settings.load_profile("guerdon")
 
 CACHE = "guerdon/skipped"
 # Most of the quick tests' time would go into optimising programs that run once; slow tests are compiled as users do.
+# As JAX's own tests do, they leave optimising out: that takes a third of the time, and runs several times as slowly.
+# Where that counts a test plays `with optimised():` (tests/support/compiling.py).
+UNOPTIMISED = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 # A process ends where its jaxlib does not know a flag, so only those are told that were tried.
-COMPILE_QUICKLY = "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
+COMPILE_QUICKLY = "--xla_cpu_use_fusion_emitters=false"
 
 
 # Files that take minutes where they are run whole, the longest first: many of their tests wait for Flower.
@@ -49,8 +54,10 @@ def pytest_configure(config: pytest.Config) -> None:
         if config.cache.get(CACHE, None) is None:
             raise pytest.UsageError("`--left-out` runs what an earlier run left out; run `make test` first")
         config.option.markexpr = ""  # by default it leaves out the slow ones
-    if config.option.markexpr == "not slow" and version("jaxlib").startswith("0.10."):
-        os.environ.setdefault("XLA_FLAGS", COMPILE_QUICKLY)  # before anything imports JAX
+    if config.option.markexpr == "not slow":  # before anything imports JAX
+        os.environ.setdefault(UNOPTIMISED, "1")
+        if version("jaxlib").startswith("0.10."):
+            os.environ.setdefault("XLA_FLAGS", COMPILE_QUICKLY)
     os.environ["GUERDON_CACHE"] = "off"  # nothing is written to the home of whoever runs the tests
     if not hasattr(config, "workerinput"):  # pytest-xdist's workers report to this process
         config.pluginmanager.register(SkippedTests(config.cache))
@@ -70,6 +77,8 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000)
+    if "sqlalchemy" in sys.modules:
+        import_module("tests.support.statements").share()
 
 
 def _place(item: pytest.Item) -> int:

@@ -13,7 +13,7 @@ import guerdon.evidence as gathering
 import guerdon.reports as module
 from guerdon import gather
 from guerdon.evidence import mean_pair_distance
-from guerdon.gram import evidence_around_prediction, evidence_around_zero, lengths_of, multiply, shortening
+from guerdon.gram import evidence_around_prediction, evidence_around_zero, multiply, shortening, squared_lengths_of
 from guerdon.reports import WIDEST, AgentRows, combine
 from tests.support import paper_oracle as oracle
 from tests.support.libraries import Library, every_library, jax_once, without_jax
@@ -64,7 +64,7 @@ def everything(given: Any, here: Any, guess: Any, reference: Any) -> list[Any]:
     """Return all that can be said of a round."""
     both = *gather(given, here, guess), *gather(given, here, guess, reference)
     products = multiply(given, here, guess)
-    factors = shortening(lengths_of(products)[0], products.counted, 0.9)
+    factors = shortening(squared_lengths_of(products)[0], products.counted, 0.9)
     after = evidence_around_prediction(products, factors, products.counted, reference)
     return [*both, *products, factors, *after, *evidence_around_zero(products, here)]
 
@@ -496,8 +496,8 @@ def test_nothing_is_lost_beside_a_huge_report(library: Library, size: float) -> 
     everybody = np.ones(5, dtype=bool)
     products = multiply(library.array(gradients), library.mask(everybody))
     expected = np.sum(gradients**2, axis=1)
-    np.testing.assert_allclose(np.asarray(lengths_of(products)[0]), expected, rtol=1e-5)
-    factors = shortening(lengths_of(products)[0], library.mask(everybody), 2.0)
+    np.testing.assert_allclose(np.asarray(squared_lengths_of(products)[0]), expected, rtol=1e-5)
+    factors = shortening(squared_lengths_of(products)[0], library.mask(everybody), 2.0)
     most = 2 * np.sqrt(np.sort(np.delete(expected, 3))[1] / expected[3])
     assert np.asarray(factors)[3] == pytest.approx(most, rel=1e-5)
     assert (np.delete(np.asarray(factors), 3) == 1).all()

@@ -206,6 +206,12 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
         NoiseScaleRequest(COST, **options)
 
 
+@pytest.mark.parametrize("make", [NoiseScaleRequest, lambda cost: BudgetRequest(cost, 100.0)])
+def test_a_cost_as_text_is_refused(make: Any) -> None:
+    with pytest.raises(TypeError, match=r"`cost` must be a cost, .* got '1 \+ s': give ExpressionCost\('1 \+ s'\)"):
+        make("1 + s")
+
+
 def test_rounds_without_agents_change_nothing_but_the_bill() -> None:
     policy = NoiseScaleRequest(COST)
     _, state = policy.observe(policy.init(np.zeros(DIM), AGENTS), outcome())

@@ -327,6 +327,10 @@ def test_parts_that_are_none_are_refused() -> None:
         server_for(RULE, FixedRequest(8, 0.1), dither=number)
     with pytest.raises(TypeError, match=r"`rule` must be a payment rule, .* got 'steady'"):
         Server(text, FixedRequest(8, 0.1))
+    with pytest.raises(TypeError, match=r"`prediction` must be a prediction, such as RunningMean\(\), got 'steady'"):
+        server_for(RULE, FixedRequest(8, 0.1), text)
+    with pytest.raises(TypeError, match=r"`cost` must be a cost, .* got 'steady'"):
+        Dither(3.0, text)
 
 
 @pytest.mark.parametrize("alike", [True, False])

@@ -69,9 +69,9 @@ _MODULES = (
 def __getattr__(name: str) -> Any:
     if name in __all__:
         for module in _MODULES:
-            found = getattr(import_module(f"guerdon.{module}"), name, None)
-            if found is not None:
-                return found
+            value = getattr(import_module(f"guerdon.{module}"), name, None)
+            if value is not None:
+                return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,4 +1,4 @@
-"""What a server is given: checked before anything is computed with it, and said in the caller's own words."""
+"""Checks of what a server is given, before anything is computed with it; errors use the caller's names."""
 
 import math
 from typing import Any
@@ -9,6 +9,17 @@ from guerdon.reports import AgentRows
 from guerdon.rule import Need, Rule
 
 TOLD_BY_LENS = frozenset({Need.WITNESS, Need.PREDICTION})
+
+
+def check_is_server(server: Any) -> None:
+    """Raise where something else is given in the place of a server, such as a rule or its name."""
+    if not isinstance(server, type) and hasattr(server, "settle"):
+        return
+    instead = "give Server(rule, requests)" if hasattr(server, "pay") else "`guerdon.statistical` makes others too"
+    raise TypeError(
+        "`server` must be a Server, such as Server(FlatPay(cost), FixedRequest(16, step=0.1)), got "
+        f"{server!r:.80}: {instead}"
+    )
 
 
 def check_parts(rule: Any, requests: Any, lens: Any, broadcast: Any, sends: str) -> None:
@@ -73,12 +84,12 @@ def check_same_model(state: Any, model: Any) -> None:
     """Raise unless a model has the size, layer by layer, of the one that `init` was given, where the state shows it."""
     sizes = [math.prod(layer.shape) for layer in ([model] if is_array(model) else model)]
     lens = state.lens
-    known = (
+    parts = (
         (state.broadcast, "offset", 0),
         (getattr(lens, "prediction", None), "total", 0),
         (getattr(lens, "records", None), "total", 1),
     )
-    for part, name, rows in known:
+    for part, name, rows in parts:
         kept: Any = getattr(part, name, None)
         if kept is None:
             continue

@@ -21,7 +21,7 @@ from guerdon.arrays import (
     namespace,
     zeros_like,
 )
-from guerdon.costs import Cost
+from guerdon.costs import Cost, check_is_cost
 from guerdon.noise_scale import (
     CURVATURE,
     NoiseFilter,
@@ -68,6 +68,7 @@ class NoiseScaleRequest(Requests):
     learns = True
 
     def __post_init__(self) -> None:
+        check_is_cost(self.cost)
         for name, value in (("max_batch", self.max_batch), ("min_batch", self.min_batch)):
             check_positive_integer(name, value)
         if self.max_batch > LARGEST_POSSIBLE:
@@ -137,6 +138,7 @@ class BudgetRequest(Requests):
     learns = True
 
     def __post_init__(self) -> None:
+        check_is_cost(self.cost)
         check_number("budget", self.budget, minimum=0)
         object.__setattr__(self, "rule", NoiseScaleRequest(self.cost, self.max_batch, curvature=self.curvature))
 
@@ -207,8 +209,8 @@ def _first_where(xp: Namespace, holds: Callable[[Array], Array], largest: Array)
     low, high = xp.asarray(1), xp.asarray(largest)
     for _ in range(LARGEST_POSSIBLE.bit_length()):
         middle = (low + high) // 2
-        found = holds(middle)
-        low, high = xp.where(found, low, middle + 1), xp.where(found, middle, high)
+        enough = holds(middle)
+        low, high = xp.where(enough, low, middle + 1), xp.where(enough, middle, high)
         low = xp.where(low < high, low, high)
     return high
 

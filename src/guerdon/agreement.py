@@ -75,7 +75,7 @@ class VarianceRule(Protocol):
     least_participants: ClassVar[int]  # below which the rule cannot pay
 
     def variances(self, spread: Spread) -> tuple[Array, Array]:
-        """Return (V, W): the variance that sets the slope of the pay, and the one that sets its level."""
+        """Return (V, W) of a round, per agent: the variance that sets the slope of the pay, and that of its level."""
         ...
 
     def settings(self) -> dict[str, Any]:
@@ -85,7 +85,11 @@ class VarianceRule(Protocol):
 
 @dataclass(frozen=True)
 class KnownVariance(VarianceRule):
-    """σ² is known to the server: the paper's rule. The value may be an array, and may differ from round to round."""
+    """σ² is known to the server: the paper's rule.
+
+    - `variance`: σ² of one sample's gradient, above 0, in the squared unit of a gradient. An array with an entry for
+      each round does for many rounds at once.
+    """
 
     variance: Any
 
@@ -96,8 +100,8 @@ class KnownVariance(VarianceRule):
 
     def variances(self, spread: Spread) -> tuple[Array, Array]:
         """Return σ² for both."""
-        known = self.variance + 0 * spread.squares_of_others
-        return known, known
+        variance = self.variance + 0 * spread.squares_of_others
+        return variance, variance
 
     def settings(self) -> dict[str, Any]:
         """Return it as JSON can hold it."""
@@ -120,10 +124,10 @@ class EstimatedVariance(VarianceRule):
 class EarlierRounds:
     """σ² is estimated from all reports of earlier rounds: the default.
 
-    `rarest` is the smallest share of samples that may carry all of the variance (0.01: one in a hundred, as positive
-    cases of a rare disease do). Distances of pairs are cut at 1/rarest times that of honest work. If a smaller share
-    carries the variance, a single sample is mostly quiet and its fine is cut where it is loud: then it pays. A smaller
-    `rarest` lets a member lose more in a round.
+    - `rarest`: the smallest share of samples that may carry all of the variance, above 0 and at most 1 (0.01: one in a
+      hundred, as positive cases of a rare disease do). Distances of pairs are cut at 1/rarest times that of honest
+      work. If a smaller share carries the variance, a report of one sample is mostly quiet, and its fine is cut where
+      it is loud: then less work pays. A smaller `rarest` lets a member lose more in a round.
     """
 
     rarest: float = 0.01
@@ -150,10 +154,10 @@ class _AboutAgreement(About):
     def why(self, rule: Any, distance: float, expected: float) -> str:
         if not rule.by_pairs:
             return far_or_near(distance, expected)
-        near, usual = f"{distance:.4g}", f"{expected:.4g}"
-        if near == usual:
+        near, between = f"{distance:.4g}", f"{expected:.4g}"
+        if near == between:
             return f"{near} from the others, as far as these lie from each other"
-        return f"{near} from the others, {'less' if distance < expected else 'more'} than the {usual} between them"
+        return f"{near} from the others, {'less' if distance < expected else 'more'} than the {between} between them"
 
     def choices(self, kind: Any) -> Mapping[str, Callable[..., Rule]]:
         def agreement(cost: Cost, rarest: float = EarlierRounds.rarest) -> Rule:
@@ -196,9 +200,12 @@ class _AboutAgreement(About):
 class OutputAgreement(Rule):
     """Pay each agent by how close its gradient lies to the others'.
 
-    `variance` says where σ² comes from: `EarlierRounds()`, `KnownVariance(σ²)` or `EstimatedVariance()`. `crowd` is for
-    the last two: which number stands in the constant n/(n−1), the participants of the round ("present", balanced under
-    dropouts) or all agents ("enrolled", the paper's K/(K−1), which underpays when somebody is absent).
+    R_k = h(ν) + h'(ν)·ν²/V·(E_k − D_k): by pairs, or by the paper's equation 6, as this module's header has it.
+
+    - `cost`: h and its slope, in units of money.
+    - `variance`: where σ² comes from, `EarlierRounds()`, `KnownVariance(σ²)` or `EstimatedVariance()`.
+    - `crowd`: for the last two, the number in the constant n/(n−1): the participants of the round ("present", balanced
+      under dropouts), or all agents ("enrolled", the paper's K/(K−1), which underpays when somebody is absent).
 
     >>> import numpy as np
     >>> from guerdon import AffineCost, gather, round_of
@@ -239,12 +246,16 @@ class OutputAgreement(Rule):
         return first_state(num_agents) if self.by_pairs else super().init(num_agents)
 
     def notice(self, state: Any, request: Any) -> Notice:
-        """Return where distances of pairs are cut."""
+        """Return how far apart two reports may count, and V; nothing where agents are not compared in pairs."""
         del request
         return Notice(reach=self.reach, scale=scale(state.scale)) if self.by_pairs else Notice()
 
     def pay(self, state: Any, round: Round) -> tuple[Payments, Any]:
-        """Return the payments of a round, and the next state."""
+        """Return the payments of a round, in units of money, and the next state.
+
+        - `state`: what `init`, or `pay` of the round before, returned.
+        - `round`: the evidence and the request ν, in samples.
+        """
         state, mask = check_round(state, round, ScaledState if self.by_pairs else tuple)
         evidence, request = round.evidence, round.request
         if isinstance(self.variance, EarlierRounds):
@@ -273,13 +284,13 @@ class OutputAgreement(Rule):
         evidence = round.evidence
         xp, nu = namespace(evidence.squared_deviation), as_request(evidence, round.request)
         distance, counted = evidence.pair_distance, xp.astype(evidence.counted, evidence.squared_deviation.dtype)
-        found = estimate(distance, evidence.counted, nu, variance.rarest)
-        expected = (xp.sum(counted * distance) - 2 * distance) / at_least_one(found.agents - 2)
-        expected = xp.where(found.agents > 2, expected, distance)  # two are as far from each other: both get their cost
+        level = estimate(distance, evidence.counted, nu, variance.rarest)
+        expected = (xp.sum(counted * distance) - 2 * distance) / at_least_one(level.agents - 2)
+        expected = xp.where(level.agents > 2, expected, distance)  # two are as far from each other: both get their cost
         least = nu / (2 * self.reach) * xp.max(distance)
         status = statuses(evidence, mask, variance.least_participants, 1 + 0 * distance)
         most = xp.asarray(2 * self.reach * nu * self.cost.slope(nu), dtype=nu.dtype)
-        measured = Measured(distance, expected, status, found, least, most)
+        measured = Measured(distance, expected, status, level, least, most)
         return pay_on_scale(self.cost, state, measured, nu, round.is_last)
 
 
@@ -295,7 +306,10 @@ class _AboutFlat(About):
 @told_by(_AboutFlat())
 @dataclass(frozen=True)
 class FlatPay(Rule):
-    """The control: pay h(ν) to everybody who sends anything usable. No agent has a reason to work."""
+    """The control: R_k = h(ν) for every agent that sends anything usable. No agent has a reason to work.
+
+    - `cost`: h, in units of money.
+    """
 
     cost: Cost
 
@@ -314,7 +328,13 @@ class FlatPay(Rule):
 
 
 def spread_of(evidence: Evidence, request: Any) -> Spread:
-    """Return the spread of the round, by THEORY's one-pass identity: Σ_{i≠k} ‖X_i − m_{−k}‖² = SS − n/(n−1)·dev_k."""
+    """Return how far apart the gradients of a round lie, for all and without each agent.
+
+    With m₋ₖ the mean of the others, Σ_{i≠k} ‖X_i − m₋ₖ‖² = Σ_i ‖X_i − m̄‖² − n/(n−1)·‖X_k − m̄‖²: one pass does.
+
+    - `evidence`: the deviations ‖X_k − m̄‖², and which agents are counted.
+    - `request`: ν, in samples.
+    """
     xp = namespace(evidence.squared_deviation)
     counted = xp.astype(evidence.counted, evidence.squared_deviation.dtype)
     count, squares = (xp.sum(x, axis=-1, keepdims=True) for x in (counted, evidence.squared_deviation))
@@ -324,7 +344,7 @@ def spread_of(evidence: Evidence, request: Any) -> Spread:
 
 
 def variance_of_others(spread: Spread) -> Array:
-    """Return σ̂²₋ₖ = ν/(|P∖k| − 1) · Σ_{i∈P∖k} ‖X_i − m_{−k}‖² (the paper's equation 10)."""
+    """Return σ̂²₋ₖ = ν/(|P∖k| − 1) · Σ_{i∈P∖k} ‖X_i − m₋ₖ‖² per agent (the paper's equation 10), P the participants."""
     return spread.request * spread.squares_of_others / at_least_one(spread.freedom_of_others)
 
 

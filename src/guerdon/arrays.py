@@ -36,7 +36,12 @@ def namespace(*values: object) -> Namespace:
 
 
 def is_array(value: object) -> bool:
-    """Tell whether `value` is an array of one of the libraries; a list is not."""
+    """Return whether `value` is an array of one of the libraries; a list is not.
+
+    >>> import numpy as np
+    >>> is_array(np.zeros(2)), is_array([0.0, 0.0])
+    (True, False)
+    """
     if isinstance(value, (np.ndarray, np.generic)):
         return True
     if value is None or isinstance(value, (list, tuple, dict, str, bytes, bool, int, float)):
@@ -126,7 +131,13 @@ def row_dots(xp: Namespace, rows: Array, others: Array) -> Array:
 
 
 def as_mask(xp: Namespace, values: object, shape: tuple[int, ...], name: str = "participating") -> Array:
-    """Return `values` as a boolean array of the given shape, (agents,) for one round, or raise."""
+    """Return `values` as a boolean array, or raise.
+
+    - `xp`: the array library.
+    - `values`: booleans, one entry per agent.
+    - `shape`: that it must have: (agents,) for one round.
+    - `name`: of the argument, for the error.
+    """
     array = xp.asarray(values)
     if not xp.isdtype(array.dtype, "bool"):
         raise TypeError(f"`{name}` must be an array of booleans, got dtype {array.dtype}")
@@ -136,7 +147,7 @@ def as_mask(xp: Namespace, values: object, shape: tuple[int, ...], name: str = "
 
 
 def at_least_one(count: Array) -> Array:
-    """Return a count to divide by: where it is below 1 the quotient is masked away, but must exist."""
+    """Return a count to divide by, at least 1: where it was less the quotient is masked away, but must exist."""
     return namespace(count).where(count > 1, count, 1.0)
 
 
@@ -167,7 +178,12 @@ def layers_dot(left: Any, right: Any) -> Array:
 
 
 def check_positive_integer(name: str, value: object) -> None:
-    """Raise unless `value` is a whole number of at least 1 (of a traced value only the type can be checked)."""
+    """Raise unless `value` is a whole number of at least 1 (of a traced value only the type can be checked).
+
+    >>> check_positive_integer("request", -3)
+    Traceback (most recent call last):
+    ValueError: `request` must be a positive integer, got -3
+    """
     complaint = f"`{name}` must be a positive integer, got {value!r}"
     if isinstance(value, bool) or not _is_integer(value):
         raise TypeError(complaint)

@@ -29,20 +29,20 @@ class ServerState(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """What the server asks for: `request` samples (0: the training has ended) at the model to broadcast.
+    """What the server asks for: so many samples at the model to broadcast.
 
-    Where the rule varies requests, `notice.own` has the number for each agent. `witness` is what the server's own data
-    say at `model`, for a rule that wants it: `ask._replace(witness=...)`. So is `is_last`.
+    Where the rule varies requests, `notice.own` has the number for each agent. `witness` and `is_last` are the
+    caller's to set, by `ask._replace(...)`.
     """
 
-    model: Any
-    request: Array
+    model: Any  # what to broadcast
+    request: Array  # ν, in samples; 0: the training has ended
     origin: Any  # the model that a step is taken from; the same unless there is a dither
     prediction: Any  # of the mean gradient (or of the mean move, where agents send models)
     notice: Notice = Notice()  # what the rule says before the round
     start: Any = None  # the model that agents trained from, where they send models; None: they send gradients
     enrolled: Any = 0  # how many agents there ever were
-    witness: WitnessSample | None = None
+    witness: WitnessSample | None = None  # what the server's own data say at `model`, for a rule that wants it
     is_last: Any = False  # whether the run ends with this round: what is open, or held, is settled
 
     @property
@@ -54,21 +54,30 @@ class Ask(NamedTuple):
 
 
 class PredictionError(NamedTuple):
-    """What a round's reports say of ‖m − p‖² and σ², without bias, and whether there were two to say anything."""
+    """What a round's reports say, without bias, of how far the gradient m is from its prediction p, and of σ²."""
 
-    signal: Array
-    variance: Array
-    enough: Array
+    signal: Array  # of ‖m − p‖², in the squared unit of a gradient
+    variance: Array  # of σ², the variance of one sample's gradient
+    enough: Array  # whether two reports or more say it
 
 
 def prediction_error(evidence: Evidence, reference: Array, request: Any) -> PredictionError:
-    """Return how far the gradient is from its prediction, from evidence gathered around it with `reference`."""
+    """Return how far the gradient is from its prediction: the mean of ⟨X_i − p, X_j − p⟩ over pairs i ≠ j.
+
+    σ² is ν times what the mean of ‖X_i − p‖² is above that.
+
+    - `evidence`: gathered around the prediction, its alignment with the agents of `reference`.
+    - `reference`: booleans (agents,).
+    - `request`: ν, in samples.
+    """
     xp = namespace(evidence.squared_length)
-    own = xp.astype(reference & evidence.counted, evidence.squared_length.dtype)
-    count = xp.sum(own)
+    weight = xp.astype(reference & evidence.counted, evidence.squared_length.dtype)
+    count = xp.sum(weight)
     enough = count > 1
-    signal = xp.sum(own * (evidence.alignment - evidence.squared_length)) / xp.where(enough, count * (count - 1), 1.0)
-    length = xp.sum(own * evidence.squared_length) / xp.where(enough, count, 1.0)
+    signal = xp.sum(weight * (evidence.alignment - evidence.squared_length)) / xp.where(
+        enough, count * (count - 1), 1.0
+    )
+    length = xp.sum(weight * evidence.squared_length) / xp.where(enough, count, 1.0)
     nu = as_request(evidence, request)
     return PredictionError(xp.where(enough, signal, 0.0), xp.where(enough, nu * (length - signal), 0.0), enough)
 
@@ -81,8 +90,8 @@ class Reading(NamedTuple):
     trusted: Array  # agents that the others are compared with
     used: Array  # agents that the model is made from
     copies: Array  # agents that sent a copy: not counted
-    factors: Array  # by which reports were shortened before they were compared; 1 for most
-    parts: Array  # and before the model is made from them
+    factors: Array  # share of its length that each report was compared at: 1, or less where it was shortened
+    parts: Array  # share of its length that the model takes of each report
     offsets: Any  # what was taken off each report because its agent differs; None: nothing
     error: PredictionError  # of the prediction, as the reports that are used show it
     towards: Any  # the point that reports are shortened towards before the model is made
@@ -112,9 +121,16 @@ class Settlement(NamedTuple):
     @property
     def notes(self) -> list[str]:
         """What else was done with each agent's report than with others; mostly nothing."""
-        found = self.reading
-        told = found.evidence.counted, found.copies, found.factors, found.parts, found.trusted, found.used
-        rows = zip(*told, strict=True)
+        reading = self.reading
+        columns = (
+            reading.evidence.counted,
+            reading.copies,
+            reading.factors,
+            reading.parts,
+            reading.trusted,
+            reading.used,
+        )
+        rows = zip(*columns, strict=True)
         return [_note(*map(float, row)) for row in rows]
 
 

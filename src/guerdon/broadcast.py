@@ -28,7 +28,7 @@ class StepObservation(NamedTuple):
 class Shown(NamedTuple):
     """What a round has shown of the gradient where it was taken."""
 
-    seen: StepObservation  # what the server learns from, where there is a step
+    observation: StepObservation  # what the server learns from, where there is a step
     heard: Array  # whether there is something to learn
     steps: Array  # whether the model takes a step
     noise_scale: Array  # that the dither made, as the last pairs had it; infinite without one
@@ -41,21 +41,36 @@ class Broadcast(Protocol):
     learns: ClassVar[bool]  # whether it wants the mean of the reports
 
     def init(self, model: Any) -> Any:
-        """Return the state before the first round."""
+        """Return the state before the first round, for a model in this form."""
         ...
 
     def place(self, state: Any, model: Any, normals: Any) -> tuple[Any, Any]:
-        """Return the model to broadcast, and the next state; `normals` are fresh, in the model's shape, or None."""
+        """Return the model to broadcast, and the next state.
+
+        - `model`: that a step is taken from.
+        - `normals`: fresh standard normal numbers in the model's form. None: the broadcast draws its own, if it needs
+          any.
+        """
         ...
 
     def settle(self, state: Any, ask: Ask, reading: Reading, mean: Any) -> tuple[Shown, Any]:
-        """Return what a round with this mean has shown, and the next state."""
+        """Return what a round has shown of the gradient, and the next state.
+
+        - `ask`: what the server asked for.
+        - `reading`: how the reports compare.
+        - `mean`: of the reports that the model is made from, in the model's form.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class AtModel:
-    """Broadcasts the model itself, and steps in every round."""
+    """Broadcasts the model itself, and steps in every round.
+
+    >>> import numpy as np
+    >>> AtModel().place(AtModel().init(np.zeros(2)), np.array([1.0, 2.0]), normals=None)[0]
+    array([1., 2.])
+    """
 
     learns: ClassVar[bool] = False
 

@@ -1,10 +1,10 @@
 """What a minibatch costs an agent: h(s) for s samples, and its slope h'(s).
 
-The theory (Assumption 2 of the paper) needs h(0) = 0, and h strictly increasing and convex for s > 0. A jump at 0, the
-fixed cost of taking part at all, is allowed. `check_cost` tests a cost against these assumptions.
+Assumption 2 of the paper: h(0) = 0, and h is strictly increasing and convex for s > 0. A jump at 0, the fixed cost of
+taking part at all, is allowed. `check_cost` tests a cost against this assumption.
 
-Every cost works on Python numbers and on arrays of NumPy, JAX and PyTorch. A negative batch size has no cost: it
-raises for a Python number and gives NaN inside an array.
+h is in units of money for one round, h' in units for one sample more. Both work on Python numbers and on arrays of
+NumPy, JAX and PyTorch. A negative batch size has no cost: it raises for a Python number and gives NaN inside an array.
 """
 
 import math
@@ -32,15 +32,18 @@ class Cost(Protocol):
     """What it costs to compute a gradient on `batch_size` samples, and how fast that grows."""
 
     def __call__(self, batch_size: Array, /) -> Array:
-        """Return h(batch_size); 0 at 0."""
+        """Return h(s) of s = `batch_size` samples, a number or an array: units of money; 0 at 0."""
 
     def slope(self, batch_size: Array, /) -> Array:
-        """Return h'(batch_size); 0 at 0, where an agent declines."""
+        """Return h'(s) of s = `batch_size` samples: units of money a sample; 0 at 0, where an agent declines."""
 
 
 @dataclass(frozen=True)
 class AffineCost:
     """h(s) = fixed + per_sample · s for s > 0: the cost of the paper's experiments is AffineCost(1, 1).
+
+    - `fixed`: what it costs to take part at all, in units of money; at least 0.
+    - `per_sample`: what one sample more costs, in units of money; above 0.
 
     >>> cost = AffineCost(fixed=1, per_sample=1)
     >>> cost(8), cost(0), cost.slope(8)
@@ -67,7 +70,11 @@ class AffineCost:
 
 @dataclass(frozen=True)
 class PowerCost:
-    """h(s) = fixed + scale · s^exponent for s > 0, with an exponent of at least 1.
+    """h(s) = fixed + scale · s^exponent for s > 0.
+
+    - `scale`: what the first sample costs beyond `fixed`, in units of money; above 0.
+    - `exponent`: how fast the cost grows; at least 1, or h would not be convex.
+    - `fixed`: what it costs to take part at all, in units of money; at least 0.
 
     >>> cost = PowerCost(scale=0.5, exponent=2, fixed=1)
     >>> cost(4), cost.slope(4)
@@ -99,8 +106,9 @@ class PowerCost:
 class FunctionCost:
     """h(s) = function(s) for s > 0.
 
-    A function made of arithmetic operators needs nothing more: its slope is found exactly. A function that calls
-    others (an exponential, for example) needs a `slope_function`.
+    - `function`: s ↦ h(s) in units of money, for numbers and arrays.
+    - `slope_function`: s ↦ h'(s). A function of arithmetic operators alone does without: its slope is computed
+      exactly. A function that calls others (an exponential, for example) needs it.
 
     >>> cost = FunctionCost(lambda s: 1 + s + 0.25 * s**2)
     >>> cost(2), cost.slope(2)
@@ -128,7 +136,9 @@ class FunctionCost:
 
 @dataclass(frozen=True)
 class ExpressionCost:
-    """h(s) given as text, as on the command line: numbers, s, + - * / ** and parentheses. The text is never executed.
+    """h(s) as text, as on the command line. The text is parsed, never executed.
+
+    - `text`: an expression of numbers, s, + - * / ** and parentheses, in units of money.
 
     >>> cost = ExpressionCost("1 + s")
     >>> cost(8), cost.slope(8)
@@ -153,7 +163,11 @@ class ExpressionCost:
 
 
 def formula_of(cost: Cost) -> str:
-    """Return a cost as an expression in s, which `ExpressionCost` reads; raise if it cannot be written down."""
+    """Return a cost as an expression in s, which `ExpressionCost` reads; raise if it cannot be written down.
+
+    >>> formula_of(AffineCost(fixed=1, per_sample=0.5))
+    '1 + 0.5*s'
+    """
     if not hasattr(cost, "formula"):
         raise ValueError(
             f"`cost` must be one that can be written down (AffineCost, PowerCost, ExpressionCost), got "
@@ -175,7 +189,10 @@ def check_is_cost(cost: object) -> None:
 
 
 def check_cost(cost: Cost, max_batch: int) -> None:
-    """Raise a ValueError that names the first s in 1…max_batch at which `cost` breaks an assumption.
+    """Raise a ValueError that names the first s at which `cost` breaks Assumption 2 of the paper.
+
+    - `cost`: h and its slope.
+    - `max_batch`: the largest s that is tested, in samples.
 
     >>> check_cost(AffineCost(1, 1), max_batch=32)
     >>> check_cost(ExpressionCost("s ** 0.5"), max_batch=32)

@@ -28,10 +28,14 @@ class CutPairs(NamedTuple):
 
 
 def cut_pairs(reports: Layers, evidence: Evidence, offsets: Layers | None, cut: Array, reach: float) -> CutPairs:
-    """Return the mean distances of a round whose `evidence` was gathered from these reports, less these `offsets`.
+    """Return each agent's mean of min(‖X_k − X_i‖², c) over the others i, and how far the model follows each report.
 
-    `cut` is the largest squared distance that counts. NaN: none is known yet; then it is `reach` times the median of
-    the agents' median distances, which less than half of them cannot move far.
+    - `reports`: X, (agents, …), a list of layers, or `AgentRows`.
+    - `evidence`: gathered from these reports, less these offsets.
+    - `offsets`: taken off the reports first. None: nothing.
+    - `cut`: c, the largest squared distance that counts. NaN: not known yet; then c is `reach` times the median of the
+      agents' median distances, which less than half of the agents cannot move far.
+    - `reach`: c in units of the distance 2V/ν of honest work.
     """
     xp = namespace(evidence.squared_deviation)
     lengths = xp.sqrt(xp.where(evidence.counted, evidence.squared_deviation, 0.0))
@@ -50,8 +54,8 @@ def pair_distances(reports: Layers, evidence: Evidence, offsets: Layers | None =
     reports are, so that neither their common part nor an enormous report costs digits.
     """
     xp = namespace(evidence.squared_length)
-    usual = median_of(evidence.squared_length, evidence.counted)
-    middle = xp.argmax(xp.astype(evidence.counted & (evidence.squared_length == usual), xp.int8))
+    median = median_of(evidence.squared_length, evidence.counted)
+    middle = xp.argmax(xp.astype(evidence.counted & (evidence.squared_length == median), xp.int8))
     products = multiply(reports, evidence.counted, row_of(reports, middle), offsets)
     inner = xp.astype(products.inner, evidence.squared_length.dtype)
     squares = xp.linalg.diagonal(inner)
@@ -76,7 +80,7 @@ def _cut(reports: Layers, evidence: Evidence, offsets: Layers | None, cut: Array
 def cut_distances(apart: Array, counted: Array, cut: Array, reach: float) -> CutPairs:
     """Return what a cut makes of the squared distances of all pairs, (agents, agents); see `cut_pairs`."""
     xp = namespace(apart)
-    cut = xp.where(xp.isnan(cut), reach * _usual_distance(apart, counted), cut)
+    cut = xp.where(xp.isnan(cut), reach * _typical_distance(apart, counted), cut)
     near = xp.where(apart < cut, apart, cut)
     near = xp.where(apart > 0, near, 0.0)
     count = xp.sum(xp.astype(counted, near.dtype))
@@ -87,16 +91,16 @@ def cut_distances(apart: Array, counted: Array, cut: Array, reach: float) -> Cut
     return CutPairs(mean, middle, xp.where(counted & (out > cut), parts, 1.0))
 
 
-def _usual_distance(apart: Array, counted: Array) -> Array:
+def _typical_distance(apart: Array, counted: Array) -> Array:
     """Return the median over agents of the median distance to the others; the smallest above 0 if that is 0."""
     xp = namespace(apart)
     others = counted[None, :] & ~xp.eye(counted.shape[0], dtype=xp.bool)
     count = xp.sum(xp.astype(counted, xp.int32))
-    own = _at_place(xp.where(others, apart, xp.inf), (count - 2) // 2)
-    usual = _at_place(xp.where(counted, own, xp.inf)[None, :], (count - 1) // 2)[0]
+    medians = _at_place(xp.where(others, apart, xp.inf), (count - 2) // 2)
+    median = _at_place(xp.where(counted, medians, xp.inf)[None, :], (count - 1) // 2)[0]
     some = apart > 0
     least = xp.min(xp.where(some, apart, xp.inf))  # where most reports are the same
-    return xp.where(usual > 0, usual, xp.where(xp.any(some), least, 0.0))
+    return xp.where(median > 0, median, xp.where(xp.any(some), least, 0.0))
 
 
 def _at_place(rows: Array, place: Array) -> Array:

@@ -2,7 +2,7 @@
 
 For a public prediction p of the gradient (zero where none is given) and m̄ the mean over the participants,
 
-    deviation_k = ‖X_k − m̄‖²        length_k = ‖X_k − p‖²        alignment_k = ⟨X_k − p, Σ_i (X_i − p)⟩
+    squared_deviation_k = ‖X_k − m̄‖²   squared_length_k = ‖X_k − p‖²   alignment_k = ⟨X_k − p, Σ_i (X_i − p)⟩
 
 where the last sum is over the participants that others are compared with: all, unless a rule says otherwise. The
 fourth number, pair_distance_k, is the mean of ‖X_k − X_i‖² over the other participants i; it follows from the
@@ -15,8 +15,9 @@ differences from one participant and then from their mean, so that nothing cance
 the gradients; blocks and layers are added in float64 where the library has it. Where the common part is small, and
 there is nothing to compare with, NumPy's gradients are not centred at all: that is half the work, and costs at most a
 factor of `MOST_LOST` of precision. Arrays of PyTorch and JAX on the host are read as the NumPy arrays they share memory
-with, which is faster than their own threads; JAX's on an accelerator are compiled: two passes. Length and alignment are
-put together from sums around the mean: their rounding is relative to ‖m̄ − p‖², also for an agent that sends p itself.
+with, which is faster than their own threads; JAX's on an accelerator are compiled: two passes. Squared length and
+alignment are put together from sums around the mean: their rounding is relative to ‖m̄ − p‖², also for an agent that
+sends p itself.
 
 An agent whose report holds a NaN, an infinity, or a component further than `LARGEST` from the prediction is not
 counted: the numbers of the others are exactly those of a round in which it did not take part.
@@ -45,11 +46,11 @@ from guerdon.arrays import (
 )
 from guerdon.reports import LARGEST, AgentRows, Block, Layers, find_usable, holds_tracer, read_blocks
 
-MOST_LOST = 4  # by how much a deviation may be smaller than what it is the difference of
+MOST_LOST = 4  # a deviation may be so many times smaller than the squares that it is the difference of
 
 
 class Evidence(NamedTuple):
-    """Per agent: deviation, pair distance, length and alignment (0 for an agent not counted), and who was counted."""
+    """Four numbers per agent (0 for an agent that is not counted), and which agents are counted: all (agents,)."""
 
     squared_deviation: Array  # ‖X_k − m̄‖²
     pair_distance: Array  # mean of ‖X_k − X_i‖² over the other counted agents i; 0 without any
@@ -86,16 +87,18 @@ def gather(
     reference: Array | None = None,
     offsets: Layers | None = None,
 ) -> Evidence:
-    """Return the evidence of one round.
+    """Return the evidence of one round: the four numbers per agent of this module's first formula.
 
-    `gradients` is an array (agents, dim), or a sequence of layers, each (agents, …). `participating` tells who took
-    part; the rows of the others are not looked at. `prediction`, if given, has the shape of one agent's gradient:
-    (dim,), or one array per layer. `reference` tells whose reports the alignment is with (default: everybody's), for
-    rules that do not compare anybody with agents found to send something else than gradients. `offsets` are taken off
-    each agent's gradient first: a matrix (agents, numbers), or one per layer (see `guerdon.statistical.offsets`).
+    - `gradients`: an array (agents, dim), or a sequence of layers, each (agents, …). A sequence is read from front to
+      back, and again only if some number in it is not usable. So it may build each layer when asked for it.
+    - `participating`: booleans (agents,), True for those that took part. The rows of the others are not looked at.
+    - `prediction`: p, in the shape of one agent's gradient: (dim,), or one array per layer. None: zeros.
+    - `reference`: booleans (agents,), the agents whose reports the alignment is with. None: all that took part. For
+      rules that do not compare anybody with agents that send something else than gradients.
+    - `offsets`: taken off each agent's gradient first: a matrix (agents, numbers), or one per layer (see
+      `guerdon.statistical.offsets`). None: nothing.
 
-    A sequence is read from front to back, and again only if some number in it is not usable, so it may build each layer
-    when asked for it.
+    The result is in the squared unit of a gradient, and 0 for agents that are not counted.
 
     >>> import numpy as np
     >>> evidence = gather(np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]), np.array([True, True, True]))
@@ -112,8 +115,8 @@ def gather(
     shared = None if traced else _on_host(gradients)
     if shared is not None:
         xp = namespace(gradients if is_array(gradients) else gradients[0])
-        found = gather(shared, *(None if given is None else over_layers(to_numpy, given) for given in apart))
-        return Evidence(*map(xp.asarray, found))
+        evidence = gather(shared, *(None if given is None else over_layers(to_numpy, given) for given in apart))
+        return Evidence(*map(xp.asarray, evidence))
     with np.errstate(over="ignore", invalid="ignore"):  # an unusable number is dealt with, not warned about
         if not traced:
             jax = are_jax(gradients)
@@ -125,31 +128,33 @@ def gather(
         return _with_care(gradients, *apart)
 
 
-def mean_pair_distance(deviation: Array, counted: Array) -> Array:
+def mean_pair_distance(squared_deviation: Array, counted: Array) -> Array:
     """Return each counted agent's mean squared distance to the other counted agents; 0 for the rest, and for one alone.
 
-    With n counted agents, Σ_{i≠k} ‖X_k − X_i‖² = n·‖X_k − m̄‖² + Σ_i ‖X_i − m̄‖²: no pair is looked at. `deviation`
-    (‖X_k − m̄‖²) and `counted` have the agents along the last axis, and may have others before it.
+    With n counted agents, Σ_{i≠k} ‖X_k − X_i‖² = n·‖X_k − m̄‖² + Σ_i ‖X_i − m̄‖²: no pair is looked at.
+
+    - `squared_deviation`: ‖X_k − m̄‖² (…, agents).
+    - `counted`: booleans (…, agents).
 
     >>> mean_pair_distance(np.array([2.0, 2.0, 4.0]), np.array([True, True, True]))
     array([ 7.,  7., 10.])
     """
-    xp = namespace(deviation)
-    own = xp.where(counted, deviation, 0.0)
-    count = xp.sum(xp.astype(counted, deviation.dtype), axis=-1, keepdims=True)
+    xp = namespace(squared_deviation)
+    squares = xp.where(counted, squared_deviation, 0.0)
+    count = xp.sum(xp.astype(counted, squared_deviation.dtype), axis=-1, keepdims=True)
     others = at_least_one(count - 1)
-    mean = count / others * own + xp.sum(own, axis=-1, keepdims=True) / others
+    mean = count / others * squares + xp.sum(squares, axis=-1, keepdims=True) / others
     return xp.where(counted & (count > 1), mean, 0.0)
 
 
-def _believed(*told: Any, usable: Array | None = None) -> Evidence:
-    """Return the evidence of a round where all reports, or those said to be, are usable."""
-    return _evidence(read_blocks(*told), usable, alone=_are_alone(told[1:]))
+def _believed(*inputs: Any, usable: Array | None = None) -> Evidence:
+    """Return the evidence of a round whose reports are usable: all of them, or those of `usable`."""
+    return _evidence(read_blocks(*inputs), usable, alone=_are_alone(inputs[1:]))
 
 
-def _with_care(*told: Any) -> Evidence:
-    """Return the evidence of a round of which nothing is believed."""
-    return _believed(*told, usable=find_usable(read_blocks(*told)))
+def _with_care(*inputs: Any) -> Evidence:
+    """Return the evidence of a round whose reports are all checked first."""
+    return _believed(*inputs, usable=find_usable(read_blocks(*inputs)))
 
 
 def _are_alone(apart: Sequence[Any]) -> bool:
@@ -183,16 +188,16 @@ def _seated(
         nothing = np.zeros(rows.agents)
         return Evidence(nothing, nothing, nothing, nothing, np.zeros(rows.agents, dtype=bool))
     some, compared, apart = (rows.of_seats(given) for given in (participating, reference, offsets))
-    found = gather(list(rows), some, prediction, compared, apart)
-    return Evidence(*(rows.seated(part) for part in found))
+    evidence = gather(list(rows), some, prediction, compared, apart)
+    return Evidence(*(rows.seated(part) for part in evidence))
 
 
 def _on_host(layers: Any) -> Any:
     """Return PyTorch's tensors as the NumPy arrays that they share memory with; None if not all of them can be."""
     if not isinstance(layers, (list, tuple)):
         return as_host_array(layers)
-    found = [as_host_array(layer) for layer in cast("Sequence[Any]", layers)]
-    return found if found and all(layer is not None for layer in found) else None
+    arrays = [as_host_array(layer) for layer in cast("Sequence[Any]", layers)]
+    return arrays if arrays and all(layer is not None for layer in arrays) else None
 
 
 def _evidence(blocks: Iterable[Block], usable: Array | None, *, alone: bool) -> Evidence:
@@ -267,12 +272,12 @@ def _sums_as_they_are(rows: Array, count: Any) -> tuple[_Sums, Array]:
     """Return the sums over one block around no prediction, without centring, and of which agents they are precise."""
     xp, wide = namespace(rows), widest_float(namespace(rows))
     rows = xp.astype(rows, xp.result_type(rows.dtype, xp.float32), copy=False)
-    own = xp.astype(row_dots(xp, rows, rows), wide)  # first: it reads memory faster than a sum
+    lengths = xp.astype(row_dots(xp, rows, rows), wide)  # first: it reads memory faster than a sum
     mean = xp.sum(rows, axis=0) / count
     common = xp.astype(row_dots(xp, rows, mean), wide)
     square = xp.sum(xp.square(xp.astype(mean, wide)))
-    deviation, lean = own - 2 * common + square, common - square
-    return _Sums(deviation, lean, lean, square, square), own + square <= MOST_LOST * deviation  # no NaN is
+    deviation, lean = lengths - 2 * common + square, common - square
+    return _Sums(deviation, lean, lean, square, square), lengths + square <= MOST_LOST * deviation  # no NaN is
 
 
 def _mean_of(centred: Array, reference: Array) -> Array:

@@ -21,9 +21,12 @@ from safetensors.numpy import load_file, save_file
 
 from guerdon.costs import ExpressionCost
 from guerdon.ledger import Ledger
+from guerdon.looks.recompute import arrays_hash
 from guerdon.registry import choose
 from guerdon.requests import FixedRequest
 from guerdon.run.driver import PaidRun, open_run
+from guerdon.run.messages import Work
+from guerdon.run.mistaken import check_gradients
 from guerdon.run.reports import Arrays, Report
 from guerdon.run.terms_file import read_terms
 from guerdon.server import Sends
@@ -33,7 +36,27 @@ from guerdon.terms import Terms
 
 log = logging.getLogger("guerdon.flare")
 
+MISTAKEN = 'let clients send gradients, or give `sends="models"`'
 TWICE = "it answered twice"
+WORKS = "guerdon-works"  # in the meta of what is broadcast: each client's named work
+
+
+def named_work(model: FLModel, client: str) -> tuple[np.ndarray, int]:
+    """Return the indices of the rows that a round names for a client, and the seed of all other randomness.
+
+        rows, seed = named_work(flare.receive(), flare.get_site_name())
+
+    Raises ValueError where the round names none for it, or the model is not the one that it names.
+    """
+    told = (model.meta or {}).get(WORKS, {}).get(client)
+    work = None if told is None else Work.read(told)
+    if work is None:
+        raise ValueError(
+            f"the round names no rows for {client!r}: has it committed to its rows, and do looks hold the pay?"
+        )
+    if arrays_hash({name: np.asarray(array) for name, array in (model.params or {}).items()}).hex() != work.model:
+        raise ValueError("the model must be the one that the round names: another was sent, so no work is done at it")
+    return np.array(work.rows, dtype=np.int64), work.seed
 
 
 class PaidAggregator(ModelAggregator):
@@ -55,6 +78,8 @@ class PaidAggregator(ModelAggregator):
     def aggregate_model(self) -> FLModel:
         """Settle the round, and return what is broadcast in the next: under a dither not the model itself."""
         if self._reports:
+            if self.run.done == 0 and self.run.server.sends == "gradients":
+                check_gradients(list(self._reports.values()), self.run.sent, MISTAKEN)
             late = [Report(name, "no answer") for name in self.run.book.roster if name not in self._reports]
             self.run.settle([*self._reports.values(), *late])
         return self.broadcast()
@@ -65,9 +90,14 @@ class PaidAggregator(ModelAggregator):
 
     def broadcast(self) -> FLModel:
         """Open the next round, and return what is sent in it; the model itself once the run has ended."""
-        asked = self.run.request or self.run.ask(self.run.book.roster)
+        book = self.run.book
+        members = sorted({*book.roster, *book.committed()})
+        asked = self.run.request or self.run.ask(members)
         sent = self.run.model if asked is None else self.run.sent
         meta = {} if asked is None else asked.settings()
+        if self.run.named is not None:  # all clients get the same message: it names the work of each
+            named = ((name, self.run.request_of(name).work) for name in book.committed())
+            meta[WORKS] = {name: work.settings() for name, work in named if work is not None}
         return FLModel(params=dict(sent), params_type=ParamsType.FULL, meta=meta)
 
     def _full(self, model: FLModel) -> Arrays:

@@ -1,4 +1,4 @@
-"""How a round's reports lie to each other: their inner products, from which all else is arithmetic on a few numbers.
+"""The inner products of a round's reports: all else about them is arithmetic on these few numbers.
 
 With v_k = X_k − p, p the public prediction, the products ⟨v_i, v_j⟩ are read in one pass over the reports. Lengths,
 copies, the shortening of reports that are too long, trust and evidence all follow from them: a report shortened to
@@ -21,7 +21,7 @@ from guerdon.reports import LARGEST, AgentRows, Block, Layers, find_usable, hold
 
 
 class Products(NamedTuple):
-    """Inner products around p: ⟨v_i, v_j⟩, ⟨v_i, p⟩ and ⟨p, p⟩; 0 for agents who are not counted."""
+    """Inner products around p: ⟨v_i, v_j⟩, ⟨v_i, p⟩ and ⟨p, p⟩; 0 for agents that are not counted."""
 
     inner: Array  # (agents, agents), less what was to be taken off
     plain: Array  # (agents, agents), of the reports as they came
@@ -35,7 +35,8 @@ def multiply(
 ) -> Products:
     """Return the products of all usable reports, around the prediction (zero where none is given).
 
-    Who is counted is as in `gather`, and so are the arguments. The cost is O(agents² × dim), in one pass.
+    The arguments, and the agents that count, are those of `guerdon.evidence.gather`. It takes O(agents² × dim)
+    operations, in one pass.
 
     >>> multiply(np.array([[1.0, 2.0], [3.0, 0.0], [5.0, 5.0]]), np.array([True, True, False])).inner
     array([[5., 3., 0.],
@@ -51,27 +52,30 @@ def multiply(
     with np.errstate(over="ignore", invalid="ignore"):
         if holds_tracer(reports, participating, prediction):
             return _traced(blocks(), find_usable(blocks()))
-        found = _added_up(blocks(), None)
-        if bool(namespace(found.plain).all(_squares(found.plain) < 0.99 * LARGEST**2)):
-            return found
+        products = _added_up(blocks(), None)
+        if bool(namespace(products.plain).all(_squares(products.plain) < 0.99 * LARGEST**2)):
+            return products
         return _added_up(blocks(), find_usable(blocks()))
 
 
-def shortening(length: Array, counted: Array, limit: float) -> Array:
+def shortening(squared_length: Array, counted: Array, limit: float) -> Array:
     """Return the factors that shorten reports to at most `limit` times the median length of the others', around p.
 
-    `length` are the ‖v_k‖². Replacing X_k by p + factor·v_k bounds what any one report can do to the mean and to the
-    others' pay. The median is over the other counted agents, so no agent sets its own limit; of an even number the
-    lower one counts.
+    Replacing X_k by p + factor·v_k bounds what any one report can do to the mean and to the others' pay.
+
+    - `squared_length`: ‖v_k‖² (agents,).
+    - `counted`: booleans (agents,).
+    - `limit`: times the median length of the other counted agents, so that no agent sets its own limit; of an even
+      number the lower median counts.
 
     >>> shortening(np.array([1.0, 4.0, 1e12]), np.array([True, True, True]), limit=2.0)
     array([1.e+00, 1.e+00, 2.e-06])
     """
-    xp = namespace(length)
-    median, some = median_of_others(length, counted)
+    xp = namespace(squared_length)
+    median, some = median_of_others(squared_length, counted)
     with np.errstate(invalid="ignore"):  # no limit of nothing is no limit
-        long = counted & some & (length > limit**2 * median)
-        return xp.where(long, limit * xp.sqrt(median / xp.where(long, length, 1.0)), 1.0)
+        long = counted & some & (squared_length > limit**2 * median)
+        return xp.where(long, limit * xp.sqrt(median / xp.where(long, squared_length, 1.0)), 1.0)
 
 
 def median_of_others(values: Array, counted: Array) -> tuple[Array, Array]:
@@ -100,7 +104,7 @@ def median_of(values: Array, counted: Array) -> Array:
     return xp.sum(xp.where(xp.arange(values.shape[0]) == place, ordered, 0.0))
 
 
-def lengths_of(products: Products) -> tuple[Array, Array]:
+def squared_lengths_of(products: Products) -> tuple[Array, Array]:
     """Return ‖v_k‖² of every agent: less what was to be taken off, and as it came."""
     return _squares(products.inner), _squares(products.plain)
 
@@ -130,11 +134,11 @@ def evidence_around_zero(products: Products, counted: Array) -> Evidence:
 
 def _evidence(inner: Array, counted: Array, reference: Array) -> Evidence:
     xp = namespace(inner)
-    own, others = (xp.astype(mask & counted, inner.dtype) for mask in (counted, reference))
-    count = xp.sum(own)
+    present, others = (xp.astype(mask & counted, inner.dtype) for mask in (counted, reference))
+    count = xp.sum(present)
     length = _squares(inner)
-    mean = xp.sum(inner * own[None, :], axis=1) / xp.where(count > 0, count, 1.0)  # ⟨v_k, mean of all v⟩
-    deviation = length - 2 * mean + xp.sum(own * mean) / xp.where(count > 0, count, 1.0)
+    mean = xp.sum(inner * present[None, :], axis=1) / xp.where(count > 0, count, 1.0)  # ⟨v_k, mean of all v⟩
+    deviation = length - 2 * mean + xp.sum(present * mean) / xp.where(count > 0, count, 1.0)
     alignment = xp.sum(inner * others[None, :], axis=1)
     deviation = xp.where(deviation > 0, deviation, 0.0)
     parts = deviation, mean_pair_distance(deviation, counted), length, alignment
@@ -174,9 +178,9 @@ def _products(apart: Array, guess: Array, offsets: Array | None) -> list[Array]:
     exactly = {"precision": "highest"} if compat.is_jax_namespace(xp) else {}
 
     def inner(rows: Array) -> Array:
-        found = xp.matmul(rows, rows.T, **exactly)
-        # To the last bit the same for (i, j) and (j, i): who lies in the middle must not hang on rounding.
-        return (found + found.T) / 2
+        product = xp.matmul(rows, rows.T, **exactly)
+        # Equal to the last bit for (i, j) and (j, i): rounding must not decide which report lies in the middle.
+        return (product + product.T) / 2
 
     plain = inner(apart)
     compared = plain if offsets is None else inner(apart - offsets)
@@ -208,9 +212,9 @@ def _seated(rows: AgentRows, participating: Array, prediction: Layers | None, of
         nothing = np.zeros(rows.agents)
         square = np.zeros((rows.agents, rows.agents))
         return Products(square, square, nothing, np.zeros(()), nothing > 0)
-    found = multiply(list(rows), rows.of_seats(participating), prediction, rows.of_seats(offsets))
-    inner, plain = (rows.seated(rows.seated(part).T) for part in (found.inner, found.plain))
-    return Products(inner, plain, rows.seated(found.lean), found.origin, rows.seated(found.counted))
+    products = multiply(list(rows), rows.of_seats(participating), prediction, rows.of_seats(offsets))
+    inner, plain = (rows.seated(rows.seated(part).T) for part in (products.inner, products.plain))
+    return Products(inner, plain, rows.seated(products.lean), products.origin, rows.seated(products.counted))
 
 
 def _squares(inner: Array) -> Array:

@@ -18,7 +18,7 @@ from guerdon.broadcast import Shown
 from guerdon.cuts import cut_pairs, row_of
 from guerdon.evidence import gather
 from guerdon.gram import shortening
-from guerdon.reports import AgentRows, Layers, lengths_around
+from guerdon.reports import AgentRows, Layers, squared_lengths_around
 from guerdon.rule import Need, as_request
 from guerdon.states import NoState
 from guerdon.witness import evidence_around_witness
@@ -35,23 +35,34 @@ class Lens(Protocol):
     gives: ClassVar[frozenset[Need]]
 
     def init(self, model: Any, num_agents: int) -> Any:
-        """Return the state before the first round."""
+        """Return the state before the first round, for a model in this form and so many agents."""
         ...
 
     def predict(self, state: Any, model: Any) -> Any:
-        """Return the public prediction of the mean report at a model: zeros, if there is none."""
+        """Return the public prediction of the mean report at a model, in its form: zeros, if there is none."""
         ...
 
     def read(self, state: Any, ask: Ask, reports: Layers, sent: Array) -> tuple[Reading, Any]:
-        """Return how the reports of those who `sent` anything compare, and the next state."""
+        """Return how the reports of a round compare, and the next state.
+
+        - `state`: what `init` or `learn` returned.
+        - `ask`: what the server asked for.
+        - `reports`: (agents, dim), a list of layers (agents, …), or `AgentRows`.
+        - `sent`: booleans (agents,). The rows of agents that did not send are not looked at.
+        """
         ...
 
     def learns(self, state: Any) -> bool:
-        """Tell whether it learns from the mean of the reports, which is then made for it."""
+        """Return whether it learns from the mean of the reports, which is then made for it."""
         ...
 
     def learn(self, state: Any, ask: Ask, reports: Layers, reading: Reading, mean: Any, shown: Shown | None) -> Any:
-        """Return the state after a round with this mean; `shown` is None where a round is paid without a step."""
+        """Return the state after a round.
+
+        - `reading`: what `read` returned.
+        - `mean`: of the reports that the model is made from, in the model's form.
+        - `shown`: what the round has shown of the gradient. None: the round was paid without a step.
+        """
         ...
 
 
@@ -87,8 +98,17 @@ class Forgetful(Lens, Protocol):
 class Plain(Forgetful):
     """Compares reports as they are, in one pass: for members whose samples are of the same kind.
 
-    Where the rule says how far apart two reports may count (`Notice.reach`), the distances of pairs are cut there, and
-    so is what a report can do to the model.
+    With p = 0 its evidence is ‖X_k − m̄‖², the mean of ‖X_k − X_i‖² over the others, ‖X_k‖² and ⟨X_k, Σ X_i⟩. Where the
+    rule says how far apart two reports may count (`Notice.reach`), the distances of pairs are cut there, and so is what
+    a report can do to the model.
+
+    >>> import numpy as np
+    >>> from guerdon import FixedRequest, FlatPay, AffineCost, Server
+    >>> server, sent = Server(FlatPay(AffineCost(1, 1)), FixedRequest(8, step=0.1)), np.ones(2, dtype=bool)
+    >>> ask, state = server.ask(server.init(np.zeros(2), num_agents=2), np.zeros(2))
+    >>> reading, _ = Plain().read(state.lens, ask, np.array([[3.0, 4.0], [0.0, 0.0]]), sent)
+    >>> reading.evidence.squared_length, reading.evidence.pair_distance
+    (array([25.,  0.]), array([25., 25.]))
     """
 
     def read(self, state: NoState, ask: Ask, reports: Layers, sent: Array) -> tuple[Reading, NoState]:
@@ -109,10 +129,11 @@ class Plain(Forgetful):
 
 @dataclass(frozen=True)
 class Witness(Forgetful):
-    """Compares all reports with the gradient of `samples` samples of the server's own (`Ask.witness`).
+    """Compares all reports with a gradient of the server's own data (`Ask.witness`).
 
-    `alike`: whether members' samples are of the same kind. Else a report that is longer than three times the median is
-    shortened before the model is made.
+    - `samples`: W, how many samples of the server's own that gradient is of.
+    - `alike`: whether members' samples are of the same kind. Else a report that is longer than three times the median
+      is shortened before the model is made.
     """
 
     samples: int = 256
@@ -132,7 +153,7 @@ class Witness(Forgetful):
         xp, counted = namespace(evidence.squared_length), evidence.counted
         whole, nobody = xp.ones_like(evidence.squared_length), xp.zeros_like(counted)
         error = prediction_error(gather(reports, sent, ask.centre), counted, ask.request)
-        parts = whole if self.alike else shortening(lengths_around(reports, sent, None), counted, LONGEST)
+        parts = whole if self.alike else shortening(squared_lengths_around(reports, sent, None), counted, LONGEST)
         plain = gather(reports, sent)
         return Reading(evidence, plain, counted, counted, nobody, whole, parts, None, error, ask.centre), state
 

@@ -176,10 +176,10 @@ def check_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes], 
         index, size = (index, half) if index < half else (index - half, size - half)
     if len(sides) != len(proof):
         return False
-    found = leaf
+    node = leaf
     for is_left, other in zip(reversed(sides), proof, strict=True):
-        found = node_hash(found, other) if is_left else node_hash(other, found)
-    return found == root
+        node = node_hash(node, other) if is_left else node_hash(other, node)
+    return node == root
 
 
 def check_consistency(old: int, old_root: bytes, new: int, new_root: bytes, proof: Sequence[bytes]) -> bool:

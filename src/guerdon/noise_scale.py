@@ -189,9 +189,9 @@ def _advance(
     )
     # Without any noise at all the unit is a trillionth of the signal: then noise is nothing beside it.
     unit = xp.clip(_variance(xp, state), 1e-12 * noise.square, None)
-    state, seen = _see(xp, state, noise, request, products, unit)
-    state = _correct(xp, _rescale(state, before / unit), seen)
-    return _decide(xp, state, seen, curvature * xp.exp(xp.asarray(_OFFSETS, dtype=unit.dtype)))
+    state, observed = _see(xp, state, noise, request, products, unit)
+    state = _correct(xp, _rescale(state, before / unit), observed)
+    return _decide(xp, state, observed, curvature * xp.exp(xp.asarray(_OFFSETS, dtype=unit.dtype)))
 
 
 def _see(
@@ -205,24 +205,24 @@ def _see(
     square, signal = noise.square / unit, noise.signal / unit
     freedom = 4 + 4 * xp.clip(signal, 0.0, None) / v
     spread = noise.signal_variance / unit / unit / v / v
-    known = spread > 0  # two participants do not tell
+    several = spread > 0  # two participants do not tell
     state = state._replace(
-        freedom=xp.where(known, WATCH * state.freedom + freedom, state.freedom),
-        scatter=xp.where(known, WATCH * state.scatter + spread, state.scatter),
+        freedom=xp.where(several, WATCH * state.freedom + freedom, state.freedom),
+        scatter=xp.where(several, WATCH * state.scatter + spread, state.scatter),
     )
     dimension = xp.clip(state.freedom / state.scatter, 1.0, 1e6)
     turn, length = (xp.asarray(x, dtype=unit.dtype) / unit for x in products)
     return state, _ScaledRound(v, square, signal, turn, dimension, length * v / dimension + 1e-6 * v * v)
 
 
-def _correct(xp: Namespace, state: NoiseFilter, seen: _ScaledRound) -> NoiseFilter:
+def _correct(xp: Namespace, state: NoiseFilter, observed: _ScaledRound) -> NoiseFilter:
     """Return the beliefs corrected by what was seen, each weighed by how well it had predicted that."""
     first = state.rounds < 2
     predicted = xp.clip(state.signal, 0.0, None)
-    signal_noise = _signal_noise(seen, xp.where(first, xp.clip(seen.signal, 0.0, None), predicted))
+    signal_noise = _signal_noise(observed, xp.where(first, xp.clip(observed.signal, 0.0, None), predicted))
     prior = xp.where(first, 1e6 * signal_noise, state.signal_variance)
-    signal, signal_variance, fit = _blend(xp, state.signal, prior, seen.signal, signal_noise)
-    turn, turn_variance, turn_fit = _blend(xp, state.turn, state.turn_variance, seen.turn, seen.turn_noise)
+    signal, signal_variance, fit = _blend(xp, state.signal, prior, observed.signal, signal_noise)
+    turn, turn_variance, turn_fit = _blend(xp, state.turn, state.turn_variance, observed.turn, observed.turn_noise)
     guessed = xp.asarray(_GUESSED, dtype=signal.dtype)
     log_weight = MEMORY * state.log_weight + (1 - MEMORY) * guessed + xp.where(first, 0.0, fit + turn_fit)
     log_weight = log_weight - xp.max(log_weight)
@@ -232,46 +232,46 @@ def _correct(xp: Namespace, state: NoiseFilter, seen: _ScaledRound) -> NoiseFilt
         signal=xp.where(signal > least, signal, least), signal_variance=signal_variance, log_weight=log_weight,
         turn=xp.where(first, 0.0, turn), turn_variance=xp.where(first, 0.0, turn_variance),
     )  # fmt: skip
-    return _regress(xp, corrected, seen, predicted)
+    return _regress(xp, corrected, observed, predicted)
 
 
-def _regress(xp: Namespace, state: NoiseFilter, seen: _ScaledRound, predicted: Array) -> NoiseFilter:
+def _regress(xp: Namespace, state: NoiseFilter, observed: _ScaledRound, predicted: Array) -> NoiseFilter:
     """Return the sums behind κ and ζ with this round added; the first has no prediction and no trail."""
     later = xp.where(state.rounds > 1, 1.0, 0.0)
     before, now = _mean(xp, state, predicted), _mean(xp, state, state.signal)
-    noise = _signal_noise(seen, before)
+    noise = _signal_noise(observed, before)
     return state._replace(
-        excess=WATCH * state.excess + later * seen.signal * before / noise,
+        excess=WATCH * state.excess + later * observed.signal * before / noise,
         excess_weight=WATCH * state.excess_weight + later * before * before / noise,
-        lean=STEADY * state.lean + later * seen.turn * now / seen.turn_noise,
-        lean_weight=STEADY * state.lean_weight + later * now * now / seen.turn_noise,
+        lean=STEADY * state.lean + later * observed.turn * now / observed.turn_noise,
+        lean_weight=STEADY * state.lean_weight + later * now * now / observed.turn_noise,
     )
 
 
-def _signal_noise(seen: _ScaledRound, signal: Array) -> Array:
+def _signal_noise(observed: _ScaledRound, signal: Array) -> Array:
     """Return the variance of one round's estimate of a ‖m‖² that is `signal`."""
-    return (2 * seen.noise + 4 * signal) * seen.noise / seen.dimension
+    return (2 * observed.noise + 4 * signal) * observed.noise / observed.dimension
 
 
 def _blend(
-    xp: Namespace, predicted: Array, variance: Array, seen: Array, seen_variance: Array
+    xp: Namespace, predicted: Array, variance: Array, observed: Array, seen_variance: Array
 ) -> tuple[Array, Array, Array]:
     """Return Kalman's mean and variance, and the log-likelihood of what was seen."""
     total = variance + seen_variance
-    gain, surprise = variance / total, seen - predicted
+    gain, surprise = variance / total, observed - predicted
     return predicted + gain * surprise, gain * seen_variance, -(surprise**2 / total + xp.log(total)) / 2
 
 
-def _decide(xp: Namespace, state: NoiseFilter, seen: _ScaledRound, curvatures: Array) -> NoiseFilter:
+def _decide(xp: Namespace, state: NoiseFilter, observed: _ScaledRound, curvatures: Array) -> NoiseFilter:
     """Return the beliefs with the step they suggest, and what they predict for the next round after that step."""
     trust = 1 / DOUBT**2
     kappa = xp.clip((trust + state.excess) / (trust + state.excess_weight), 0.25, 4.0)
     zeta = state.lean / (1 + state.lean_weight)
     strong = kappa * xp.clip(1 + PERSISTENCE * zeta, 0.5, 3.0) * _mean(xp, state, state.signal)
-    step = strong / _mean(xp, state, curvatures * (kappa * state.signal + seen.noise))
+    step = strong / _mean(xp, state, curvatures * (kappa * state.signal + observed.noise))
     longest = xp.where(state.step > 0, GROWTH * state.step, step)
     step = xp.where(step < longest, step, longest)
-    after = _predict(state, seen, xp.clip(step * curvatures, None, OVERSHOOT))
+    after = _predict(state, observed, xp.clip(step * curvatures, None, OVERSHOOT))
     return after._replace(step=step, noise_scale=1 / strong)
 
 
@@ -280,18 +280,18 @@ def _mean(xp: Namespace, state: NoiseFilter, values: Array) -> Array:
     return xp.sum(weight * values) / xp.sum(weight)
 
 
-def _predict(state: NoiseFilter, seen: _ScaledRound, moved: Array) -> NoiseFilter:
+def _predict(state: NoiseFilter, observed: _ScaledRound, moved: Array) -> NoiseFilter:
     """Return the beliefs of the next round; `moved` is ηL for each curvature."""
-    signal, v = state.signal, seen.noise
+    signal, v = state.signal, observed.noise
     off = (MODEL_ERROR * signal) ** 2
     # ⟨m, ḡ⟩ is ‖m‖² and half of what ‖ḡ‖² has more than expected, as far as that is due to ⟨m, noise⟩.
     share = 2 * signal / (2 * signal + v)
-    along = signal + share / 2 * (seen.square - v - signal)
-    along_variance = state.signal_variance * (1 - share / 2) ** 2 + (1 - share) * signal * v / seen.dimension
+    along = signal + share / 2 * (observed.square - v - signal)
+    along_variance = state.signal_variance * (1 - share / 2) ** 2 + (1 - share) * signal * v / observed.dimension
     return state._replace(
         signal=signal * (1 - moved) ** 2 + moved**2 * v,
         signal_variance=state.signal_variance * (1 - moved) ** 4 + off,
-        turn=TRAIL * state.turn + along - moved * (TRAIL * seen.turn + seen.square),
+        turn=TRAIL * state.turn + along - moved * (TRAIL * observed.turn + observed.square),
         turn_variance=TRAIL**2 * state.turn_variance + along_variance + off,
     )
 

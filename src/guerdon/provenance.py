@@ -30,10 +30,10 @@ def distribution_of(module: str) -> str | None:
     top = module.partition(".")[0]
     if top == OWN:
         return OWN
-    found = set(importlib.metadata.packages_distributions().get(top, ()))
-    if len(found) != 1:
+    distributions = set(importlib.metadata.packages_distributions().get(top, ()))
+    if len(distributions) != 1:
         return None
-    (name,) = found
+    (name,) = distributions
     return f"{name} {importlib.metadata.version(name)}"
 
 
@@ -48,30 +48,30 @@ def version_of(rule: str) -> tuple[Any, Any]:
     return name, version
 
 
-def missing(told: Mapping[str, Any], installed: int | None) -> str:
+def missing(recorded: Mapping[str, Any], installed: int | None) -> str:
     """Return that a recorded rule is not here, and what to do; `installed` is the version that is, if any."""
     here = "none is" if installed is None else f"version {installed} is"
     return (
-        f"the rule {told['rule']!r} was recorded in version {told['version']}, and {here} installed here; to compute "
-        f"what it paid, or to go on with its runs, {_remedy(told)}; or begin another run"
+        f"the rule {recorded['rule']!r} was recorded in version {recorded['version']}, and {here} installed here; to "
+        f"compute what it paid, or to go on with its runs, {_remedy(recorded)}; or begin another run"
     )
 
 
-def _remedy(told: Mapping[str, Any]) -> str:
-    source = told.get("distribution")
+def _remedy(recorded: Mapping[str, Any]) -> str:
+    source = recorded.get("distribution")
     if source == OWN:
         return "install the release of guerdon that has this version (its changelog says which)"
     if source:
-        return f"install {source}, which has it in {told.get('module')}"
+        return f"install {source}, which has it in {recorded.get('module')}"
     return (
-        f"first run the module {told.get('module')} with this version of it, which belongs to no installed package and "
-        "calls `guerdon.registry.register`"
+        f"first run the module {recorded.get('module')} with this version of it, which belongs to no installed package "
+        "and calls `guerdon.registry.register`"
     )
 
 
 def _parts(rule: str) -> tuple[Any, ...]:
     try:
-        told: Any = json.loads(rule)
-        return tuple(told[part] for part in PARTS)
+        recorded: Any = json.loads(rule)
+        return tuple(recorded[part] for part in PARTS)
     except (ValueError, TypeError, KeyError):
         return None, None, rule

@@ -33,7 +33,10 @@ _RULES: dict[str, type[Rule]] = {}
 
 
 def register(kind: type[Rule]) -> type[Rule]:
-    """Make a rule known by its `name`, and by the names that people choose it by (`About.choices`)."""
+    """Make a rule known by its `name`, and by the names that people choose it by (`About.choices`).
+
+    - `kind`: the class of the rule. It is returned, so that this is a decorator, too.
+    """
     taken = [name for name in about(kind).choices(kind) if name in _choices() and _RULES.get(kind.name) is not kind]
     if not kind.name or taken or _RULES.get(kind.name, kind) is not kind:
         name = next(iter(taken), kind.name)
@@ -47,8 +50,8 @@ def register(kind: type[Rule]) -> type[Rule]:
 @functools.cache
 def _find_installed() -> None:
     """Register the rules of installed packages, once."""
-    for found in importlib.metadata.entry_points(group="guerdon.rules"):
-        register(found.load())
+    for entry_point in importlib.metadata.entry_points(group="guerdon.rules"):
+        register(entry_point.load())
 
 
 def known_rules() -> dict[str, type[Rule]]:
@@ -58,7 +61,7 @@ def known_rules() -> dict[str, type[Rule]]:
 
 
 def choices() -> dict[str, Callable[..., Rule]]:
-    """Return what makes a rule from a cost, by the names that people choose by."""
+    """Return functions that make a rule from a cost, by the names that people choose by."""
     _find_installed()
     return _choices()
 
@@ -68,18 +71,22 @@ def _choices() -> dict[str, Callable[..., Rule]]:
 
 
 def choose(text: str, cost: Cost, among: Mapping[str, Callable[..., Rule]] | None = None) -> Rule:
-    """Return the rule that `text` names: agreement, flat, known:4.0, … `among`: by which names (default: `choices()`).
+    """Return the rule that a text names.
+
+    - `text`: a name, and a number after a colon where the rule takes one: agreement, flat, known:4.0.
+    - `cost`: what a member's work costs.
+    - `among`: the names to choose from, with what makes each rule. None: `choices()`.
 
     >>> from guerdon import AffineCost
     >>> choose("known:4", AffineCost(1, 1)).variance
     KnownVariance(variance=4.0)
     """
     name, colon, number = text.partition(":")
-    known = choices() if among is None else among
-    if name not in known:
-        raise ValueError(f"the rule must be one of {', '.join(known)}, got {text!r}")
+    makers = choices() if among is None else among
+    if name not in makers:
+        raise ValueError(f"the rule must be one of {', '.join(makers)}, got {text!r}")
     try:
-        return known[name](cost, *([float(number)] if colon else []))
+        return makers[name](cost, *([float(number)] if colon else []))
     except (TypeError, ValueError) as error:
         raise ValueError(f"the rule {text!r} cannot be made: {error}") from error
 
@@ -110,14 +117,14 @@ def describe(rule: Rule) -> tuple[str, str]:
 def restore(rule: str, cost: str) -> Rule:
     """Return the payment rule that `describe` wrote down; raise `NotInstalledError` where another version is here."""
     try:
-        told: dict[str, Any] = json.loads(rule)
-        name, version, settings = (told[part] for part in PARTS)
+        recorded: dict[str, Any] = json.loads(rule)
+        name, version, settings = (recorded[part] for part in PARTS)
         kind = known_rules().get(name)
         if kind is not None and kind.version == version:
             return about(kind).from_settings(kind, ExpressionCost(cost), settings)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"a recorded payment rule cannot be read: {rule[:200]} ({error})") from error
-    raise NotInstalledError(missing(told, None if kind is None else kind.version))
+    raise NotInstalledError(missing(recorded, None if kind is None else kind.version))
 
 
 def as_recorded(rule: Rule) -> Rule:

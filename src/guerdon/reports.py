@@ -86,7 +86,10 @@ def as_matrices(reports: Layers) -> Layers:
 
 
 def combine(reports: Layers, weights: Array) -> Layers:
-    """Return Σ_k w_k·X_k, an array or a list of layers; reports of weight 0 are not looked at.
+    """Return Σ_k w_k·X_k in the form of one report: an array, or a list of layers.
+
+    - `reports`: X, (agents, …), a list of layers, or `AgentRows`.
+    - `weights`: w, (agents,). Reports of weight 0 are not looked at.
 
     >>> combine(np.array([[1.0, 2.0], [3.0, 4.0], [np.nan, 0.0]]), np.array([0.5, 0.25, 0.0]))
     array([1.25, 2.  ])
@@ -115,7 +118,10 @@ def read_blocks(
     reference: Array | None = None,
     offsets: Layers | None = None,
 ) -> Iterator[Block]:
-    """Yield the reports block by block, layer by layer, each layer checked when its turn comes."""
+    """Yield the reports block by block, layer by layer, each layer checked when its turn comes.
+
+    The arguments are those of `guerdon.evidence.gather`.
+    """
     layers = [reports] if is_array(reports) else reports
     guesses = [prediction] if is_array(prediction) else prediction
     apart: Any = [offsets] if is_array(offsets) else offsets
@@ -130,19 +136,23 @@ def read_blocks(
         mask = as_mask(namespace(layer), participating, layer.shape[:1])
         compared = None if reference is None else as_mask(namespace(layer), reference, layer.shape[:1], "reference")
         for cut in column_blocks(layer):
-            own = None if apart is None else apart[index][:, cut]
-            yield Block(layer[:, cut], guess[cut], mask, compared, own)
+            off = None if apart is None else apart[index][:, cut]
+            yield Block(layer[:, cut], guess[cut], mask, compared, off)
 
 
-def lengths_around(reports: Layers, participating: Array, prediction: Layers | None) -> Array:
-    """Return ‖X_k − p‖² of every agent by itself: one enormous report does no harm to the digits of the others.
+def squared_lengths_around(reports: Layers, participating: Array, prediction: Layers | None) -> Array:
+    """Return ‖X_k − p‖² (agents,), each computed by itself: one enormous report does not spoil the others' digits.
 
-    Numbers that cannot be computed with show as such, and absent agents may have any.
+    NaN and infinity in a report give NaN and infinity. The result for absent agents means nothing.
+
+    - `reports`: X, (agents, …), a list of layers, or `AgentRows`.
+    - `participating`: booleans (agents,).
+    - `prediction`: p, in the form of one report. None: zeros.
     """
     if isinstance(reports, AgentRows):
         if not len(reports.seats):
             return np.zeros(reports.agents)
-        return reports.seated(lengths_around(list(reports), reports.of_seats(participating), prediction))
+        return reports.seated(squared_lengths_around(list(reports), reports.of_seats(participating), prediction))
     total: Any = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         for block in read_blocks(reports, participating, prediction):

@@ -33,10 +33,10 @@ from guerdon.states import NoState
 class Outcome(NamedTuple):
     """What a round brought: what was asked, what was sent (evidence gathered without a prediction), what it cost."""
 
-    request: Array
+    request: Array  # ν, in samples
     evidence: Evidence
     mean: Any  # gradient, an array or a list of layers
-    paid: Array  # to all agents together
+    paid: Array  # to all agents together, in units of money
 
 
 class Requests(Protocol):
@@ -45,19 +45,19 @@ class Requests(Protocol):
     learns: ClassVar[bool]  # whether it looks at the gradients
 
     def largest(self, rounds: int) -> int:
-        """Return the most that it can ask for within so many rounds."""
+        """Return the largest request within so many rounds, in samples."""
         ...
 
     def init(self, model: Any, num_agents: int) -> Any:
-        """Return the state before the first round."""
+        """Return the state before the first round, for a model in this form and so many agents."""
         ...
 
     def ask(self, state: Any, round: Array) -> Array:
-        """Return the batch size to ask for in `round` (0 for the first); 0 ends the training."""
+        """Return ν_t, in samples, for round number `round` (0 for the first); 0 ends the training."""
         ...
 
     def observe(self, state: Any, outcome: Outcome) -> tuple[Array, Any]:
-        """Return the step to take after the round, and the next state."""
+        """Return η_t, the step along the mean gradient, once the round's gradients are in, and the next state."""
         ...
 
     def for_agents(self, state: Any, num_agents: float) -> Any:
@@ -68,7 +68,15 @@ class Requests(Protocol):
 
 @dataclass(frozen=True)
 class FixedRequest(Requests):
-    """The same request and step in every round: what the paper does."""
+    """The same request and step in every round: what the paper does.
+
+    - `batch_size`: ν, in samples; at least 1.
+    - `step`: η, at least 0: the next model is model − η · mean gradient.
+
+    >>> policy = FixedRequest(16, step=0.1)
+    >>> policy.ask(policy.init(np.zeros(2), num_agents=6), round=0)
+    16
+    """
 
     batch_size: int
     step: float
@@ -109,7 +117,16 @@ class ScheduleState(NamedTuple):
 
 @dataclass(frozen=True)
 class ScheduledRequest(Requests):
-    """A request and a step for each round; after the last, the last one again."""
+    """A request and a step for each round; after the last, the last one again.
+
+    - `batch_sizes`: ν_t, in samples, one for each round.
+    - `steps`: η_t, one for each round.
+
+    >>> policy = ScheduledRequest([4, 8], steps=[0.2, 0.1])
+    >>> state = policy.init(np.zeros(2), num_agents=6)
+    >>> [int(policy.ask(state, np.asarray(number))) for number in range(3)]
+    [4, 8, 8]
+    """
 
     batch_sizes: Array | Sequence[int]
     steps: Array | Sequence[float]

@@ -71,32 +71,37 @@ class Round(NamedTuple):
     """All that a rule is told of a round; the ledger keeps every part of it. `round_of` makes one."""
 
     evidence: Evidence  # how the reports compare
-    sent: Array  # who sent anything
-    request: Any  # how many samples were asked for
-    trusted: Array  # whom the others were compared with
+    sent: Array  # booleans (agents,): the agents that sent anything
+    request: Any  # ν, how many samples each agent was asked for
+    trusted: Array  # the agents that the others were compared with
     is_last: Any  # whether the run ends with it: what is open, or held, is settled
 
 
 class Notice(NamedTuple):
     """What a rule says before a round, from earlier rounds: it depends on nothing that agents still choose."""
 
-    own: Array | None = None  # how many samples each agent is asked for; None: as many as all
+    own: Array | None = None  # (agents,): how many samples each agent is asked for; None: ν
     reach: float = 0.0  # how far apart two reports may count, in units of the distance 2V/ν of honest work; 0: any
     scale: Any = math.nan  # V; NaN: not known yet
     knowledge: Array | None = None  # how much each agent's reports told so far, relative to the others'; None: as much
 
     def cut_at(self, nu: Array) -> Array:
-        """Return the largest squared distance of two reports that counts, where ν samples are asked for."""
+        """Return the largest squared distance of two reports that counts: reach · 2V/ν, for a request of ν samples."""
         return 2 * self.reach * namespace(nu).asarray(self.scale, dtype=nu.dtype) / nu
 
 
 class Payments(NamedTuple):
     """Per agent: what the round earned, what the rule releases now, and what both were computed from.
 
-    For most rules `released` is `earned`. A rule that holds pay back releases it later; what is released may include
-    what earlier rounds earned, also for an agent that did not take part in this one. `squared_distance` is D_k,
-    `expected` E_k and `variance` V_k of R_k = h(ν) + h'(ν)·ν²/V_k·(E_k − D_k), all three NaN where the rule was not
-    applied; `status` holds values of `Status`. Amounts are in units of the cost.
+    All are arrays (agents,).
+
+    - `earned`: what the work of this round is worth, in units of money.
+    - `released`: what the rule lets go of now, in units of money. For most rules that is `earned`. A rule that holds
+      pay back releases it later: then it may include what earlier rounds earned, also for an agent that did not take
+      part in this one.
+    - `squared_distance`, `expected`, `variance`: D_k, E_k and V_k of R_k = h(ν) + h'(ν)·ν²/V_k·(E_k − D_k). All three
+      are NaN where the rule was not applied.
+    - `status`: values of `Status`.
     """
 
     earned: Array
@@ -121,6 +126,7 @@ class Need(StrEnum):
     VARIANCE = "the variance of a gradient"
     TRUTH = "the true gradient"
     TYPES = "which kinds of agents there are"
+    AUDITOR = "an auditor who computes a few reports again"
 
 
 class Rule(Protocol):
@@ -148,12 +154,16 @@ class Rule(Protocol):
         check_is_cost(self.cost)
 
     def init(self, num_agents: int) -> Any:
-        """Return the state before the first round."""
+        """Return the state before the first round, for so many agents."""
         check_positive_integer("num_agents", num_agents)
         return NoState()
 
     def pay(self, state: Any, round: Round) -> tuple[Payments, Any]:
-        """Return the payments of a round, and the next state."""
+        """Return the payments of a round, and the next state.
+
+        - `state`: what `init`, or `pay` of the round before, returned.
+        - `round`: the evidence, who sent, the request, who is trusted, and whether the run ends.
+        """
         ...
 
 
@@ -184,7 +194,14 @@ def remembers(rule: Rule) -> bool:
 def round_of(
     evidence: Evidence, sent: Array, request: Any, trusted: Array | None = None, *, is_last: Any = False
 ) -> Round:
-    """Return a round for a rule; the others are compared with all that count unless `trusted` are said."""
+    """Return a round for a rule.
+
+    - `evidence`: from `gather`.
+    - `sent`: booleans (agents,), the mask that `evidence` was gathered with.
+    - `request`: ν, in samples.
+    - `trusted`: booleans (agents,), the agents that the others were compared with. None: all that count.
+    - `is_last`: whether the run ends with this round.
+    """
     return Round(evidence, sent, request, evidence.counted if trusted is None else trusted, is_last)
 
 
@@ -200,14 +217,18 @@ def as_recorded(round: Round) -> Round:
 
 
 def times(payments: Payments, factors: Any) -> Payments:
-    """Return payments to agents whose costs are these multiples of the rule's: their rewards are, too."""
+    """Return payments times a cost factor: an agent with factor 1.5 has 1.5 times the cost, and the pay.
+
+    - `payments`: by the rule's own cost.
+    - `factors`: one multiplier for all, or one per agent (agents,).
+    """
     xp = namespace(payments.released)
-    own = xp.asarray(factors, dtype=payments.released.dtype)
-    return payments._replace(earned=payments.earned * own, released=payments.released * own)
+    cost_factors = xp.asarray(factors, dtype=payments.released.dtype)
+    return payments._replace(earned=payments.earned * cost_factors, released=payments.released * cost_factors)
 
 
 def paid_work(status: Array) -> Array:
-    """Tell whose work of the round was paid, from an array of statuses: PAID or WAITING.
+    """Return which work of the round was paid, from an array of statuses: PAID or WAITING.
 
     >>> paid_work(np.array([0, 1, 5, 6]))
     array([ True, False, False,  True])
@@ -247,7 +268,12 @@ def is_common(part: Any) -> bool:
 
 
 def check_round(state: State, round: Round, kind: type = tuple) -> tuple[State, Array]:
-    """Return the state and who sent, as arrays of the evidence's library, or raise; `kind` is the rule's own state."""
+    """Return the state, and the mask of agents that sent, as arrays of the evidence's library; raise where they differ.
+
+    - `state`: as it was handed to `pay`.
+    - `round`: as it was handed to `pay`.
+    - `kind`: the class of the rule's own state.
+    """
     evidence, request = round.evidence, round.request
     if not isinstance(state, kind):
         what = "a state of the rule" if kind is tuple else f"of type {kind.__name__}"
@@ -295,7 +321,13 @@ def as_request(evidence: Evidence, request: Any) -> Array:
 
 
 def statuses(evidence: Evidence, participating: Array, least_participants: int, variance: Array) -> Array:
-    """Return the status of every agent; the first reason not to pay is the one given."""
+    """Return the status of every agent (…, agents); the first reason not to pay is the one given.
+
+    - `evidence`: which agents are counted.
+    - `participating`: booleans (…, agents), the agents that sent anything.
+    - `least_participants`: how many agents the rule needs.
+    - `variance`: V, which must be above 0 to be divided by.
+    """
     xp = namespace(evidence.squared_deviation)
     count = xp.sum(xp.astype(evidence.counted, xp.int32), axis=-1, keepdims=True)
     status = xp.where(variance > 0, Status.PAID.value, Status.NO_VARIANCE.value)

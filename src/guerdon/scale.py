@@ -1,4 +1,4 @@
-"""The scale of distances: what earlier rounds say of σ², the variance of one sample's gradient (THEORY: the theorem).
+"""The scale of distances: what earlier rounds say of σ², the variance of one sample's gradient.
 
 Pay by agreement divides distances by a scale V. If an agent's own report of the round is in V, fewer samples can pay.
 So V comes from earlier rounds. It is one number for all, so that what one agent loses others gain. It must follow σ²,
@@ -97,25 +97,31 @@ def first_scale() -> ScaleState:
 
 
 def known_scale(value: float) -> ScaleState:
-    """Return the state as if one earlier round had given exactly this V."""
+    """Return the state as if one earlier round had given exactly this V, in the unit of σ²."""
     first = first_scale()
     history = np.where(np.arange(2 * LONGEST) < 1, value, 0.0)
     return first._replace(rounds=np.ones(()), history=history, power=np.ones(()), known=np.ones(()))
 
 
 def estimate(pair_distance: Array, counted: Array, request: Array, rarest: float) -> Estimate:
-    """Return what the mean distances of the counted agents say of σ².
+    """Return what a round's distances say of σ²: s = ν/2 · the mean distance, and e² = 4·v·(n − 1)/(n·(n − 2)).
 
-    Arguments: `pair_distance` (agents,), squared; `counted` (agents,) who has one; `request` ν, in samples; `rarest`,
-    the smallest share of samples that may carry all of σ². If it does, two such samples in one report make the level
-    4/(n·ν·rarest) times σ²: an honest round may say that much.
+    - `pair_distance`: (agents,), the mean squared distance of each agent to the others.
+    - `counted`: booleans (agents,), the agents that have one.
+    - `request`: ν, in samples.
+    - `rarest`: the smallest share of samples that may carry all of σ². If it does, two such samples in one report make
+      the level 4/(n·ν·rarest) times σ²: an honest round may say that much.
+
+    >>> around = np.array([7.0, 7.0, 10.0])
+    >>> float(estimate(around, np.array([True, True, True]), 8.0, rarest=0.01).level)
+    32.0
     """
     xp = namespace(pair_distance)
-    own = xp.astype(counted, pair_distance.dtype)
-    count = xp.sum(own)
-    mean = xp.sum(own * pair_distance) / at_least_one(count)
+    present = xp.astype(counted, pair_distance.dtype)
+    count = xp.sum(present)
+    mean = xp.sum(present * pair_distance) / at_least_one(count)
     unit = xp.where(mean > 0, mean, 1.0)
-    apart = xp.sum(own * (pair_distance / unit - 1) ** 2) / at_least_one(count - 1)
+    apart = xp.sum(present * (pair_distance / unit - 1) ** 2) / at_least_one(count - 1)
     noise = 4 * apart * (count - 1) / at_least_one(count * (count - 2))
     rare = 4 / (at_least_one(count) * request * rarest)
     return Estimate(
@@ -124,7 +130,11 @@ def estimate(pair_distance: Array, counted: Array, request: Array, rarest: float
 
 
 def scale(state: ScaleState) -> Array:
-    """Return V for the next round; NaN while rounds are open."""
+    """Return V = (1 + e²·Σ p·r) · Σ p·V_p for the next round, in the unit of σ²; NaN while rounds are open.
+
+    >>> float(scale(known_scale(320.0)).round())
+    320.0
+    """
     return _weighted(state, *_forecasts(state))
 
 
@@ -140,35 +150,37 @@ def _weighted(state: ScaleState, forecasts: Array, spread: Array) -> Array:
 
 
 class Settling(NamedTuple):
-    """The V of the round, NaN while it is open; if the open rounds are settled with it, and then the V of each."""
+    """The V of a round (NaN while it is open), whether it settles the open rounds, and the V of each of these."""
 
     scale: Array
     now: Array
     scales: Array
 
 
-def learn(state: ScaleState, found: Estimate, least: Array, last: Any) -> tuple[Settling, ScaleState]:
-    """Return V for this round, or which open rounds are settled with it, and the state after it.
+def learn(state: ScaleState, latest: Estimate, least: Array, last: Any) -> tuple[Settling, ScaleState]:
+    """Return V for this round, or the V of each open round that is settled with it, and the state after it.
 
-    Arguments: `found`, what the round says of σ²; `least`, the V below which a loss in it would be too large; `last`:
-    whether it is the run's last, so that what is open is settled however little is known.
+    - `state`: of the rounds before.
+    - `latest`: what the round says of σ².
+    - `least`: the V below which a loss in the round would be too large, in the unit of σ².
+    - `last`: whether it is the run's last. Then open rounds are settled, however little is known.
     """
     xp = namespace(state.history)
     forecasts, spread = _forecasts(state)
     before = _weighted(state, forecasts, spread)
-    opened = _added(state.open, found, least, (state.known > 0) | ~found.usable)
-    quietest = found.largest * xp.min(xp.where(xp.arange(MOST_OPEN) < opened.count, opened.level, xp.inf))
+    opened = _added(state.open, latest, least, (state.known > 0) | ~latest.usable)
+    quietest = latest.largest * xp.min(xp.where(xp.arange(MOST_OPEN) < opened.count, opened.level, xp.inf))
     opened = opened._replace(level=_within(opened.level, quietest))
-    found = found._replace(level=_within(found.level, xp.where(state.known > 0, found.largest * before, quietest)))
-    enough, scales, noise, power = _settle(opened, found, last)
-    now = enough & (state.known == 0) & (found.usable | last)
+    latest = latest._replace(level=_within(latest.level, xp.where(state.known > 0, latest.largest * before, quietest)))
+    enough, scales, noise, power = _settle(opened, latest, last)
+    now = enough & (state.known == 0) & (latest.usable | last)
     unit = xp.where(state.known > 0, before, 1.0)
-    square = (found.level / unit) ** 2
-    fade = FADE * state.noise + found.noise * square, FADE * state.power + square
-    losses = xp.where(state.rounds > 0, FADE * state.losses + found.level / forecasts + xp.log(forecasts), 0.0)
+    square = (latest.level / unit) ** 2
+    fade = FADE * state.noise + latest.noise * square, FADE * state.power + square
+    losses = xp.where(state.rounds > 0, FADE * state.losses + latest.level / forecasts + xp.log(forecasts), 0.0)
     after = ScaleState(
         state.rounds + 1,
-        _within(xp.concat([xp.reshape(found.level, (1,)), state.history[:-1]]), xp.where(now, quietest, xp.inf)),
+        _within(xp.concat([xp.reshape(latest.level, (1,)), state.history[:-1]]), xp.where(now, quietest, xp.inf)),
         losses,
         xp.where(now, noise, xp.where(state.known > 0, fade[0], state.noise)),
         xp.where(now, power, xp.where(state.known > 0, fade[1], state.power)),
@@ -177,7 +189,7 @@ def learn(state: ScaleState, found: Estimate, least: Array, last: Any) -> tuple[
     )
 
     def chosen(new: Array, old: Array) -> Array:
-        return xp.where(found.usable, new, old)
+        return xp.where(latest.usable, new, old)
 
     kept = map_state(chosen, after, state)
     kept = kept._replace(  # a last round that says nothing settles what is open all the same
@@ -194,16 +206,16 @@ def _within(values: Array, most: Array) -> Array:
     return namespace(values).where(values < most, values, most)
 
 
-def _added(opened: OpenRounds, found: Estimate, least: Array, closed: Array) -> OpenRounds:
+def _added(opened: OpenRounds, latest: Estimate, least: Array, closed: Array) -> OpenRounds:
     """Return the open rounds with this one; as they are where the scale is known."""
     xp = namespace(opened.level)
     here = (xp.arange(MOST_OPEN) == opened.count) & ~closed
-    parts = zip(opened[1:], (found.level, found.noise, least), strict=True)
+    parts = zip(opened[1:], (latest.level, latest.noise, least), strict=True)
     written = (xp.where(here, new, old) for old, new in parts)
     return OpenRounds(opened.count + xp.where(closed, 0.0, 1.0), *written)
 
 
-def _settle(opened: OpenRounds, found: Estimate, last: Any) -> tuple[Array, Array, Array, Array]:
+def _settle(opened: OpenRounds, latest: Estimate, last: Any) -> tuple[Array, Array, Array, Array]:
     """Return whether the open rounds tell enough, the V of each, and the sums of noise and power that they give.
 
     One round of the noisiest kind (one dimension: e² = 2/(n − 1)) is added to what they say of e².
@@ -211,7 +223,7 @@ def _settle(opened: OpenRounds, found: Estimate, last: Any) -> tuple[Array, Arra
     xp = namespace(opened.level)
     count, total = at_least_one(opened.count), xp.sum(opened.level)
     squares = (opened.level / xp.where(total > 0, total / count, 1.0)) ** 2
-    worst = 2 / at_least_one(xp.where(found.usable, found.agents, 3.0) - 1)
+    worst = 2 / at_least_one(xp.where(latest.usable, latest.agents, 3.0) - 1)
     noise, power = xp.sum(opened.noise * squares) + worst, xp.sum(squares) + 1 + worst
     relative = _relative(noise, power)
     others = at_least_one(opened.count - 1)
@@ -226,8 +238,8 @@ def _relative(noise: Array, power: Array) -> Array:
     xp = namespace(noise)
     rest = power - noise
     least = TINY * power
-    found = noise / xp.where(rest > least, rest, xp.where(least > 0, least, 1.0))
-    return xp.clip(found, TINY, 1 / TINY)
+    relative = noise / xp.where(rest > least, rest, xp.where(least > 0, least, 1.0))
+    return xp.clip(relative, TINY, 1 / TINY)
 
 
 def _forecasts(state: ScaleState) -> tuple[Array, Array]:

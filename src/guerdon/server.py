@@ -56,10 +56,12 @@ __all__ = ["Ask", "Reading", "Sends", "Server", "ServerState", "Settlement"]
 class Server:
     """Asks, reads, pays and learns; it knows nothing of the insides of its parts.
 
-    `rule` is the rule that pays, and `requests` the policy that says how many samples to ask for. `lens` makes
-    evidence of reports (default: as they are, for members that are alike), and `broadcast` says where gradients are
-    taken: at the model, or beside it. `sends` says what agents send: gradients, or models that they trained from the
-    one broadcast. Then `mean` is the mean move, and a step is taken in every round, also under a dither.
+    - `rule`: pays by the evidence.
+    - `requests`: the policy that says how many samples to ask for, and how long a step to take.
+    - `lens`: makes evidence of reports. Default: as they are, for members that are alike.
+    - `broadcast`: where gradients are taken. Default: at the model.
+    - `sends`: what agents send: "gradients", or "models" that they trained from the one broadcast. Then the mean of a
+      settlement is the mean move, and a step is taken in every round, also under a dither.
 
     >>> import numpy as np
     >>> from guerdon import AffineCost, FixedRequest, KnownVariance, OutputAgreement
@@ -85,7 +87,11 @@ class Server:
         check_parts(self.rule, self.requests, self.lens, self.broadcast, self.sends)
 
     def init(self, model: Any, num_agents: int) -> ServerState:
-        """Return the state before the first round."""
+        """Return the state before the first round.
+
+        - `model`: an array, or a list of layers, of NumPy, JAX or PyTorch.
+        - `num_agents`: how many are enrolled, K.
+        """
         check_positive_integer("num_agents", num_agents)
         check_model(model)
         return ServerState(
@@ -98,7 +104,7 @@ class Server:
         )
 
     def enlarge(self, state: ServerState, num_agents: int) -> ServerState:
-        """Return the state for more agents: newcomers come last, and nothing is known of them."""
+        """Return the state for `num_agents` in all: newcomers come last, and nothing is known of them."""
         return state._replace(
             rule=padded(self.rule.init(num_agents), state.rule),
             lens=grown(state.lens, num_agents),
@@ -106,11 +112,15 @@ class Server:
         )
 
     def adopt(self, state: ServerState, other: ServerState, who: Array) -> ServerState:
-        """Return the state with what `other`, a state of as many agents, knows of each of some of them."""
+        """Return the state with what another one knows of some agents.
+
+        - `other`: a state of as many agents.
+        - `who`: booleans (agents,), those that are taken from `other`.
+        """
         return state._replace(rule=chosen(who, other.rule, state.rule), lens=chosen(who, other.lens, state.lens))
 
     def admit(self, state: ServerState, newcomers: Array) -> ServerState:
-        """Return the state with some agents' places given to newcomers: nothing is known of them.
+        """Return the state with the places of `newcomers` (booleans) given to agents that nothing is known of.
 
         What a rule would still have settled for the agents that had these places is dropped, as with a name that is
         thrown away: a simulation's, never a ledger's, where newcomers come last.
@@ -127,18 +137,20 @@ class Server:
         return self.lens.learns(state.lens) or self.broadcast.learns or self.requests.learns
 
     def for_agents(self, state: ServerState, num_agents: float) -> ServerState:
-        """Return the state where so many agents (or cost factors, added up) will be asked: they share a budget."""
+        """Return the state for a round of so many agents (or the sum of their cost factors): they share a budget."""
         return state._replace(requests=self.requests.for_agents(state.requests, num_agents))
 
     def request(self, state: ServerState) -> Array:
-        """Return how many samples the next round asks for; 0 ends the training."""
+        """Return ν of the next round, in samples; 0 ends the training."""
         return self.requests.ask(state.requests, state.round)
 
     def ask(self, state: ServerState, model: Any, normals: Any = None) -> tuple[Ask, ServerState]:
         """Return what to ask for, and the state to settle the round with.
 
-        Under a dither `normals` are fresh standard normal numbers in the model's shape. Where none are given they come
-        from the operating system, but not in a compiled function, which would draw once and for all.
+        - `state`: what `init` or `settle` returned.
+        - `model`: that the next step is taken from.
+        - `normals`: under a dither, fresh standard normal numbers in the model's shape. None: the operating system's.
+          A compiled function must be given them: it would draw once and for all.
         """
         check_model(model)
         check_same_model(state, model)
@@ -150,7 +162,10 @@ class Server:
         return ask, state._replace(broadcast=placed)
 
     def pay(self, state: ServerState, ask: Ask, reports: Layers, sent: Array) -> tuple[Payments, Reading, ServerState]:
-        """Return what each agent is paid, how the reports compare, and the state with what it learned of agents."""
+        """Return what each agent is paid, how the reports compare, and the state with what it learned of agents.
+
+        The arguments are those of `settle`. No step is taken and no round counted: for a model that is made elsewhere.
+        """
         check_reports(ask.origin, reports, sent, state.enrolled)
         payments, _, reading, state = self._pay(state, ask, reports, sent)
         if self.lens.learns(state.lens):
@@ -161,10 +176,13 @@ class Server:
     def settle(
         self, state: ServerState, ask: Ask, reports: Layers, sent: Array, *, mean: bool = True, factors: Any = 1.0
     ) -> tuple[Settlement, ServerState]:
-        """Return what the round came to, and the next state. Reports of agents who did not send are not looked at.
+        """Return what the round came to, and the next state.
 
-        `mean=False` leaves the mean out (zeros) where nothing learns from it: for a model that is made elsewhere.
-        `factors`: one multiplier per agent. An agent with factor 1.5 is paid 1.5 times as much.
+        - `state`, `ask`: what `ask` returned.
+        - `reports`: gradients or models, (agents, dim), a list of layers (agents, …), or `AgentRows`.
+        - `sent`: booleans (agents,). The reports of agents that did not send are not looked at.
+        - `mean`: False leaves the mean out (zeros) where nothing learns from it: for a model that is made elsewhere.
+        - `factors`: one cost factor per agent. An agent with factor 1.5 is paid 1.5 times as much.
         """
         check_reports(ask.origin, reports, sent, state.enrolled)
         wanted = mean or self.needs_mean(state)
@@ -193,21 +211,23 @@ class Server:
         if self.sends == "models":
             return 0 * step - 1, mean
         if self.broadcast.learns:
-            mean = choose_state(shown.steps, lambda: shown.seen.mean, mean)
+            mean = choose_state(shown.steps, lambda: shown.observation.mean, mean)
             step = choose_state(shown.steps, lambda: step, 0 * step)
         return step, mean
 
-    def _mean(self, found: Reading, ask: Ask, reports: Layers) -> Any:
+    def _mean(self, reading: Reading, ask: Ask, reports: Layers) -> Any:
         """Return the mean of the reports that are used, shortened where they are too long; zero if there are none."""
-        xp = namespace(found.parts)
-        count = xp.sum(xp.astype(found.used, found.parts.dtype))
+        xp = namespace(reading.parts)
+        count = xp.sum(xp.astype(reading.used, reading.parts.dtype))
         if not is_traced(count) and not bool(count):
             return zeros_like(ask.origin)
-        weights = xp.where(found.used, found.parts, 0.0) / xp.where(count > 0, count, 1.0)
+        weights = xp.where(reading.used, reading.parts, 0.0) / xp.where(count > 0, count, 1.0)
         mean = combine(reports, weights)
-        if is_traced(weights) or bool(xp.any(found.used & (found.parts < 1))):
+        if is_traced(weights) or bool(xp.any(reading.used & (reading.parts < 1))):
             rest = xp.where(count > 0, 1 - xp.sum(weights), 0.0)  # what shortening leaves to the prediction
-            mean = over_layers(lambda part, centre: xp.where(count > 0, part + rest * centre, 0.0), mean, found.towards)
+            mean = over_layers(
+                lambda part, centre: xp.where(count > 0, part + rest * centre, 0.0), mean, reading.towards
+            )
         if ask.start is not None:
             mean = over_layers(lambda part, start: xp.where(count > 0, part - start, 0.0), mean, ask.start)
         return over_layers(lambda part, model: namespace(part).astype(part, model.dtype), mean, ask.origin)

@@ -32,7 +32,11 @@ def first_state(num_agents: int) -> ScaledState:
 
 
 def with_scale(state: Any, value: float) -> ScaledState:
-    """Return the state as if earlier rounds had given exactly this V, or raise where a rule takes none from them."""
+    """Return a rule's state as if earlier rounds had given exactly this V.
+
+    - `state`: of a rule whose scale comes from earlier rounds; another one raises.
+    - `value`: V, above 0, in the squared unit of a gradient.
+    """
     if not isinstance(state, ScaledState):
         raise ValueError(f"`scale` must be left out for a rule that takes none from earlier rounds, got {value!r}")
     check_number("scale", value, minimum=0, inclusive=False)
@@ -40,10 +44,13 @@ def with_scale(state: Any, value: float) -> ScaledState:
 
 
 class Measured(NamedTuple):
-    """What a round shows: D and E of each agent, its status, what is said of σ², and what bounds a loss.
+    """What a round shows: per agent D and E, squared, and the status; for all, what bounds a loss.
 
-    The status is PAID for all whose distance counts. `least` is the V below which this round alone could cost more than
-    `most`, the largest loss that the rule allows.
+    - `distance`, `expected`: D_k and E_k (agents,).
+    - `status`: (agents,), PAID for all whose distance counts.
+    - `estimate`: what the round says of σ².
+    - `least`: the V below which this round alone could cost an agent more than `most`.
+    - `most`: the largest loss in a round that the rule allows, in units of money.
     """
 
     distance: Array
@@ -55,35 +62,41 @@ class Measured(NamedTuple):
 
 
 def pay_on_scale(
-    cost: Cost, state: ScaledState, found: Measured, nu: Array, closes: Any
+    cost: Cost, state: ScaledState, measured: Measured, nu: Array, closes: Any
 ) -> tuple[Payments, ScaledState]:
-    """Return R = h(ν) + h'(ν)·ν²/V·(E − D) with V from earlier rounds, and the next state.
+    """Return R_k = h(ν) + h'(ν)·ν²/V·(E_k − D_k) with V from earlier rounds, and the next state.
+
+    - `cost`: h and its slope, in units of money.
+    - `state`: of the rounds before.
+    - `measured`: what this round shows.
+    - `nu`: ν, in samples.
+    - `closes`: whether the run ends with this round.
 
     In an open round h(ν) is paid. When V is known, the extras of all open rounds are added, each by a V of its own,
-    also for agents that take no part in the round that settles them. If they would cost an agent more than `found.most`
-    together, all of them are made smaller by one factor, so that they still add up to 0.
+    also for agents that take no part in the round that settles them. If they would cost an agent more than
+    `measured.most` together, all of them are made smaller by one factor, so that they still add up to 0.
     """
-    xp = namespace(found.distance)
-    counts = found.status == Status.PAID.value
-    extra = xp.where(counts, cost.slope(nu) * nu**2 * (found.expected - found.distance), 0.0)
-    settling, following = learn(state.scale, found.estimate, found.least, closes)
-    known = state.scale.known > 0
+    xp = namespace(measured.distance)
+    counts = measured.status == Status.PAID.value
+    extra = xp.where(counts, cost.slope(nu) * nu**2 * (measured.expected - measured.distance), 0.0)
+    settling, following = learn(state.scale, measured.estimate, measured.least, closes)
+    has_scale = state.scale.known > 0
     here = xp.arange(MOST_OPEN) == state.scale.open.count
-    extras = xp.where(here[:, None] & ~known & found.estimate.usable, extra[None, :], state.extras)
+    extras = xp.where(here[:, None] & ~has_scale & measured.estimate.usable, extra[None, :], state.extras)
     worst = -xp.min(xp.sum(extras / settling.scales[:, None], axis=0))
-    scales = settling.scales * xp.where(worst > found.most, worst / found.most, 1.0)
+    scales = settling.scales * xp.where(worst > measured.most, worst / measured.most, 1.0)
     settled = xp.where(settling.now, xp.sum(extras / scales[:, None], axis=0), 0.0)
     value = xp.where(settling.now, xp.sum(xp.where(here, scales, 0.0)), settling.scale)
 
-    waits = counts & ~known & ~settling.now & found.estimate.usable
-    status = xp.where(waits, Status.WAITING.value, found.status)
+    waits = counts & ~has_scale & ~settling.now & measured.estimate.usable
+    status = xp.where(waits, Status.WAITING.value, measured.status)
     paid = status == Status.PAID.value
-    now = xp.where(known, extra / xp.where(known, value, 1.0), settled)
-    _check_losses(now, found.most)
+    now = xp.where(has_scale, extra / xp.where(has_scale, value, 1.0), settled)
+    _check_losses(now, measured.most)
     reward = xp.where(counts, cost(nu), 0.0) + now
-    priced = paid & (known | settling.now) & found.estimate.usable
-    shown = [xp.where(priced, x, xp.nan) for x in (found.distance, found.expected, value + 0 * found.distance)]
-    extras = xp.where(settling.now | known, 0.0, extras)
+    priced = paid & (has_scale | settling.now) & measured.estimate.usable
+    shown = [xp.where(priced, x, xp.nan) for x in (measured.distance, measured.expected, value + 0 * measured.distance)]
+    extras = xp.where(settling.now | has_scale, 0.0, extras)
     return Payments(reward, reward, *shown, status=status), ScaledState(extras, following)
 
 

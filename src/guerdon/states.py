@@ -48,9 +48,9 @@ def restore_parts(like: Any, arrays: Mapping[str, Any]) -> Any:
     """Return a state with each of its parts restored that fits; the others are as in `like`."""
     parts: dict[str, Any] = {}
     for name, part in _members(like).items():
-        own = {path: array for path, array in arrays.items() if path == name or path.startswith(f"{name}.")}
-        found = restore_state(part, {path[len(name) + 1 :]: array for path, array in own.items()})
-        parts[name] = part if found is None else found
+        arrays_of_part = {path: array for path, array in arrays.items() if path == name or path.startswith(f"{name}.")}
+        restored = restore_state(part, {path[len(name) + 1 :]: array for path, array in arrays_of_part.items()})
+        parts[name] = part if restored is None else restored
     return type(like)(**parts)
 
 
@@ -91,15 +91,15 @@ def chosen(who: Array, new: Any, old: Any, *, pairs: bool = False) -> Any:
     """Return a state with what another knows of some agents (None: nothing); of pairs only if that is said."""
     xp = namespace(who)
 
-    def choose(own: Any, axes: tuple[int, ...], other: Any = 0.0) -> Any:
-        if not axes or 0 in own.shape or (len(axes) > 1 and not pairs):
-            return own
+    def choose(part: Any, axes: tuple[int, ...], other: Any = 0.0) -> Any:
+        if not axes or 0 in part.shape or (len(axes) > 1 and not pairs):
+            return part
         mask = False
         for axis in axes:
-            shape = [1] * own.ndim
-            shape[axis] = own.shape[axis]
+            shape = [1] * part.ndim
+            shape[axis] = part.shape[axis]
             mask = mask | xp.reshape(who, tuple(shape))
-        return xp.where(mask, xp.asarray(other, dtype=own.dtype), own)
+        return xp.where(mask, xp.asarray(other, dtype=part.dtype), part)
 
     return _by_agents(choose, old) if new is None else _by_agents(choose, old, new)
 
@@ -110,12 +110,12 @@ def _by_agents(function: Callable[..., Any], state: Any, *others: Any, axes: tup
         return [_by_agents(function, *parts, axes=axes) for parts in zip(state, *others, strict=True)]
     if _is_leaf(state):
         return function(state, axes, *others)
-    told = getattr(type(state), "agents", {})
-    if told is None:  # nothing in it belongs to an agent
+    axes_of = getattr(type(state), "agents", {})
+    if axes_of is None:  # nothing in it belongs to an agent
         return state
     parts = (
-        own if told.get(name) == () else _by_agents(function, own, *rest, axes=told.get(name, (-1,)))
-        for name, own, *rest in zip(state._fields, state, *others, strict=True)
+        part if axes_of.get(name) == () else _by_agents(function, part, *rest, axes=axes_of.get(name, (-1,)))
+        for name, part, *rest in zip(state._fields, state, *others, strict=True)
     )
     return type(state)(*parts)
 

@@ -11,7 +11,7 @@ denominator honest members were paid −26.6 of 17 on a survey with 1 % of posit
 many samples they use, not what they send. A member whose data differ from the witness's pays for it.
 
 What a member loses is nobody's gain, and a report that is far out harms its sender alone, so distances are not cut. In
-the evidence of a round `length` is D_k and `pair_distance` is E.
+the evidence of a round `squared_length` is D_k and `pair_distance` is E.
 """
 
 # No type covers both an array and a list of layers.
@@ -25,7 +25,7 @@ from guerdon.agreement import far_or_near
 from guerdon.arrays import Array, at_least_one, check_positive_integer, is_array, namespace, over_layers
 from guerdon.costs import Cost
 from guerdon.evidence import Evidence, gather
-from guerdon.reports import lengths_around
+from guerdon.reports import squared_lengths_around
 from guerdon.rule import Need, Payments, Round, Rule, as_request, check_round, check_whole, statuses
 from guerdon.scale import TINY, Estimate, ScaleState
 from guerdon.settling import Measured, ScaledState, first_state, pay_on_scale
@@ -52,8 +52,8 @@ def witness_sample(minibatches: Any, size: int) -> WitnessSample:
     """Return what independent minibatches of `size` samples each say: an array (minibatches, …), or one per layer.
 
     >>> import numpy as np
-    >>> found = witness_sample(np.array([[1.0, 0.0], [3.0, 0.0], [2.0, 3.0]]), size=8)
-    >>> found.gradient.tolist(), float(found.variance), found.samples
+    >>> witness = witness_sample(np.array([[1.0, 0.0], [3.0, 0.0], [2.0, 3.0]]), size=8)
+    >>> witness.gradient.tolist(), float(witness.variance), witness.samples
     ([2.0, 1.0], 32.0, 24)
     """
     check_positive_integer("size", size)
@@ -75,12 +75,12 @@ def stack_minibatches(minibatches: Sequence[Any]) -> Any:
 
 def evidence_around_witness(reports: Any, sent: Array, witness: WitnessSample, request: Any) -> Evidence:
     """Return the evidence of a round around the witness's gradient, with E in the place of the pair distance."""
-    found = gather(reports, sent, witness.gradient)
-    xp, nu = namespace(found.squared_length), as_request(found, request)
+    evidence = gather(reports, sent, witness.gradient)
+    xp, nu = namespace(evidence.squared_length), as_request(evidence, request)
     # One by one, not around the members' mean: an enormous report must cost the others no digits.
-    length = xp.where(found.counted, lengths_around(reports, found.counted, witness.gradient), 0.0)
-    expected = xp.asarray(witness.variance, dtype=found.squared_length.dtype) * (1 / nu + 1 / witness.samples)
-    return found._replace(squared_length=length, pair_distance=xp.where(found.counted, expected, 0.0))
+    length = xp.where(evidence.counted, squared_lengths_around(reports, evidence.counted, witness.gradient), 0.0)
+    expected = xp.asarray(witness.variance, dtype=evidence.squared_length.dtype) * (1 / nu + 1 / witness.samples)
+    return evidence._replace(squared_length=length, pair_distance=xp.where(evidence.counted, expected, 0.0))
 
 
 def witness_samples(rule: Rule) -> int:
@@ -136,10 +136,15 @@ class WitnessedPay(Rule):
         expected = xp.max(evidence.pair_distance)
         level = expected / (1 / nu + 1 / self.samples)
         noise, batches = self._noise(state.scale, level, nu), at_least_one(self.samples / nu)
-        found = Estimate(level, noise, batches, level > 0, 1 / TINY + 0 * level)  # nobody can move it
+        level_estimate = Estimate(level, noise, batches, level > 0, 1 / TINY + 0 * level)  # nobody can move it
         status = statuses(evidence, mask, least_participants=1, variance=1 + 0 * evidence.squared_length)
         measured = Measured(
-            evidence.squared_length, expected + 0 * evidence.squared_length, status, found, 0 * level, xp.inf + level
+            evidence.squared_length,
+            expected + 0 * evidence.squared_length,
+            status,
+            level_estimate,
+            0 * level,
+            xp.inf + level,
         )
         return pay_on_scale(self.cost, state, measured, nu, round.is_last)
 
@@ -151,8 +156,8 @@ class WitnessedPay(Rule):
         xp = namespace(level)
         batches = self.samples / nu
         most = 2 / at_least_one(batches - 1)
-        known = (past.rounds >= 2) & (level > 0)
-        last, before = (xp.where(known, past.history[place], 1.0) for place in (0, 1))
-        bend = xp.log(xp.where(known, level, 1.0)) - 2 * xp.log(last) + xp.log(before)
+        enough = (past.rounds >= 2) & (level > 0)
+        last, before = (xp.where(enough, past.history[place], 1.0) for place in (0, 1))
+        bend = xp.log(xp.where(enough, level, 1.0)) - 2 * xp.log(last) + xp.log(before)
         noise = bend**2 / 6  # of three independent logarithms
-        return xp.where(known & (noise < most), noise, most)
+        return xp.where(enough & (noise < most), noise, most)

@@ -24,9 +24,9 @@ __all__ = [
     "told_by",
 ]
 
-FEWEST = 3  # whose reports tell which of them lies further out
+FEWEST = 3  # reports needed to see which of them lies further out
 INFINITY = "infinity"
-LIKELY_CUT = 2  # times the distance of honest work: a mean beyond that may hold a distance that was cut
+LIKELY_CUT = 2  # a mean beyond so many times the distance of honest work may contain a distance that was cut
 NOT_COMPARED = "only two took part, or all reports were the same: they cannot be compared, and are paid their cost"
 FOLLOWS = "the extra of this round follows when distances have a scale"
 NO_SCALE = "no extra follows: this was the last round, and there is no scale for distances"
@@ -61,7 +61,7 @@ class About:
         return expected, distance
 
     def reasons(self) -> Mapping[Status, str]:
-        """Return why an agent gets nothing for a round, by status, where there are other words for it than usual."""
+        """Return why an agent gets nothing for a round, by status, where the rule has words of its own for it."""
         return {}
 
     def choices(self, kind: Any) -> Mapping[str, Callable[..., Rule]]:
@@ -74,7 +74,7 @@ class About:
         return math.inf
 
     def transfers(self, rule: Any) -> bool:
-        """Tell whether what one member loses others gain in the same round: then no loss may be cut."""
+        """Return whether others gain in the same round what one member loses: then no loss may be cut."""
         del rule
         return False
 
@@ -84,20 +84,20 @@ class About:
         return None
 
     def advice(self, rule: Any, state: Any, request: Any) -> str:
-        """Return what an operator must know of how the rule does here, at this request; mostly nothing."""
+        """Return a warning to the operator of how the rule does here, at this request; "": there is none."""
         del rule, state, request
         return ""
 
-    def largest_distance(self, payments: Payments, length: Array) -> Array:
+    def largest_distance(self, payments: Payments, squared_length: Array) -> Array:
         """Return, per payment, how large the parts of D and E are together: rounding is relative to this."""
-        del length
+        del squared_length
         xp = namespace(payments.squared_distance)
         return xp.abs(payments.expected) + xp.abs(payments.squared_distance)
 
     def settings(self, rule: Any) -> dict[str, Any]:
         """Return all of a rule but its cost, as JSON can hold it; infinity is text."""
-        found = {field.name: getattr(rule, field.name) for field in fields(rule) if field.name != "cost"}
-        return {name: INFINITY if value == math.inf else value for name, value in found.items()}
+        values = {field.name: getattr(rule, field.name) for field in fields(rule) if field.name != "cost"}
+        return {name: INFINITY if value == math.inf else value for name, value in values.items()}
 
     def from_settings(self, kind: Any, cost: Cost, settings: Mapping[str, Any]) -> Rule:
         """Return the rule that `settings` described."""
@@ -108,7 +108,9 @@ class About:
 
 
 def told_by(words: About) -> Callable[[Kind], Kind]:
-    """Bind what is to be said about a kind of rule to it; used above its class.
+    """Bind the words about a kind of rule to its class: a decorator.
+
+    - `words`: an instance of a class of your own that inherits from `About`.
 
     >>> from guerdon import AffineCost, OutputAgreement
     >>> about(OutputAgreement(AffineCost(1, 1))).formula
@@ -123,7 +125,7 @@ def told_by(words: About) -> Callable[[Kind], Kind]:
 
 
 def about(rule: Rule | type[Rule]) -> About:
-    """Return what is to be said about a rule, or a kind of rules: its own, else that of the class it inherits from."""
+    """Return the words about a rule, or a kind of rules: its own, else those of the class that it inherits from."""
     kind = rule if isinstance(rule, type) else type(rule)
     return next((_ABOUT[one] for one in kind.__mro__ if one in _ABOUT), DEFAULT)
 
@@ -144,12 +146,23 @@ def explain(
     *,
     is_last: bool = False,
 ) -> list[str]:
-    """Return, for each agent, why it was paid what it was paid; `factors` multiply the rule's cost for each.
+    """Return a sentence for each agent that says why it was paid what it was paid.
 
-    `is_last`: the run ended with this round, so nothing follows it.
+    - `rule`: that paid.
+    - `payments`: of the round.
+    - `request`: ν, in samples.
+    - `factors`: one cost factor per agent. None: 1 for all.
+    - `is_last`: whether the run ended with this round, so that nothing follows it.
+
+    >>> import numpy as np
+    >>> from guerdon import AffineCost, FlatPay, gather, round_of
+    >>> rule, sent = FlatPay(AffineCost(1, 1)), np.array([True, False])
+    >>> payments, _ = rule.pay(rule.init(2), round_of(gather(np.ones((2, 3)), sent), sent, request=8))
+    >>> explain(rule, payments, request=8)
+    ['9 for the 8 samples asked for, whatever was sent', 'nothing: it did not take part']
     """
-    own = [1.0] * len(payments.released) if factors is None else factors
-    rows = zip(own, zip(*payments, strict=True), strict=True)
+    cost_factors = [1.0] * len(payments.released) if factors is None else factors
+    rows = zip(cost_factors, zip(*payments, strict=True), strict=True)
     later = NO_SCALE if is_last else FOLLOWS
     return [_explain(rule, request, later, factor, *map(float, row)) for factor, row in rows]
 
@@ -166,20 +179,20 @@ def _explain(
     variance: float,
     status: float,
 ) -> str:
-    known = Status(int(status))
-    if known is Status.WAITING:
+    code = Status(int(status))
+    if code is Status.WAITING:
         return f"{_cost_and_earlier(rule, request, factor, reward)}; {later}"
-    if known.is_paid and distance != distance and _reach(rule, request):
+    if code.is_paid and distance != distance and _reach(rule, request):
         return f"{_cost_and_earlier(rule, request, factor, reward)}; {NOT_COMPARED}"
-    if not known.is_paid:
-        return _explain_unpaid(rule, known, reward)
+    if not code.is_paid:
+        return _explain_unpaid(rule, code, reward)
     if about(rule).holds:
-        told = _explain_paid(rule, request, factor, earned, distance, expected)
-        return f"{reward:.4g} released; earned in this round: {earned:.4g} ({told})"
+        reason = _explain_paid(rule, request, factor, earned, distance, expected)
+        return f"{reward:.4g} released; earned in this round: {earned:.4g} ({reason})"
     late = settled(rule, request, factor, reward, distance, expected, variance)
-    told = _explain_paid(rule, request, factor, reward - late, distance, expected)
-    told += cut_words(rule, request, distance, expected, variance)
-    return f"{told}; {_more(late)}, the extra of earlier rounds" if late else told
+    reason = _explain_paid(rule, request, factor, reward - late, distance, expected)
+    reason += cut_words(rule, request, distance, expected, variance)
+    return f"{reason}; {_more(late)}, the extra of earlier rounds" if late else reason
 
 
 def _explain_unpaid(rule: Rule, status: Status, reward: float) -> str:
@@ -201,11 +214,11 @@ def cut_words(rule: Rule, request: int, distance: float, expected: float, varian
     >>> cut_words(OutputAgreement(AffineCost(1, 1)), 8, distance=500.0, expected=2.0, variance=20.0)
     ' (no distance counts for more than 500)'
     """
-    usual = 2 * variance / int(request)
-    if not max(distance, expected) > LIKELY_CUT * usual:
+    honest_distance = 2 * variance / int(request)
+    if not max(distance, expected) > LIKELY_CUT * honest_distance:
         return ""
     reach = _reach(rule, request)
-    return f" (no distance counts for more than {reach * usual:.4g})" if reach else ""
+    return f" (no distance counts for more than {reach * honest_distance:.4g})" if reach else ""
 
 
 def _reach(rule: Rule, request: int) -> float:
@@ -247,9 +260,9 @@ def _explain_paid(rule: Rule, request: int, factor: float, reward: float, distan
 
 def _asked(rule: Rule, request: int, factor: float) -> tuple[float, str]:
     """Return the cost of what was asked of an agent, and the words for it."""
-    usual = float(rule.cost(int(request)))
-    times = "" if factor == 1 else f" ({factor:g} times the usual {usual:.4g})"
-    return factor * usual, f"{factor * usual:.4g} for the {request} samples asked for{times}"
+    cost = float(rule.cost(int(request)))
+    times = "" if factor == 1 else f" ({factor:g} times the usual {cost:.4g})"
+    return factor * cost, f"{factor * cost:.4g} for the {request} samples asked for{times}"
 
 
 def _same(reward: float, fair: float, factor: float) -> bool:

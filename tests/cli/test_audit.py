@@ -118,7 +118,7 @@ def test_a_figure_is_drawn(folder: Path, name: str) -> None:
         (["--alpha", "1.5"], "`alpha` must be a number above 0 and below 1"),
         (["--out", "audit.docx"], "`--out` must end in .svg, .png, .pdf"),
         (["--out", "nowhere/audit.svg"], "nowhere"),
-        (["--settle"], "No such option"),
+        (["--settle"], "no such option '--settle'; `guerdon audit --help` shows how it is called"),
     ],
 )
 def test_wrong_input_is_told_plainly(folder: Path, arguments: list[str], complaint: str) -> None:

@@ -2,16 +2,20 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+import typer
 
 from guerdon import ExpressionCost, OutputAgreement, gather, round_of
+from guerdon.cli import app
 from guerdon.cli.reports import print_claims
 from guerdon.lab.experiments.claims import Claim, Experiment
+from guerdon.ledger import Ledger
 from guerdon.registry import choices
 from guerdon.settling import with_scale
 from tests.support.command_line import run, run_json, start
@@ -154,7 +158,7 @@ PLAN = ["plan", "--variance", "4", "--signal", "1"]
         (["equilibrium", "--plot", "/nowhere/at/all.png"], "cannot be opened: no such file or directory"),
         (["equilibrium", "--plot", "game.docx"], "docx"),
         (["equilibrium", "--rule", "guess"], "`rule` must be one of 'agreement', 'known', 'estimated', "),
-        (["equilibrium", "--request", "eight"], "Invalid value for '--request'"),
+        (["equilibrium", "--request", "eight"], "invalid value for '--request'"),
         (
             ["pay", "FILE", "--request", "8", "--rule", "known"],
             "it needs the variance of a single sample",
@@ -174,7 +178,7 @@ PLAN = ["plan", "--variance", "4", "--signal", "1"]
         (["pay", "FILE", "--request", "-1"], "`request` must be a positive integer, got -1"),
         (["pay", "FILE", "--request", "8", "--cost", "2 - s"], "`cost` must"),
         (["pay", "gone.npy", "--request", "8"], "`gone.npy` is not a file"),
-        (["pay", "FILE"], "Missing option '--request'"),
+        (["pay", "FILE"], "missing option '--request'"),
         (["certify", "--request", "0"], "`--request` must be at least 1"),
         (["certify", "--agents", "1"], "`--agents` at least 2, got 8 and 1"),
         (["certify", "--repetitions", "1"], "`repetitions` must be at least 2"),
@@ -184,7 +188,7 @@ PLAN = ["plan", "--variance", "4", "--signal", "1"]
         (["simulate", "gone.toml"], "cannot be opened: no such file or directory"),
         (
             ["reproduce", "fig9"],
-            "one of fig2, fig3, fig4, fig5, agreement, planner, exploits, federations, steady, got 'fig9'",
+            "one of fig2, fig3, fig4, fig5, agreement, planner, exploits, federations, steady, looks, got 'fig9'",
         ),
         (["reproduce", "--repetitions", "0"], "`repetitions` must be a positive integer, got 0"),
         (["plan"], "`plan` needs a pilot and `--target`, or all of `--variance`, `--signal` and `--target`"),
@@ -216,7 +220,7 @@ PLAN = ["plan", "--variance", "4", "--signal", "1"]
             "`--dither` must be a finite number above 0, got -1",
         ),
         (["serve", "FILE", "--run", "x", "--request", "8"], "`MODEL` must be a safetensors file"),
-        (["nonsense"], "No such command 'nonsense'"),
+        (["nonsense"], "no such command 'nonsense'"),
     ],
 )
 def test_wrong_input_is_one_clear_message(gradients: Path, arguments: list[str], message: str) -> None:
@@ -409,3 +413,63 @@ def test_in_a_process_of_its_own() -> None:
     assert result == run(*wrong)
     assert (result.code, result.stdout) == (2, "")
     assert result.stderr.startswith("error: `cost` must increase strictly")
+
+
+def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[Any, tuple[str, ...]]]:
+    yield command, path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from walk(inner, (*path, name))
+
+
+def test_help_cuts_nothing_at_eighty_columns() -> None:
+    """Names of options and of environment variables, and addresses, are whole."""
+    for command, path in walk(typer.main.get_command(app)):
+        shown = run(*path, "--help", COLUMNS="80").stdout
+        assert not re.findall(r"\S… *│", shown), path
+        assert max(map(len, shown.splitlines())) <= 80, path
+        for option in command.params:
+            names = [*option.opts, *option.secondary_opts] if option.param_type_name == "option" else []
+            for name in (*names, getattr(option, "envvar", None) or ""):
+                assert name in shown, (path, name)
+    assert "GUERDON_DASHBOARD_TOKEN" in run("dashboard", "--help", COLUMNS="80").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["pay"], "error: missing argument 'FILE'; `guerdon pay --help` shows how it is called"),
+        (["pay", "x.npy", "--nonsense"], "error: no such option '--nonsense'; `guerdon pay --help`"),
+        (["serv"], "error: no such command 'serv'. Did you mean 'serve'? `guerdon --help` shows how it is called"),
+        (["pay", "x.npy", "--request", "x"], "error: invalid value for '--request': 'x' is not a valid integer"),
+        (["pay", "x.npy", "--request", "8"], "error: `x.npy` is not a file"),
+        (["dashboard", "--port", "65536"], "error: `--port` must be a number from 0 (any free port) to 65535"),
+    ],
+)  # fmt: skip
+def test_every_mistake_is_told_in_one_style(arguments: list[str], complaint: str, tmp_path: Path) -> None:
+    done = run(*arguments, cwd=tmp_path, COLUMNS="80")
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr.startswith(complaint)
+    assert done.stderr.count("\n") == 1
+
+
+def test_tables_keep_names_whatever_the_amounts(tmp_path: Path) -> None:
+    long = "Universitätsklinikum Hamburg-Eppendorf"
+    with Ledger(tmp_path / "guerdon.db") as ledger:
+        ledger.enrol({long: None, "south": None})
+        ledger.move("deposit", "south", 12_345_678_901_234)
+        for columns in (80, 60):
+            shown = " ".join(run("ledger", "balances", cwd=tmp_path, COLUMNS=str(columns)).stdout.split())
+            assert long in shown
+            assert "south" in shown
+            assert "12,345,678.901234" in shown
+    small = run("ledger", "balances", cwd=tmp_path, COLUMNS="200").stdout
+    assert small.startswith("Balances in CREDIT")
+    assert "┃" in small
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (0,), (3, 0), ()])
+def test_a_file_without_gradients_is_refused(shape: tuple[int, ...], tmp_path: Path) -> None:
+    np.save(tmp_path / "empty.npy", np.zeros(shape))
+    done = run("pay", "empty.npy", "--request", "8", cwd=tmp_path)
+    assert done.code == 2
+    assert done.stderr.startswith("error: `empty.npy` must hold an array (agents, dim) of at least one agent")

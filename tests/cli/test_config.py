@@ -10,6 +10,7 @@ from guerdon.adaptive import BudgetRequest, NoiseScaleRequest
 from guerdon.cli.config import EXAMPLE, KINDS, parse_config, read_config
 from guerdon.costs import ExpressionCost
 from guerdon.lab.agents import Cooperative, Fixed
+from guerdon.lab.arena.verified import VerifiedWork
 from guerdon.lab.simulation import Stop
 
 SMALL: dict[str, Any] = {
@@ -66,6 +67,13 @@ def test_schedules_and_stops() -> None:
     config = parse_config(content)
     assert config.stop == Stop("error", at_most=2.0)
     assert [config.requests.ask((), turn) for turn in (0, 1, 9)] == [8, 4, 4]
+
+
+def test_pay_may_be_held_until_looks() -> None:
+    config = parse_config(change("server", "rules", value=["looks", "looks:3", "flat"]))
+    assert [rule.terms.looks for rule in config.rules.values() if isinstance(rule, VerifiedWork)] == [2, 3]
+    with pytest.raises(ValueError, match=r"'looks:1.5' cannot be made: `looks` must be a positive integer"):
+        parse_config(change("server", "rules", value=["looks:1.5"]))
 
 
 def test_the_request_may_be_found_by_itself() -> None:

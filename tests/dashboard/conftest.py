@@ -17,8 +17,8 @@ from fastapi import FastAPI
 from guerdon.dashboard.app import create_app
 from guerdon.dashboard.security import Access
 from guerdon.dashboard.serve import DashboardServer
-from guerdon.dashboard.sockets import address_of, listen
 from guerdon.ledger import Ledger
+from guerdon.web import Connections, address_of, listen
 from tests.support.dashboard_scenes import large_ledger, small_ledger
 
 CHROMIUM = os.environ.get("GUERDON_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -35,12 +35,14 @@ class Served(NamedTuple):
 
 @contextmanager
 def serving(
-    where: str | Path, report: Path = Path("no-report"), access: Access | None = None, pilot: Path | None = None
-) -> Generator[Served]:
+    where: str | Path, report: Path = Path("no-report"), access: Access | None = None, pilot: Path | None = None,
+    connections: Connections | None = None,
+) -> Generator[Served]:  # fmt: skip
     """Serve the dashboard of a ledger on a free port, in a thread."""
     app = create_app(str(where), report, access, pilot)
-    with listen("127.0.0.1", 0) as opened:
-        server = DashboardServer(app)
+    connections = connections or Connections()
+    with listen("127.0.0.1", 0, connections) as opened:
+        server = DashboardServer(app, connections)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
         thread.start()
         while not server.started:

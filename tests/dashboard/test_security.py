@@ -20,11 +20,11 @@ from guerdon.dashboard.security import (
     Access,
     GuessedError,
     check_token,
-    is_loopback,
     safe_next,
 )
 from guerdon.dashboard.serve import find_token
 from guerdon.ledger import Ledger
+from guerdon.web import Exposure, is_loopback, read_proxies
 from tests.dashboard.conftest import Served, Visitor, ask
 from tests.dashboard.test_live import tamper
 from tests.support.dashboard_scenes import Training
@@ -257,13 +257,22 @@ def test_guesses_wait_ever_longer_and_are_logged(caplog: pytest.LogCaptureFixtur
     assert len(caplog.records) == len(tried)
     assert TOKEN not in caplog.text
     assert "wrong" not in caplog.text.replace("wrong token", ""), "nor is the guess logged"
-    with pytest.raises(GuessedError):  # the right one too has to wait, or it could be guessed
-        access.knows(TOKEN, "10.0.0.7", tried[-1] + 1)
-    assert access.knows(TOKEN, "10.0.0.7", tried[-1] + 61)
-    assert access.knows(TOKEN, "10.0.0.8", tried[-1] + 1), "another address does not wait"
+    with pytest.raises(GuessedError):
+        access.knows("wrong", "10.0.0.7", tried[-1] + 1)
+    assert access.knows(TOKEN, "10.0.0.7", tried[-1] + 1), "who has the token does not wait for others at its address"
+    assert not access.knows("wrong", "10.0.0.8", tried[-1] + 1), "another address does not wait"
     assert access.admits({"cookie": f"{COOKIE}={session}"}, "10.0.0.7"), "who is logged in does not either"
     assert not access.knows("wrong", "10.0.0.7", tried[-1] + 3600)
-    assert caplog.records[-1].getMessage().endswith("(1)"), "an hour later it is forgotten"
+    assert caplog.records[-1].getMessage() == "wrong token from 10.0.0.7 (1)", "an hour later it is forgotten"
+
+
+def test_one_network_of_ipv6_is_one_address() -> None:
+    access = Access(TOKEN)
+    for number in range(FREE_GUESSES):
+        assert not access.knows("wrong", f"2001:db8::{number}", 0.0)
+    with pytest.raises(GuessedError):
+        access.knows("wrong", "2001:db8::ffff", 0.0)
+    assert not access.knows("wrong", "2001:db8:0:1::1", 0.0)
 
 
 def test_of_too_many_addresses_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,11 +289,13 @@ def test_guessing_at_the_door(locked: Served) -> None:
     answers = [ask(locked, "/login", "POST", form).status for _ in range(3)]
     answers += [ask(locked, "/api/runs", Authorization="Bearer wrong").status for _ in range(2)]
     assert answers == [401] * 5
-    waiting = ask(locked, "/login", "POST", urlencode({"token": TOKEN}).encode())
+    waiting = ask(locked, "/login", "POST", form)
     assert (waiting.status, waiting.headers["retry-after"]) == (429, "1")
     assert "too many wrong tokens came from this address" in waiting.text
-    refused = ask(locked, "/api/runs", Authorization=f"Bearer {TOKEN}")
-    assert (refused.status, refused.json()["title"]) == (429, "Too many wrong tokens")
+    refused = ask(locked, "/api/runs", Authorization="Bearer wrong")
+    assert (refused.status, refused.json()["title"]) == (429, "Too many requests")
+    assert ask(locked, "/api/runs", Authorization=f"Bearer {TOKEN}").status == 200
+    assert ask(locked, "/login", "POST", urlencode({"token": TOKEN}).encode()).status == 303
 
 
 @pytest.mark.parametrize("path", ["//evil.example", "/\\evil.example", "https://evil.example", "javascript:alert(1)", "", "/a\nb"])  # noqa: E501  # fmt: skip
@@ -294,16 +305,22 @@ def test_login_leads_nowhere_else(path: str) -> None:
 
 def test_where_the_token_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GUERDON_DASHBOARD_TOKEN", raising=False)
-    assert find_token("127.0.0.1", None) == (None, False)
-    made, told = find_token("0.0.0.0", None)  # noqa: S104
+    here, there = Exposure(), Exposure("0.0.0.0")  # noqa: S104
+    assert find_token(here, None) == (None, False)
+    assert find_token(Exposure(proxies=read_proxies("127.0.0.1")), None)[1], "the proxy's users are not on this machine"
+    made, told = find_token(there, None)
     assert told
     assert made is not None
     assert len(made) > 40
-    assert made != find_token("0.0.0.0", None)[0]  # noqa: S104
+    assert made != find_token(there, None)[0]
     monkeypatch.setenv("GUERDON_DASHBOARD_TOKEN", TOKEN)
-    assert find_token("127.0.0.1", None) == (TOKEN, False)
+    assert find_token(here, None) == (TOKEN, False)
     (tmp_path / "token").write_text(f"{TOKEN}-2\n")
-    assert find_token("0.0.0.0", tmp_path / "token") == (f"{TOKEN}-2", False)  # noqa: S104
+    (tmp_path / "token").chmod(0o644)
+    with pytest.raises(ValueError, match=r"`--token-file` must be a file that other users cannot open, .*mode 0644"):
+        find_token(there, tmp_path / "token")
+    (tmp_path / "token").chmod(0o640)
+    assert find_token(there, tmp_path / "token") == (f"{TOKEN}-2", False)
     for short in ("", "short", "has a space in it, long", "é" * 20):
         with pytest.raises(ValueError, match="at least 16 ASCII characters"):
             check_token(short)
@@ -312,6 +329,7 @@ def test_where_the_token_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_nothing_secret_is_printed(ledgers: Callable[[str], Path], tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").chmod(0o600)
     command = [str(Path(sys.executable).parent / "guerdon"), "dashboard", "--db", str(ledgers("small")), "--port", "0"]
     command += ["--no-browser", "--token-file", str(tmp_path / "token"), "--host", "127.0.0.1"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"TERM": "dumb"})  # noqa: E501  # fmt: skip

@@ -144,13 +144,13 @@ def test_too_few_distances_make_no_band() -> None:
 
 
 def test_intervals_cover_and_verdicts_hold_together() -> None:
-    covered, accused, runs = 0, 0, 120
+    covered, accused, runs = 0, 0, 60
     rule = OutputAgreement(AffineCost(1, 1))
     for seed in range(runs):
         rows = statistics.pay_against_cost(played(rule, 15, HONEST, EQUAL, seed=seed))
         covered += sum((row.low or 0) <= 0 <= (row.high or 0) for row in rows)
         accused += any(row.verdict != "fits" for row in rows)
-    assert covered / (10 * runs) == pytest.approx(0.95, abs=0.025)
+    assert covered / (10 * runs) == pytest.approx(0.95, abs=0.036)  # 600: four standard errors
     assert accused / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs), "all together at 95 %"
 
 
@@ -168,13 +168,13 @@ def test_a_cheat_stands_out() -> None:
 
 
 def test_the_band_of_an_agents_series() -> None:
-    inside, runs = 0, 60
+    inside, runs = 0, 40
     for seed in range(runs):
         data = played(OutputAgreement(AffineCost(1, 1)), 30, HONEST, EQUAL, seed=seed)
         for agent in range(1, 11):
             own = series.agent_series(data, agent)
             inside += (own.low[-1] or 0) <= own.paid[-1] <= (own.high[-1] or 0)
-    assert inside / (10 * runs) == pytest.approx(0.95, abs=0.035)
+    assert inside / (10 * runs) == pytest.approx(0.95, abs=0.04)  # 400: four standard errors
 
 
 def test_points_are_means_and_totals_are_exact() -> None:
@@ -305,7 +305,7 @@ def test_an_audit_is_kept_for_a_while_but_not_of_another_ledger(tmp_path: Path) 
     source._audits[1] = source._audits[1]._replace(until=0.0)
     assert audits.verdicts(source.audit(data), data).newest
     source.close()
-    source._audits[1] = KeptAudit(source._audits[1].found._replace(agents=["nobody"]), data, math.inf)
+    source._audits[1] = KeptAudit(source._audits[1].audit._replace(agents=["nobody"]), data, math.inf)
     source._where = str(other)
     assert source.audit(source.run(1)).agents == NAMES
     source.close()

@@ -81,6 +81,25 @@ def test_the_default_rule_adds_up(tmp_path: Path) -> None:
         check_agreement(ledger, "run", settled_by_default())
 
 
+def test_models_where_gradients_are_expected_stop_the_first_round(tmp_path: Path) -> None:
+    from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+
+    from guerdon.flare import PaidAggregator
+
+    model = {"w": np.linspace(-1, 1, 60).reshape(20, 3)}
+    with Ledger(tmp_path / "guerdon.db") as ledger:
+        aggregator = PaidAggregator(
+            open_run(server_for(OutputAgreement(COST), REQUESTS), ledger, "run", model, rounds=2)
+        )
+        aggregator.broadcast()
+        for name in ("a", "b", "c"):
+            trained = {"w": model["w"] + 0.01 * np.random.default_rng(len(name)).normal(size=(20, 3))}
+            aggregator.accept_model(FLModel(params=trained, params_type=ParamsType.FULL, meta={"client_name": name}))
+        with pytest.raises(ValueError, match=r"reports must be gradients, got models from a, b, c: .*`sends=.models.`"):
+            aggregator.aggregate_model()
+        assert ledger.runs() == []
+
+
 JOB = """
 import sys
 from nvflare.fuel.utils.constants import FrameworkType

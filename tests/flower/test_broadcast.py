@@ -101,7 +101,7 @@ def test_the_offset_is_told_to_nobody(
     for message in grid.sent[:5]:
         assert len(message.content.array_records) == 1
         (told,) = message.content.config_records.values()
-        names = {"run", "round", "request", "sends", "usual", "samples"}
+        names = {"run", "round", "request", "sends", "usual", "ledger", "samples"}
         assert set(told) == {"server-round", *(f"guerdon-{name}" for name in names)}
     offset = sent_models(grid)[0] - flat(model)
     assert not any(f"{abs(number):.6f}" in caplog.text for number in offset)

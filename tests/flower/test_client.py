@@ -51,8 +51,8 @@ def test_what_is_sent_is_signed_and_the_ledger_keeps_it(
         rows = connection.exec_driver_sql("SELECT gradient, signature FROM payments ORDER BY record, position").all()
     for number, node in enumerate(nodes[:4]):
         gradient, signature = rows[5 + number]
-        assert is_signed_by(node.der, submission("run", 2, 8, gradient), signature)
-        assert not is_signed_by(node.der, submission("run", 1, 8, gradient), signature)
+        assert is_signed_by(node.der, submission(ledger.name, "run", 2, 8, gradient), signature)
+        assert not is_signed_by(node.der, submission(ledger.name, "run", 1, 8, gradient), signature)
     assert rows[4] == (None, None)
     assert ledger.verify().holds
 

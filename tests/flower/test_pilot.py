@@ -50,7 +50,7 @@ def test_honest_nodes_are_asked_for_different_numbers_and_the_rule_pays_for_work
 ) -> None:
     caplog.set_level(logging.INFO, logger="flwr.guerdon")
     grid = grid_of([Learner(i, wanders=0.3) for i in range(8)])
-    make(tmp_path, strategy).start(grid, START, num_rounds=40)
+    make(tmp_path, strategy).start(grid, START, num_rounds=24)
     record = PilotRecord.load(tmp_path / "pilot.json")
     assert np.array_equal(record.asked, requests_of(grid))
     assert (np.sort(record.asked, axis=1) == [8, 8, 16, 16, 16, 16, 16, 16]).all()

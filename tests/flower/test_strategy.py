@@ -7,6 +7,7 @@ import logging
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
-from flwr.serverapp.strategy import FedAvg, Krum, Strategy
+from flwr.serverapp.strategy import FedAvg, FedXgbBagging, Krum, Strategy
 
 from guerdon import (
     AffineCost,
@@ -25,18 +26,20 @@ from guerdon import (
     NoiseScaleRequest,
     OutputAgreement,
     Payments,
+    Server,
     SteadyPay,
     registry,
 )
 from guerdon.adaptive import BudgetRequest
 from guerdon.evidence import gather
-from guerdon.flower import FedSGD, Pay, Request, decline, last_pay, paid_work
+from guerdon.flower import FedSGD, Paid, Pay, Request, decline, last_pay, paid_work
 from guerdon.flower.messages import tell
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.ledger.books.money import to_micro
 from guerdon.registry import register
 from guerdon.requests import ScheduledRequest
 from guerdon.rule import Round, Rule, check_round, round_of, statuses
+from guerdon.run.driver import open_run
 from guerdon.statistical.dithers import Dither
 from tests.flower.conftest import MODEL, RULE, Make
 from tests.flower.grids import MemoryGrid, Node, gradients_of, record, reply, worker
@@ -287,18 +290,24 @@ class Four:
         return made.start(MemoryGrid(nodes), self.model, num_rounds=1).arrays
 
 
-@pytest.fixture(scope="module", params=[FedAvg, FedSGD], ids=["models", "gradients"])
+KINDS = {"models": FedAvg, "gradients": FedSGD}
+# How a reply is read does not depend on what is asked for: of gradients, what is wrong with arrays and with answering.
+OF_GRADIENTS = (*list(FAULTS)[:12], "other name", "forged", "twice")
+OFFENCES = [("models", kind) for kind in FAULTS] + [("gradients", kind) for kind in OF_GRADIENTS]
+
+
+@pytest.fixture(scope="module")
 def four(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Made once: every offender has a run of its own in the same ledger, which holds together in the end."""
     nodes = [Node(100 + i, worker(i)) for i in range(5)]
     with Ledger(tmp_path_factory.mktemp("four") / "guerdon.db") as ledger:
         ledger.enrol({f"n{i}": node.der for i, node in enumerate(nodes)})
-        made = Four(request.param, ledger, nodes, record(**MODEL))
+        made = Four(KINDS[request.param], ledger, nodes, record(**MODEL))
         yield made, made.start("four", nodes[:4]), rewards(ledger, "four")
         assert ledger.verify().holds
 
 
-@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize(("four", "kind"), OFFENCES, indirect=["four"])
 def test_an_offender_harms_nobody_and_is_told_why(kind: str, four: tuple[Four, ArrayRecord, dict[str, int]]) -> None:
     made, expected, paid = four
     arrays = made.start(kind, [*made.nodes[:4], Node(104, bad(kind), key=made.nodes[4].key)])
@@ -677,6 +686,7 @@ def test_flat_pay_pays_everybody_who_sends(
             "`strategy` must be one of flwr.serverapp.strategy, got builtins.object: import",
         ),
         ({"strategy": FedSGD}, r"`strategy` must be an object, got the class FedSGD: give FedSGD\(\)"),
+        ({"strategy": FedXgbBagging()}, "`strategy` must be one that averages arrays of numbers, got FedXgbBagging"),
         ({"rule": "steady"}, "`rule` must be a payment rule, .* got 'steady'"),
         ({"dither": 3.0}, r"`dither` must be a Dither, such as .* got 3.0: give Dither\(3.0\)"),
         ({"requests": NoiseScaleRequest(AffineCost(1, 1))}, "`requests` that learn need gradients"),
@@ -687,6 +697,50 @@ def test_flat_pay_pays_everybody_who_sends(
 def test_what_cannot_work_is_said_at_once(rewarded: Make, changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises((TypeError, ValueError), match=complaint):
         rewarded(**changes)
+
+
+@pytest.mark.parametrize(
+    ("server", "remedy"),
+    [("steady", "got 'steady': `guerdon.statistical`"), (FlatPay(AffineCost(1, 1)), r"give Server\(rule, requests\)")],
+)
+def test_a_rule_is_no_server(server: Any, remedy: str, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=rf"`server` must be a Server, such as .*{remedy}"):
+        Paid(FedAvg(), server, run="run", ledger=tmp_path / "guerdon.db")
+    assert not (tmp_path / "guerdon.db").exists()
+    with Ledger(tmp_path / "other.db") as ledger:
+        with pytest.raises(TypeError, match=rf"`server` must be a Server, such as .*{remedy}"):
+            open_run(server, ledger, "run", {})
+        terms: Any = {"budget": 1}
+        with pytest.raises(TypeError, match=r"`terms` must be Terms, such as .* got {'budget': 1}"):
+            open_run(Server(FlatPay(AffineCost(1, 1)), FixedRequest(8, 0.1)), ledger, "run", {}, terms)
+
+
+def test_an_ordinary_app_that_sends_its_weights_for_gradients_stops_the_first_round(
+    nodes: list[Node], rewarded: Make, ledger: Ledger
+) -> None:
+    """It trains, as Flower's own apps do; under `FedSGD` its weights would have been taken for gradients."""
+    start = record(w=np.linspace(-1, 1, 60, dtype=np.float32).reshape(20, 3))
+
+    def trains(message: Message, context: Context) -> Message:
+        del context
+        sent = next(iter(message.content.array_records.values()))["w"].numpy()
+        rng = np.random.default_rng(message.metadata.dst_node_id)
+        return reply(message, record(w=sent + 0.01 * rng.normal(size=sent.shape).astype(np.float32)), loss=1.0)
+
+    def works(message: Message, context: Context) -> Message:
+        del context
+        rng = np.random.default_rng(message.metadata.dst_node_id)
+        return reply(message, record(w=rng.normal(size=(20, 3)).astype(np.float32)), loss=1.0)
+
+    for node in nodes:
+        node.app = trains
+    with pytest.raises(ValueError, match=r"reports must be gradients, got models from n0, n1, n2 …: .* or wrap FedAvg"):
+        rewarded(FedSGD(fraction_evaluate=0.0)).start(MemoryGrid(nodes), start, num_rounds=2)
+    assert ledger.runs() == []
+    for node in nodes[1:]:
+        node.app = works
+    rewarded(FedSGD(fraction_evaluate=0.0)).start(MemoryGrid(nodes), start, num_rounds=2)  # one cannot stop a round
+    assert len(ledger.rounds("run")) == 2
 
 
 def test_a_paid_strategy_is_not_paid_again(rewarded: Make) -> None:

@@ -11,6 +11,7 @@ from guerdon.lab.certificate import Certificate, certify, standard_deviations
 from guerdon.lab.problems import linear_regression
 from guerdon.lab.problems.linear_regression import optimal_step
 from guerdon.lab.truth import TrueVariance
+from tests.support.compiling import optimised
 
 COST = AffineCost(1, 1)
 PROBLEM = linear_regression(dim=100, max_batch=16)
@@ -27,7 +28,8 @@ SMALL = {"rounds": 10, "tolerance": 0.4}  # what declining gains, which is nothi
 
 @pytest.fixture(scope="module", params=[SMALL, pytest.param({}, marks=pytest.mark.slow)], ids=["small", "full"])
 def theorem(request: pytest.FixtureRequest) -> Certificate:
-    return certify(PROBLEM, OutputAgreement(COST, TrueVariance()), 8, STEP, **request.param)
+    with optimised():
+        return certify(PROBLEM, OutputAgreement(COST, TrueVariance()), 8, STEP, **request.param)
 
 
 def test_theorem_1_deters_every_size(theorem: Certificate) -> None:

@@ -160,9 +160,9 @@ def test_a_ledger_on_a_server(where: str, tmp_path: Path) -> None:
         (["balances", "--db", "mongodb://x/y"], "a ledger is kept in an SQLite file or in PostgreSQL"),
         (["enrol", ""], "an agent's name must be text of 1 to 200 printable characters"),
         (["key", "/nowhere/key.pem"], "cannot be opened: no such file or directory"),
-        (["statement"], "Missing argument 'AGENT'"),
-        (["move", "steal", "north", "1"], "Invalid value for"),
-        (["export", "--format", "xlsx"], "Invalid value for '--format'"),
+        (["statement"], "missing argument 'AGENT'"),
+        (["move", "steal", "north", "1"], "invalid value for"),
+        (["export", "--format", "xlsx"], "invalid value for '--format'"),
         (["upgrade"], "there is no ledger at guerdon.db"),
     ],
 )

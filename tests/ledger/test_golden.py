@@ -149,7 +149,7 @@ CHANGES = {
     "agreement": ["agreement.at_least_one", "scale.at_least_one", "scale.FADE"],
     "known": ["agreement.at_least_one"],
     "estimated": ["agreement.variance_of_others"],
-    "calibrated": ["statistical.calibrated.USUAL"],
+    "calibrated": ["statistical.calibrated.FROM_MEDIAN"],
     "information": ["statistical.signal.at_least_one"],
     "witnessed": ["scale.at_least_one", "scale.FADE"],
     "steady": [f"statistical.steady.{constant}" for constant in ("FURTHEST", "STEEP", "CUT", "MOST")],

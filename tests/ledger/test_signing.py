@@ -27,10 +27,10 @@ def der(key: Any) -> bytes:
     return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-def signed(one: Played, run: str, keys: dict[str, Any]) -> list[bytes | None]:
+def signed(one: Played, run: str, keys: dict[str, Any], ledger: str) -> list[bytes | None]:
     return [
         None if gradient is None or name not in keys
-        else sign_submission(keys[name], submission(run, one.number, one.request, gradient))
+        else sign_submission(keys[name], submission(ledger, run, one.number, one.request, gradient))
         for name, gradient in zip(NAMES, one.gradients, strict=True)
     ]  # fmt: skip
 
@@ -43,7 +43,9 @@ def test_signed_submissions_are_checked_and_kept(ledger: Ledger, kind: str) -> N
     ledger.record_round("run", *first.arguments(), gradients=first.gradients)
     ledger.enrol({"north": der(KEYS[kind])})  # he begins to sign
     for one in later:
-        ledger.record_round("run", *one.arguments(), gradients=one.gradients, signatures=signed(one, "run", keys))
+        ledger.record_round(
+            "run", *one.arguments(), gradients=one.gradients, signatures=signed(one, "run", keys, ledger.name)
+        )
     assert ledger.verify().holds
     with ledger._database.reading() as connection:
         assert connection.execute(text("SELECT COUNT(signature) FROM payments")).scalar() == 2
@@ -55,10 +57,11 @@ def test_a_signature_for_another_round_gradient_or_run_is_refused(ledger: Ledger
     ledger.start_run("run", NAMES, RULE, AT_ONCE)
     first, second = play(2)
     for wrong in (
-        signed(second, "run", {"north": key}),
-        signed(first, "other", {"north": key}),
-        signed(first._replace(request=9), "run", {"north": key}),
-        signed(first, "run", {"north": ec.generate_private_key(ec.SECP384R1())}),
+        signed(second, "run", {"north": key}, ledger.name),
+        signed(first, "other", {"north": key}, ledger.name),
+        signed(first, "run", {"north": key}, "another ledger"),
+        signed(first._replace(request=9), "run", {"north": key}, ledger.name),
+        signed(first, "run", {"north": ec.generate_private_key(ec.SECP384R1())}, ledger.name),
     ):
         with pytest.raises(RefusedError, match="the signature of agent 'north' is not its own"):
             ledger.record_round("run", *first.arguments(), gradients=first.gradients, signatures=wrong)
@@ -136,7 +139,7 @@ def test_also_a_tensor() -> None:
 
 def test_only_the_owner_of_a_key_signs() -> None:
     for key in KEYS.values():
-        message = submission("run", 1, 8, bytes(32))
+        message = submission("a ledger", "run", 1, 8, bytes(32))
         assert is_signed_by(der(key), message, sign_submission(key, message))
         assert not is_signed_by(der(key), message + b"x", sign_submission(key, message))
         assert not is_signed_by(der(key), message, b"nonsense")

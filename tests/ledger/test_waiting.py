@@ -192,7 +192,7 @@ def test_the_default_rule_adds_up(ledger: Ledger) -> None:
     assert "earlier rounds" not in north[-1].why
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_extras_add_up_to_nothing_in_the_books_whatever_is_sent(data: st.DataObject) -> None:
     """To a micro-unit an agent, in every round: any numbers, absences, and a last round that settles what is open."""

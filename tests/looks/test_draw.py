@@ -28,7 +28,7 @@ from tests.looks.players import STRATEGIES, gains, periods
 from tests.support.means import mean
 
 SURE = 4.0  # standard errors
-REPETITIONS = 4000
+REPETITIONS = 2500
 SHARE, ALL = Looks(forfeit="share"), Looks(forfeit="all")
 
 
@@ -60,7 +60,7 @@ def test_with_a_margin_every_cheat_earns_less_than_honest_work(looks: int, terms
     for margin in (0.0, 0.05):
         paying = Looks(margin=margin, forfeit=terms.forfeit)
         for name, strategy in STRATEGIES.items():
-            played = periods(strategy, looks, seed=2, repetitions=1000, terms=paying)
+            played = periods(strategy, looks, seed=2, repetitions=400, terms=paying)
             offered = np.array([one.state.weight for one in played]) * margin / (1 + margin)  # to an honest member
             profit = gains(paying, played) + [one.worked - one.spent for one in played]
             beyond = mean(profit - offered)

@@ -104,7 +104,7 @@ def test_a_declined_round_leaves_its_rows_in_the_deck() -> None:
 
 
 # A test of uniformity is worth what it finds: it is told of dealers that are not quite fair.
-DEALS = 24_000
+DEALS = 15_000
 Dealer = Callable[[int], tuple[int, ...]]
 
 

@@ -38,8 +38,11 @@ def period(terms: Looks, cheated: int, epsilon: float, delta: float, chance: ran
     return settlement.released, any(settlement.failed)
 
 
-@pytest.mark.parametrize("looks", [1, 2, 3])
-@pytest.mark.parametrize(("cheated", "epsilon", "delta"), [(0, 0.1, 0.3), (3, 0.1, 0.3), (12, 0.0, 0.5), (5, 0.2, 0.0)])
+# Every number of looks, every case, and both errors with one look, two and three.
+@pytest.mark.parametrize(
+    ("looks", "cheated", "epsilon", "delta"),
+    [(1, 3, 0.1, 0.3), (2, 0, 0.1, 0.3), (2, 3, 0.1, 0.3), (2, 12, 0.0, 0.5), (3, 3, 0.1, 0.3), (3, 5, 0.2, 0.0)],
+)
 def test_the_closed_form_is_what_the_draw_does(looks: int, cheated: int, epsilon: float, delta: float) -> None:
     """With a short period, so that two looks often have the same round."""
     chance = random.Random(looks)

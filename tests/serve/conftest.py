@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,14 +16,14 @@ from safetensors.numpy import save
 
 from guerdon import AffineCost, FixedRequest, InformationPay
 from guerdon.client import ServiceClient
-from guerdon.dashboard.sockets import address_of, listen
 from guerdon.ledger import Ledger
 from guerdon.run.driver import open_run
-from guerdon.serve.access import Members
+from guerdon.serve.access import Allowance, Members
 from guerdon.serve.app import create_service_app
 from guerdon.serve.service import Service
 from guerdon.statistical.servers import server_for
 from guerdon.terms import Terms
+from guerdon.web import Connections, Exposure, Front, address_of, listen
 
 MODEL = {"a": np.zeros((2, 4)), "b": np.zeros(4)}
 TOKENS = {name: f"token-of-{name}-is-long" for name in ("north", "south", "east", "west")}
@@ -44,29 +44,37 @@ class Served(NamedTuple):
 def make_service(
     folder: Path, ledger: Ledger, *, rule: Any = RULE, requests: Any = None, tokens: Mapping[str, str] = TOKENS,
     deadline: float = 60.0, model: Mapping[str, np.ndarray] = MODEL, run: Mapping[str, Any] | None = None,
-    terms: Mapping[str, Any] | None = None,
+    terms: Mapping[str, Any] | None = None, named: Collection[str] = (),
     **options: Any,
 ) -> Service:  # fmt: skip
-    """Return the service of a run; `options` are the server's."""
+    """Return the service of a run, whose agents have tokens, or keys and are `named`; `options` are the server's."""
     server = server_for(rule, requests or FixedRequest(8, 0.05), **options)
     told = dict[str, Any](deadline=deadline) | dict(terms or {})
     paid = open_run(server, ledger, "run", model, Terms(**told), **(dict[str, Any](rounds=3) | dict(run or {})))
-    return Service(paid, folder / "spool", Members("run", paid.book.keys, tokens))
+    return Service(
+        paid, folder / "spool", Members("run", paid.book.keys, tokens, ledger=ledger.name, named=lambda: named)
+    )
 
 
 @contextmanager
-def serving(service: Service) -> Generator[Served]:
-    """Serve in a thread."""
-    opened = listen("127.0.0.1", 0)
-    config = uvicorn.Config(create_service_app(service), log_level="critical", ws="none")
-    server = uvicorn.Server(config)
+def serving(
+    service: Service, *, connections: Connections | None = None, exposed: Exposure | None = None,
+    allowance: Allowance | None = None, stalled: float = 60.0,
+) -> Generator[Served]:  # fmt: skip
+    """Serve in a thread, as `run_service` does."""
+    exposed, connections = exposed or Exposure(), connections or Connections()
+    opened = listen(exposed.host, 0, connections)
+    app = create_service_app(service, loopback=exposed.loopback, allowance=allowance)
+    front: Any = Front(app, connections, exposed.proxies, stalled)
+    settings: dict[str, Any] = {**exposed.settings(), "log_level": "critical"}
+    server = uvicorn.Server(uvicorn.Config(front, **settings))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
     with opened:
         thread.start()
         while not server.started:
             assert thread.is_alive()
             time.sleep(0.01)
-        yield Served(address_of(opened, "127.0.0.1").rstrip("/"), service)
+        yield Served(address_of(opened, exposed.host, secure=exposed.tls is not None).rstrip("/"), service)
         server.should_exit = True
         thread.join()
 

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from schemathesis import checks
 
 from guerdon.ledger import Ledger
+from guerdon.serve.access import Allowance
 from guerdon.serve.app import create_service_app
 from tests.serve.conftest import TOKENS, Served, make_service, serving
 
@@ -20,7 +21,10 @@ schema: Any = schemathesis.openapi.from_dict(create_service_app(None).openapi())
 @pytest.fixture(scope="module")
 def open_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("served")
-    with Ledger(folder / "guerdon.db") as ledger, serving(make_service(folder, ledger)) as one:
+    with (
+        Ledger(folder / "guerdon.db") as ledger,
+        serving(make_service(folder, ledger), allowance=Allowance(rate=1e6, burst=1e6)) as one,
+    ):
         yield one
 
 

@@ -44,7 +44,7 @@ def served(folder: Path, ledger: Ledger, rule: Any, sent: Any, present: Any, **o
             }
             server = server_for(rule, REQUESTS, **options)
             paid = open_run(server, ledger, "run", MODEL, Terms(deadline=60), rounds=ROUNDS)
-            service = Service(paid, folder, Members("run", paid.book.keys, tokens))
+            service = Service(paid, folder, Members("run", paid.book.keys, tokens, ledger=ledger.name))
         answer_all(service, number, sent[number - 1], present[number - 1])
         assert service.settle_if_due()
         for slip in ledger.payslips("run", number):

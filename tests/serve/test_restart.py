@@ -63,10 +63,11 @@ class Killed:
 
     def __init__(self, folder: Path, rounds: int, seed: int) -> None:
         save_file(MODEL, folder / "model.safetensors")
+        (folder / "run.members").write_text("\n".join(NAMES))
         self.port, self.kills, self._rng = free_port(), 0, np.random.default_rng(seed)
         self._command = [
             str(Path(sys.executable).with_name("guerdon")), "serve", "model.safetensors", "--run", "run",
-            "--request", "8",
+            "--request", "8", "--members", "run.members",
             "--rule", "information", "--dither", "0.3", "--rounds", str(rounds), "--port", str(self.port),
         ]  # fmt: skip
         self._folder, self._stopping = folder, threading.Event()

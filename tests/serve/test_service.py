@@ -133,9 +133,9 @@ def test_only_enrolled_keys_may_ask_and_reports_are_signed(tmp_path: Path, ledge
     names = ("north", "south", "east")
     ledger.enrol({name: write_key(tmp_path / name) for name in names})
     write_key(tmp_path / "stranger")
-    with serving(make_service(tmp_path, ledger, tokens={}, run={"rounds": 1})) as served:
+    with serving(make_service(tmp_path, ledger, tokens={}, named=names, run={"rounds": 1})) as served:
         clients = {name: ServiceClient(served.address, run="run", key=tmp_path / name) for name in names}
-        with pytest.raises(ServiceError, match="no agent is enrolled with this key"):
+        with pytest.raises(ServiceError, match="no agent of run 'run' is enrolled with this key"):
             next(ServiceClient(served.address, run="run", key=tmp_path / "stranger").tasks())
         with pytest.raises(ServiceError, match="the signature is not for GET /v1/ask"):
             next(ServiceClient(served.address, run="another", key=tmp_path / "north").tasks())
@@ -168,6 +168,23 @@ def test_what_is_no_report_is_refused_and_may_be_sent_again(sent: bytes, complai
     assert answer(served, "/v1/rounds/1/report", "PUT", save(gradient(0)))[0] == 200
 
 
+def test_a_model_in_place_of_a_gradient_is_refused_in_the_first_round(tmp_path: Path) -> None:
+    model = {"w": np.linspace(-1, 1, 60).reshape(20, 3)}
+    trained = {"w": model["w"] + 0.01}
+    for sends, code in (("gradients", 422), ("models", 200)):
+        folder = tmp_path / sends
+        folder.mkdir()
+        with (
+            Ledger(folder / "guerdon.db") as own,
+            serving(make_service(folder, own, model=model, sends=sends)) as served,
+        ):
+            found, told = answer(served, "/v1/rounds/1/report", "PUT", save(trained))
+            assert found == code
+            if code == 422:
+                assert "the report must be a gradient, got a model: it lies ten times nearer" in told["detail"]
+                assert answer(served, "/v1/rounds/1/report", "PUT", save(gradient(0, model)))[0] == 200
+
+
 def test_too_much_is_not_taken(served: Served) -> None:
     largest = served.service.largest
     code, told = answer(served, "/v1/rounds/1/report", "PUT", bytes(largest + 1))
@@ -187,7 +204,8 @@ def test_nobody_else_gets_in(served: Served) -> None:
     assert (code, told["title"]) == (401, "Token needed")
     for _ in range(5):
         assert answer(served, "/v1/ask", authorization="Bearer wrong")[0] == 401
-    assert answer(served, "/v1/ask")[0] == 429  # guesses from this address have to wait
+    assert answer(served, "/v1/ask", authorization="Bearer wrong")[0] == 429  # guesses from this address have to wait
+    assert answer(served, "/v1/ask")[0] == 200, "who has the right token does not wait for others at its address"
 
 
 @pytest.mark.parametrize(
@@ -214,6 +232,7 @@ def test_a_client_shows_a_key_or_a_token(served: Served, tmp_path: Path) -> None
 
 def test_files_that_are_no_model_and_no_tokens_are_named(tmp_path: Path) -> None:
     file = tmp_path / "given"
+    file.touch(0o600)
     for content, complaint in (("{", "a JSON file"), ('["a"]', "a JSON object"), ('{"a": 1}', "a JSON object")):
         file.write_text(content)
         with pytest.raises(ValueError, match=f"`--tokens` must be {complaint}"):
@@ -249,12 +268,12 @@ def test_without_agents_nothing_is_served(tmp_path: Path, ledger: Ledger) -> Non
 def test_a_service_that_nobody_can_work_for_does_not_start(tmp_path: Path) -> None:
     save_file(MODEL, tmp_path / "model.safetensors")
     (tmp_path / "none.json").write_text("{}")
+    (tmp_path / "none.json").chmod(0o600)
     for more in ((), ("--tokens", "none.json")):
         done = guerdon("serve", "model.safetensors", "--run", "x", "--request", "8", *more, cwd=tmp_path)
         assert done.code == 2
-        assert "`guerdon serve` must have agents, got no enrolled key and no token: run `guerdon ledger enrol" in (
-            " ".join(done.stderr.split())
-        )
+        told = " ".join(done.stderr.split())
+        assert "`guerdon serve` must have agents of this run, got no enrolled key and no token: run `guerdon" in told
 
 
 @pytest.mark.parametrize("rule", [OutputAgreement(AffineCost(1, 1)), RULE, FlatPay(AffineCost(1, 1))])

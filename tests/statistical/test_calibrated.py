@@ -30,7 +30,7 @@ def calibrated(levels: Any, seed: int, share: Any = 1.0) -> Any:
     return state
 
 
-def profits(levels: Any, share: Any = 1.0, before: Any = 1.0, rule: Any = RULE, runs: int = 12) -> Any:
+def profits(levels: Any, share: Any = 1.0, before: Any = 1.0, rule: Any = RULE, runs: int = 6) -> Any:
     """Return each agent's pay less its cost (runs × rounds, agents) after a calibration with shares `before`."""
     found: list[Any] = []
     worked = share * np.ones(len(levels))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from guerdon.arrays import to_numpy
-from guerdon.statistical.credit import add_credit, bounded, doubtful_pairs, first_credit, usual_product, without_credit
+from guerdon.statistical.credit import add_credit, bounded, doubtful_pairs, first_credit, median_product, without_credit
 from guerdon.statistical.pairs import accused_pairs, first_pairs, watch_pairs
 from tests.support.libraries import Library, jax_once
 
@@ -50,7 +50,7 @@ def played(share: Share, seed: int = 0) -> tuple[Any, Any]:
         signal = DIM**0.5 / 2.8 * (z := rng.normal(size=DIM)) / np.linalg.norm(z)
         reports += np.where(CREW & (share is in_turns), 0.0, 1.0)[:, None] * signal
         gram = reports @ reports.T
-        usual = usual_product(gram, EVERYBODY)
+        usual = median_product(gram, EVERYBODY)
         clipped = bounded(gram, usual)
         credited = without_credit(clipped, EVERYBODY, doubtful_pairs(credit), np.ones(AGENTS))
         credit = add_credit(credit, clipped, usual, EVERYBODY)
@@ -85,7 +85,7 @@ def test_few_honest_pairs_are_doubtful_and_most_of_a_crew_long_before_one_is_acc
         reports = rng.normal(size=(AGENTS, DIM)) + 0.4 * rng.normal(size=DIM)
         steadily(reports, number, rng)
         gram = reports @ reports.T
-        usual = usual_product(gram, EVERYBODY)
+        usual = median_product(gram, EVERYBODY)
         credit = add_credit(credit, bounded(gram, usual), usual, EVERYBODY)
         wealth = watch_pairs(wealth, gram, EVERYBODY)
     found = doubtful_pairs(credit)
@@ -110,10 +110,10 @@ def test_a_pair_is_not_credited_for_agreeing_with_itself() -> None:
 
 def test_no_product_counts_for_more_than_four_times_the_usual() -> None:
     gram = np.array([[9.0, 1.0, -2.0], [1.0, 50.0, 40.0], [-2.0, 40.0, 60.0]])
-    assert usual_product(gram, np.ones(3, dtype=bool)) == 2.0
+    assert median_product(gram, np.ones(3, dtype=bool)) == 2.0
     expected = np.array([[9.0, 1.0, -2.0], [1.0, 50.0, 8.0], [-2.0, 8.0, 60.0]])
     np.testing.assert_array_equal(bounded(gram, np.asarray(2.0)), expected)
-    np.testing.assert_array_equal(bounded(gram, usual_product(gram, np.array([True, False, False]))), gram)
+    np.testing.assert_array_equal(bounded(gram, median_product(gram, np.array([True, False, False]))), gram)
 
 
 @jax_once
@@ -124,10 +124,10 @@ def test_all_libraries_agree(library: Library) -> None:
         other = library.array(credit)
         for _ in range(30):
             gram = (reports := rng.normal(size=(5, 8))) @ reports.T
-            usual = usual_product(gram, trusted)
+            usual = median_product(gram, trusted)
             credit = add_credit(credit, bounded(gram, usual), usual, trusted)
             theirs = library.array(gram)
-            size = usual_product(theirs, library.mask(trusted))
+            size = median_product(theirs, library.mask(trusted))
             other = add_credit(other, bounded(theirs, size), size, library.mask(trusted))
         np.testing.assert_allclose(to_numpy(other), credit, rtol=1e-4, atol=1e-4)
         np.testing.assert_array_equal(to_numpy(doubtful_pairs(other)), doubtful_pairs(credit))
@@ -135,7 +135,7 @@ def test_all_libraries_agree(library: Library) -> None:
 
 def test_jax_compiles_it() -> None:
     def settle(credit: Any, gram: Any) -> Any:
-        usual = usual_product(gram, jax.numpy.ones(5, dtype=bool))
+        usual = median_product(gram, jax.numpy.ones(5, dtype=bool))
         products = bounded(gram, usual)
         return without_credit(products, jax.numpy.ones(5, dtype=bool), doubtful_pairs(credit), jax.numpy.ones(5))
 

@@ -44,7 +44,7 @@ def honest_mean(played: Played) -> Mean:
 def test_honest_pay_is_the_cost(numbers: dict[str, Any], noise: str, dim: int, agents: int) -> None:
     """Exactly, whatever a, with dropouts, few dimensions, and gradients that are skewed or have heavy tails."""
     options: Any = {"dim": dim, "noise": noise, "noise_scale": 4.0, "present": 0.9}
-    played = play(InformationPay(COST, **numbers), rounds=8, repetitions=3000, sizes=(NU,) * agents, **options)
+    played = play(InformationPay(COST, **numbers), rounds=8, repetitions=2000, sizes=(NU,) * agents, **options)
     for agent in (0, agents - 1):
         own, here = played.rewards[:, :, agent], played.rewards[:, :, agent] != 0
         measured = mean((own.sum(axis=1) - H * here.sum(axis=1)) / 8)
@@ -97,7 +97,7 @@ def paid(size: int, factor: float, extra: float, x: float, ratio: float) -> Any:
     """Return agent 0's pay in many rounds."""
     assumed = ratio * x / (x + 1)
     state = knowing(NU * (1 - assumed) / assumed)
-    options: Any = {"rounds": 1, "repetitions": 2000, "dim": 100, "noise_scale": NU / x, "state": state}
+    options: Any = {"rounds": 1, "repetitions": 1500, "dim": 100, "noise_scale": NU / x, "state": state}
     sizes = size, *[NU] * (AGENTS - 1)
     return play(STEADY, sizes=sizes, factor=factor, extra=extra, **options).rewards[:, 0, 0]
 
@@ -174,7 +174,7 @@ def test_twice_the_true_a_pays_for_nothing() -> None:
 
 # And in the long run, where a is estimated.
 
-LONG: Any = {"rounds": 100, "repetitions": 100, "dim": 50}
+LONG: Any = {"rounds": 100, "repetitions": 60, "dim": 50}
 
 
 @pytest.mark.parametrize(

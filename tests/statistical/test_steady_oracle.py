@@ -229,7 +229,7 @@ def test_it_is_what_plain_loops_say(name: str) -> None:
 
 # Every number of the modules that steady pay is made of, by module; and the defaults of its settings.
 MODULES = (
-    "guerdon.statistical.steady", "guerdon.statistical.told", "guerdon.statistical.information",
+    "guerdon.statistical.steady", "guerdon.statistical.information_share", "guerdon.statistical.information",
     "guerdon.statistical.signal", "guerdon.statistical.trust", "guerdon.rule", "guerdon.statistical.bets",
     "guerdon.statistical.pairs", "guerdon.statistical.credit", "guerdon.reports", "guerdon.statistical.lenses",
     "guerdon.server",
@@ -268,8 +268,8 @@ SHOWS = {
     "guerdon.rule.RESOLUTION": "far",
     "guerdon.statistical.steady.LATE": "faint",
     "guerdon.statistical.steady.VAGUE": "faint",
-    "guerdon.statistical.told.LEAST_KNOWN": "predictable",
-    "guerdon.statistical.told.LEAST_SIGNAL": "wild",
+    "guerdon.statistical.information_share.LEAST_KNOWN": "predictable",
+    "guerdon.statistical.information_share.LEAST_SIGNAL": "wild",
     "guerdon.statistical.trust.CLEAR": "wild",
     "guerdon.statistical.trust.GRACE": "wild",
     "guerdon.statistical.trust.RECENT": "newcomers",

@@ -207,7 +207,10 @@ class SteadyOracle:
         scale, now = self.signal([known[k] for k in trusted if k in known], [k for k in trusted if k in known])
         for k in known:
             member = self.members[k]
-            member.usual, member.seen = 0.7 * member.usual + now, 0.7 * member.seen + 1  # told.MEMORY = 0.7
+            member.usual, member.seen = (
+                0.7 * member.usual + now,
+                0.7 * member.seen + 1,
+            )  # information_share.MEMORY = 0.7
         fair = self.cost(nu)
         for k, earned in price.items():
             member, told = self.members[k], (known[k][0] / scale if k in known else 0.0)
@@ -215,7 +218,7 @@ class SteadyOracle:
             member.spread += (earned - fair) ** 2
             member.told, member.told_squares = member.told + told, member.told_squares + told**2
             member.lately += told
-        over = {k: self.credible(k) for k in price if self.members[k].rounds % 20 == 0}  # told.STRETCH = 20
+        over = {k: self.credible(k) for k in price if self.members[k].rounds % 20 == 0}  # STRETCH = 20
         for k, credible in over.items():
             self.members[k].credited, self.members[k].lately = self.members[k].credited + credible, 0.0
 
@@ -226,7 +229,7 @@ class SteadyOracle:
         error = math.sqrt(sum((told - mean) ** 2 for told, _ in known)) / count**1.5
         before = sum(self.members[k].seen for k in trusted)
         usual = sum(self.members[k].usual for k in trusted) / before if before > 0 else now
-        scale = max(usual, 3.0 * error)  # told.LEAST_SIGNAL = 3 standard errors of this round's
+        scale = max(usual, 3.0 * error)  # information_share.LEAST_SIGNAL = 3 standard errors of this round's
         return (scale if scale > 0 else 1.0), now
 
     # What is released.
@@ -240,8 +243,8 @@ class SteadyOracle:
         spread = lower_median(
             [math.sqrt(max(one.told_squares / one.rounds - (one.told / one.rounds) ** 2, 0.0)) for one in others]
         )
-        number = (member.rounds + 20 - 1) % 20 + 1  # told.STRETCH
-        # told.LEAST_TOLD = 0.8 of a round, told.REACH = 1.5 standard deviations
+        number = (member.rounds + 20 - 1) % 20 + 1  # information_share.STRETCH
+        # information_share.LEAST_TOLD = 0.8 of a round, REACH = 1.5 standard deviations
         return min(member.lately, number * max(usual, 0.8) + 1.5 * spread * math.sqrt(number))
 
     def present(self) -> list[Member]:
@@ -259,7 +262,7 @@ class SteadyOracle:
         others = [own[i] / met[i] for i in here if i != k]
         if not others:
             return 0.0, math.inf, 0.0
-        usual = max(lower_median(others) * met[k], 0.8)  # told.LEAST_TOLD
+        usual = max(lower_median(others) * met[k], 0.8)  # information_share.LEAST_TOLD
         member = self.members[k]
         rounds = max(member.rounds, 1)
         square = max(member.told_squares / rounds - (member.told / rounds) ** 2, 0.0)
@@ -267,10 +270,10 @@ class SteadyOracle:
         return own[k] / usual, error, member.told / rounds / usual
 
     def knowledge(self, k: int) -> float:
-        """How much its reports told, relative to the others'; 1 before twenty rounds (told.STRETCH)."""
+        """How much its reports told, relative to the others'; 1 before twenty rounds (information_share.STRETCH)."""
         if self.members[k].rounds < 20:
             return 1.0
-        return min(max(self.share(k)[0], 0.3), 1 / 0.3)  # told.LEAST_KNOWN = 0.3
+        return min(max(self.share(k)[0], 0.3), 1 / 0.3)  # information_share.LEAST_KNOWN = 0.3
 
     def final(self, k: int) -> float:
         return self.amount(k, 1.0)
@@ -315,7 +318,7 @@ class SteadyOracle:
             return "predictable"
         late = sorted(one.told / one.rounds for one in self.members if one.rounds >= 50)  # steady.LATE = 50
         middle = (late[(len(late) - 1) // 2] + late[len(late) // 2]) / 2 if late else math.inf
-        return "faint" if middle < 0.8 else ""  # told.LEAST_TOLD
+        return "faint" if middle < 0.8 else ""  # information_share.LEAST_TOLD
 
     def join(self) -> None:
         """One more agent, of whom nothing is known."""

@@ -76,7 +76,7 @@ def arena(
         print_json(as_report(setting, results))
     else:
         title = f"{setting.words}: {agents} agents, ν = {setting.request}, cost {setting.fair:g}"
-        _print(results, title, first_paragraph(setting, results), out)
+        _print(results, setting.fair, title, first_paragraph(setting, results), out)
 
 
 def _load(file: Path) -> None:
@@ -94,8 +94,13 @@ def _load(file: Path) -> None:
         ) from problem
 
 
-def _print(results: dict[str, "RuleResult"], title: str, first: str, out: Path) -> None:
-    """Print what was found of each rule, the report's first paragraph, and where the report is."""
+def _print(results: dict[str, "RuleResult"], fair: float, title: str, first: str, out: Path) -> None:
+    """Print what was found of each rule, the report's first paragraph, and where the report is.
+
+    `fair`: what a round of honest work costs.
+    """
+    from guerdon.lab.arena.verdicts import EQUIVALENCE, worth_looks
+
     headings = ("rule", "pay − cost", "best gain", "agents that learn", "work", "paid", "accuracy")
     table = new_table(title, *headings, text=("rule", "agents that learn"))
     rows = [_row(name, found) for name, found in results.items()]
@@ -106,6 +111,8 @@ def _print(results: dict[str, "RuleResult"], title: str, first: str, out: Path) 
     console = Console(emoji=False)
     console.print(table)
     console.print(first, highlight=False, markup=False)
+    worth = ", ".join(f"{name} {worth_looks(found, fair).value:.2f}" for name, found in results.items())
+    console.print(f"{EQUIVALENCE} Here: {worth}.", highlight=False, markup=False)
     console.print("Money is in a round. Standard errors are in the report, and in --json.", highlight=False)
     console.print(f"Report: {out / 'arena.html'}", soft_wrap=True, highlight=False, markup=False)
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
+import click
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -101,10 +102,33 @@ app.command(
 def main() -> None:
     """Run the command line; bad input is answered with one line on standard error and exit status 2."""
     try:
-        app()
+        code = app(prog_name="guerdon", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        _complain(_usage(error))
+        sys.exit(error.exit_code)
+    except click.Abort:
+        _complain("stopped")
+        sys.exit(1)
     except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as error:
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(words_of(error))}", highlight=False)
+        _complain(words_of(error))
         sys.exit(2)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(words: str) -> None:
+    Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(words)}", highlight=False)
+
+
+def _usage(error: click.ClickException) -> str:
+    """Return what is wrong with how a command was called, and how to find out what is right."""
+    # Both Typer and Click guess what was meant.
+    words = ". ".join(dict.fromkeys(error.format_message().replace("?", "?.").removesuffix(".").split(". ")))
+    context = getattr(error, "ctx", None)
+    remedy = "" if context is None else f"`{context.command_path} --help` shows how it is called"
+    return words[:1].lower() + words[1:] + ("; " if remedy and not words.endswith("?") else " " * bool(remedy)) + remedy
 
 
 def words_of(error: Exception) -> str:
@@ -261,7 +285,7 @@ def reproduce(
     figures: Annotated[
         list[str] | None,
         typer.Argument(
-            help="fig2, fig3, fig4, fig5 (default: these), agreement, planner, exploits, federations, steady."
+            help="fig2, fig3, fig4, fig5 (default: these), agreement, planner, exploits, federations, steady, looks."
         ),
     ] = None,
     repetitions: Annotated[int, typer.Option(help="Repetitions of each setting.")] = 250,
@@ -277,10 +301,12 @@ def reproduce(
     quarter of an hour. `federations` divides the survey among agents in five
     ways, and says what honest and other agents earn; with 250 repetitions it takes hours on two cores, with 10 some
     minutes. `steady` plays all that was tried against steady pay; it takes some minutes with 50, but only 250 tell the
-    smallest losses from nothing.
+    smallest losses from nothing. `looks` plays all of it against pay that is held until a look, and lets an auditor
+    compute honest work again; it takes three minutes.
 
     The heart-disease survey is read from the file that the environment variable GUERDON_HEART_DATA names; without it a
-    synthetic survey takes its place, and every table and figure says so.
+    synthetic survey takes its place, and every table and figure says so. GUERDON_HOSPITALS names the folder with the
+    files of the four hospitals, which `looks` leaves out where it is not set.
     """
     need_simulator("guerdon reproduce")
     from guerdon.lab.experiments.reproduce import reproduce as run_experiments

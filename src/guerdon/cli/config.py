@@ -15,10 +15,12 @@ from guerdon.arrays import check_choice
 from guerdon.costs import Cost, ExpressionCost, check_cost
 from guerdon.lab import agents as players
 from guerdon.lab.agents import Agent
+from guerdon.lab.arena.verified import verified
 from guerdon.lab.problems import Problem, linear_regression
 from guerdon.lab.problems.linear_regression import optimal_step
 from guerdon.lab.simulation import Stop
-from guerdon.lab.truth import choices, choose
+from guerdon.lab.truth import choices
+from guerdon.registry import choose
 from guerdon.requests import FixedRequest, Requests, ScheduledRequest
 from guerdon.rule import Rule, remembers
 from guerdon.statistical.dithers import Dither
@@ -159,9 +161,10 @@ PREDICTIONS: dict[str, Callable[[], Prediction]] = {
 def _rules(table: SettingsTable, cost: Cost) -> dict[str, Rule]:
     names = table.get("rules", list, ["agreement"])
     crowd = table.choice("crowd", ("present", "enrolled"), "present")
+    known = {**choices(), "looks": verified}
     for name in names or [None]:
-        check_choice("server.rules", str(name).partition(":")[0], tuple(choices()))
-    rules = {name: choose(name, cost) for name in names}
+        check_choice("server.rules", str(name).partition(":")[0], tuple(known))
+    rules = {name: choose(name, cost, known) for name in names}
     takes = {
         name: hasattr(rule, "crowd") and not remembers(rule) for name, rule in rules.items()
     }  # pairs need no crowd

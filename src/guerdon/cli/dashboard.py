@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from guerdon.cli.options import DEFAULT, DbOption, need
+from guerdon.cli.options import DEFAULT, DbOption, ProxyOption, TlsCertOption, TlsKeyOption, need
 
 PORT = 8733
 
@@ -15,15 +15,18 @@ PORT = 8733
 def dashboard(
     db: DbOption = DEFAULT,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; an address other than this machine's own needs a token.")
+        str, typer.Option(help="Address to listen on; one that others reach needs a token and TLS.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free port.")] = PORT,
+    port: Annotated[int, typer.Option(metavar="PORT", help="Port to listen on; 0 takes any free port.")] = PORT,
     token_file: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE", help="Ask for the token in this file (or in the variable GUERDON_DASHBOARD_TOKEN)."
         ),
     ] = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    behind_proxy: ProxyOption = None,
     report: Annotated[
         Path, typer.Option(metavar="FILE", help="The report that `guerdon reproduce` wrote, to link to.")
     ] = Path("results/report.html"),
@@ -35,8 +38,10 @@ def dashboard(
     """Show runs, agents, payouts and a playground in the browser; reads the ledger, and never writes to it."""
     need("guerdon dashboard", "dashboard", "fastapi", "uvicorn", "jinja2", "sqlalchemy")
     from guerdon.dashboard.serve import find_token, serve
+    from guerdon.web import exposure
 
-    token, made_up = find_token(host, token_file)
+    exposed = exposure(host, tls_cert, tls_key, behind_proxy)
+    token, made_up = find_token(exposed, token_file)
     console = Console(stderr=True, soft_wrap=True, highlight=False)
 
     def tell(address: str) -> None:
@@ -44,7 +49,7 @@ def dashboard(
         if made_up:
             console.print(f"Token, shown this once: [bold]{token}[/]")
 
-    serve(db, host, port, report, pilot, token, browser, tell)
+    serve(db, exposed, port, report, pilot, token, browser, tell)
 
 
 def shown(db: str) -> str:

@@ -1,5 +1,7 @@
 """What several commands share: options, the run that is meant, and a check for what is not installed."""
 
+import os
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,6 +46,17 @@ AgentsOption = Annotated[int, typer.Option(help="Number of agents.")]
 RequestOption = Annotated[int, typer.Option(help="Batch size that the server asks for.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of all randomness: the same one gives the same numbers.")]
 
+ProxyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESSES",
+        help="The proxies that have the certificate, such as 10.0.0.5: only they may ask, and their X-Forwarded-For "
+        "is believed.",
+    ),
+]
+TlsCertOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate (PEM), to serve https.")]
+TlsKeyOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key (PEM).")]
+
 RuleOption = Annotated[
     str,
     typer.Option(
@@ -58,6 +71,12 @@ def need(what: str, extra: str, *packages: str) -> None:
     for package in packages:
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"`{what}` needs {package}; in a checkout: pip install '.[{extra}]'")
+
+
+def need_posix(what: str) -> None:
+    """Raise on systems where a folder cannot be locked, nor put on the disk, as `guerdon serve` needs it."""
+    if os.name != "posix":
+        raise OSError(f"`{what}` must run on Linux or macOS, got {sys.platform}: use one of these, or WSL on Windows")
 
 
 def need_simulator(what: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from guerdon.ledger.books.money import format_amount, plain_amount
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from guerdon.ledger import Verification
     from guerdon.ledger.read.earnings import Earnings
+
+NARROWEST = 20  # letters of a name or a reason that a line of a table must have room for
+UNBOUNDED = 10_000  # columns that no table has
 
 
 def print_json(report: dict[str, Any]) -> None:
@@ -36,19 +40,31 @@ def new_table(title: str, *headings: str, text: Sequence[str]) -> Table:
 def print_table(
     title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[str], empty: str
 ) -> None:
-    """Print a table, or the text for an empty one; control characters in the cells cannot reach the terminal."""
+    """Print a table, or the text for an empty one; control characters in the cells cannot reach the terminal.
+
+    Numbers are never broken. Where they leave no room for the text, each row is a list of its cells.
+    """
     from guerdon.ledger.books.checks import UNPRINTABLE
 
     console = Console(emoji=False)
     if not rows:
         console.print(empty)
         return
+    shown = [[escape(UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", cell)) for cell in row] for row in rows]
     table = new_table(title, *headings, text=text)
-    for column, heading in zip(table.columns, headings, strict=True):
+    for i, (column, heading) in enumerate(zip(table.columns, headings, strict=True)):
         column.overflow, column.no_wrap = "fold", heading not in text or heading == "when"
-    for row in rows:
-        table.add_row(*(escape(UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", cell)) for cell in row))
-    console.print(table)
+        if not column.no_wrap:
+            column.min_width = min(NARROWEST, max(len(row[i]) for row in rows))
+    for row in shown:
+        table.add_row(*row)
+    if Measurement.get(console, console.options.update_width(UNBOUNDED), table).minimum <= console.width:
+        console.print(table)
+        return
+    console.print(escape(title), style="italic")
+    for row in shown:
+        cells = [f"{heading} {cell}" for heading, cell in zip(headings, row, strict=True) if cell]
+        console.print("• " + ", ".join(cells), highlight=False)
 
 
 @contextmanager

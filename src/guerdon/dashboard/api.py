@@ -11,6 +11,7 @@ from guerdon.dashboard import audits, queries, series, statistics
 from guerdon.dashboard.models import ErrorAnswer, PayoutDetail, PayoutList, PayoutShare, StatementLine, StatementPage
 from guerdon.dashboard.monitor import LedgerMonitor, LedgerStatus, follow
 from guerdon.dashboard.playground import GameAnswer, GameSettings, SimulationQueue, can_simulate, play
+from guerdon.dashboard.security import problem
 from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger.pay.payouts import find_payout
 from guerdon.ledger.read.queries import LARGEST_ID
@@ -23,7 +24,12 @@ def _problem(status: int, description: str) -> dict[int | str, dict[str, Any]]:
 
 NO_LEDGER = _problem(503, "The ledger is missing, locked or damaged")
 MISSING = _problem(404, "There is no such run, agent or payout") | NO_LEDGER
+FULL = _problem(503, "All places are taken, or the simulator is not installed")
 WRONG = _problem(422, "A parameter is not what it must be")
+
+# Pages that follow at a time: each looks five times a second, and keeps a connection. Of the 416 that a process has on
+# Linux, this leaves most for pages.
+MOST_STREAMS = 64
 
 router = APIRouter(prefix="/api", responses=WRONG)
 
@@ -35,6 +41,22 @@ Last = Annotated[int | None, Query(ge=0, lt=LARGEST_ID, description="Round to en
 Search = Annotated[str, Query(max_length=200, description="Part of the name.")]
 Settings = Annotated[GameSettings, Query()]
 STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+
+
+class Stream(StreamingResponse):
+    """Server-sent events; when all places are taken, the answer is that they are."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        state = scope["app"].state
+        if state.streams >= MOST_STREAMS:
+            full = f"{MOST_STREAMS} pages follow the ledger already; close some"
+            await problem(503, full, {"retry-after": "5"})(scope, receive, send)
+            return
+        state.streams += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            state.streams -= 1
 
 
 def source_of(request: Request) -> LedgerSource:
@@ -53,10 +75,10 @@ def read_status(request: Request) -> LedgerStatus:
     return monitor_of(request).status
 
 
-@router.get("/events", response_class=StreamingResponse, responses=STREAM)
+@router.get("/events", response_class=StreamingResponse, responses=STREAM | FULL)
 async def events(request: Request) -> StreamingResponse:
     """Follow the ledger: server-sent events named `status`, each with what `/api/status` returns."""
-    return StreamingResponse(follow(monitor_of(request)), media_type="text/event-stream")
+    return Stream(follow(monitor_of(request)), media_type="text/event-stream")
 
 
 @router.get("/runs", responses=NO_LEDGER)
@@ -133,11 +155,11 @@ def read_statement(request: Request, agent: Id, start: Start = 0, count: Count =
     """Return an agent's statement, the newest line first, each payment with its formula filled in."""
     with source_of(request).reading() as connection:
         name = queries.need_agent(connection, agent).name
-        found, total = queries.statement_lines(connection, agent, start, count)
+        rows, total = queries.statement_lines(connection, agent, start, count)
         unit = queries.read_head(connection).unit
     lines = [
         StatementLine.model_validate(line._asdict() | {"what": line.what, "formula": formula and formula.filled})
-        for line, formula in found
+        for line, formula in rows
     ]
     return StatementPage(unit=unit, agent=name, total=total, lines=lines)
 
@@ -176,7 +198,7 @@ def read_game(settings: Settings) -> GameAnswer:
         raise HTTPException(422, str(error)) from error
 
 
-@router.get("/game/simulation", response_class=StreamingResponse, responses=STREAM | NO_LEDGER)
+@router.get("/game/simulation", response_class=StreamingResponse, responses=STREAM | FULL)
 async def simulate_game(request: Request, settings: Settings) -> StreamingResponse:
     """Simulate what batch sizes earn: server-sent events `queued`, `progress`, then `result` or `failed`.
 
@@ -189,4 +211,4 @@ async def simulate_game(request: Request, settings: Settings) -> StreamingRespon
     except (ValueError, ArithmeticError) as error:
         raise HTTPException(422, str(error)) from error
     queue: SimulationQueue = request.app.state.simulations
-    return StreamingResponse(queue.follow(settings), media_type="text/event-stream")
+    return Stream(queue.follow(settings), media_type="text/event-stream")

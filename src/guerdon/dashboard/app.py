@@ -55,6 +55,7 @@ def create_app(
     )  # fmt: skip
     state = app.state
     state.source, state.monitor, state.report, state.pilot = source, monitor, report, pilot
+    state.streams = 0
     state.access, state.simulations = access or Access(), SimulationQueue(lambda: monitor.closing)
     state.version, state.plotly = guerdon.__version__, f"/static/{PLOTLY.stem}"
     state.templates = _templates()

@@ -35,15 +35,15 @@ class RunVerdicts:
     agents: list[AgentAudit]
 
 
-def verdicts(found: RunAudit, data: RunData) -> RunVerdicts:
+def verdicts(audit: RunAudit, data: RunData) -> RunVerdicts:
     """Return an audit with the agents' numbers."""
-    last = int(found.rounds[-1]) if len(found.rounds) else 0
+    last = int(audit.rounds[-1]) if len(audit.rounds) else 0
     agents = [
         AgentAudit(
             member.id, member.name, finding.verdict, float(np.clip(finding.highest / np.log(10), -MOST, MOST)),
-            found.round_of(finding.differs_in), finding.because, found.round_of(finding.cleared_to),
+            audit.round_of(finding.differs_in), finding.because, audit.round_of(finding.cleared_to),
         )
-        for member, finding in zip(data.agents, found.findings, strict=False)
+        for member, finding in zip(data.agents, audit.findings, strict=False)
     ]  # fmt: skip
     newest = not len(data.number) or last >= int(data.number[-1])
-    return RunVerdicts(found.alpha, last, newest, found.can_clear, agents)
+    return RunVerdicts(audit.alpha, last, newest, audit.can_clear, agents)

@@ -43,10 +43,10 @@ def formula(payment: AnyRow) -> Formula | None:
     cost, nu = ExpressionCost(payment.cost), payment.request
     total = format_amount(payment.released)
     factor = payment.factor / MICRO
-    times, own = ("", "") if factor == 1 else ("c · ", f"{_number(factor)} · ")
+    times, factor_words = ("", "") if factor == 1 else ("c · ", f"{_number(factor)} · ")
     if payment.variance is None:  # of what all were asked for, unless the note says otherwise
         same = abs(payment.released - factor * cost(nu) * MICRO) < 1
-        return Formula(f"R = {times}h(ν)", f"{own}h({nu}) = {total}" if same else total)
+        return Formula(f"R = {times}h(ν)", f"{factor_words}h({nu}) = {total}" if same else total)
     rule = restored(payment.rule, payment.cost)
     holds, bracket = about(rule).holds, about(rule).bracket(payment.squared_distance, payment.expected)
     paid, slope, variance, first, second = map(_number, (cost(nu), cost.slope(nu), payment.variance, *bracket))
@@ -56,7 +56,7 @@ def formula(payment: AnyRow) -> Formula | None:
     filled, name = f"{paid} + {slope} · {nu}² ÷ {variance} · ({first} − {second})", "earned" if holds else "R"
     common = f"h(ν) + h′(ν) · ν² ÷ V · ({about(rule).formula})"
     if times:
-        common, filled = f"{times}({common})", f"{own}({filled})"
+        common, filled = f"{times}({common})", f"{factor_words}({filled})"
     late = 0.0 if holds else settled(
         rule, nu, factor, payment.released / MICRO, payment.squared_distance, payment.expected, payment.variance
     )  # fmt: skip

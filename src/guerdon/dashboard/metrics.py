@@ -36,13 +36,13 @@ HELP = {
 @router.get("/metrics")
 def read_metrics(request: Request) -> PlainTextResponse:
     """Return the numbers of the ledger in Prometheus' text format."""
-    found = [*_of_ledger(request.app.state.monitor.status)]
+    samples = [*_of_ledger(request.app.state.monitor.status)]
     if request.app.state.monitor.status.available:
-        found += _of_runs(request.app.state.source)
-    return PlainTextResponse(render(found), media_type=FORMAT)
+        samples += _of_runs(request.app.state.source)
+    return PlainTextResponse(render(samples), media_type=FORMAT)
 
 
-def render(found: list[tuple[str, dict[str, str], float]]) -> str:
+def render(samples: list[tuple[str, dict[str, str], float]]) -> str:
     r"""Return samples in the text format, those of a name together.
 
     >>> print(render([("guerdon_agents", {"run": 'a"b'}, 3.0)]), end="")
@@ -51,11 +51,11 @@ def render(found: list[tuple[str, dict[str, str], float]]) -> str:
     guerdon_agents{run="a\"b"} 3.0
     """
     lines: list[str] = []
-    for name, (kind, told) in HELP.items():
-        own = [(labels, value) for given, labels, value in found if given == name]
-        if own:
-            lines += [f"# HELP {name} {told}", f"# TYPE {name} {kind}"]
-        for labels, value in own:
+    for name, (kind, text) in HELP.items():
+        of_metric = [(labels, value) for given, labels, value in samples if given == name]
+        if of_metric:
+            lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+        for labels, value in of_metric:
             inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
             lines.append(f"{name}{{{inside}}} {value!r}" if inside else f"{name} {value!r}")
     return "".join(f"{line}\n" for line in lines)
@@ -88,8 +88,12 @@ def _of_runs(source: LedgerSource) -> Iterator[tuple[str, dict[str, str], float]
             yield "guerdon_last_round_age_seconds", labels, (now - _aware(run.last_activity)).total_seconds()
         if place < RUNS_KEPT and run.rounds:
             with suppress(RuleMissingError):  # nobody can say without the rule
-                found = source.audit(source.run(run.id)).findings
-                yield "guerdon_agents_differing", labels, float(sum(x.verdict in ("differs", "accused") for x in found))
+                findings = source.audit(source.run(run.id)).findings
+                yield (
+                    "guerdon_agents_differing",
+                    labels,
+                    float(sum(x.verdict in ("differs", "accused") for x in findings)),
+                )
 
 
 def _aware(moment: datetime) -> Any:

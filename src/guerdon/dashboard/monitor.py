@@ -87,7 +87,7 @@ class _StoppedError(Exception):
 
 
 class LedgerMonitor:
-    """Two threads, one that looks and one that verifies; `status` is what they know."""
+    """Two threads: one reads the ledger's head, one verifies. `status` is the result of both."""
 
     def __init__(self, source: LedgerSource) -> None:
         self._source = source
@@ -150,15 +150,15 @@ class LedgerMonitor:
         # The last result stands until this is finished: a failure is not hidden while it is checked again.
         self._update(replace(before, state="checking" if before.state == "waiting" else before.state, progress=0.0))
         try:
-            found = self._source.open().verify(progress=self._advance)
+            verification = self._source.open().verify(progress=self._advance)
         except (UnavailableError, RefusedError):
             self._update(LedgerCheck())
             return
-        if found.problem is not None:
+        if verification.problem is not None:
             self._source.forget()  # it may have been edited since it was read
-        state = "verified" if found.holds else "unverifiable" if found.problem is None else "failed"
-        why = found.problem or found.unverifiable
-        self._update(LedgerCheck(state, 1.0, found.records, found.payments, datetime.now(UTC), why))
+        state = "verified" if verification.holds else "unverifiable" if verification.problem is None else "failed"
+        why = verification.problem or verification.unverifiable
+        self._update(LedgerCheck(state, 1.0, verification.records, verification.payments, datetime.now(UTC), why))
 
     def _give_way(self) -> None:
         """Wait until every request is answered, and no other has come for a moment."""
@@ -182,11 +182,11 @@ class LedgerMonitor:
             self.look()
 
     def _verify_forever(self) -> None:
-        seen: str | None = None
+        verified: str | None = None
         since, rest = 0.0, 0.0
         while not self.closing:
             head, now = self.status.head, time.monotonic()
-            stale = head != seen or now - since > max(AGAIN, 2 * rest)
+            stale = head != verified or now - since > max(AGAIN, 2 * rest)
             if head is not None and stale and now - since >= rest:
                 try:
                     self._give_way()
@@ -194,24 +194,24 @@ class LedgerMonitor:
                     self.verify()
                 except _StoppedError:
                     return
-                seen, since = head, time.monotonic()
+                verified, since = head, time.monotonic()
                 rest = REST * (since - now)
-            if head is None and seen is not None:
+            if head is None and verified is not None:
                 self._update(LedgerCheck())
-                seen, since, rest = None, 0.0, 0.0
+                verified, since, rest = None, 0.0, 0.0
             self._closing.wait(INTERVAL)
 
 
-def _setback(connection: Connection, seen: AnyRow, now: AnyRow) -> str | None:
+def _setback(connection: Connection, old: AnyRow, now: AnyRow) -> str | None:
     """Return why a ledger cannot be the one whose head was seen before, or None where it may be."""
-    if now.name != seen.name:
+    if now.name != old.name:
         what = f"this is another ledger, {now.name[:8]}"
     else:
-        sealed = connection.execute(select(records.c.hash).where(records.c.seq == seen.head)).scalar()
-        if sealed == seen.hash:
+        sealed = connection.execute(select(records.c.hash).where(records.c.seq == old.head)).scalar()
+        if sealed == old.hash:
             return None
-        what = f"it ends with record {now.head:,}" if sealed is None else f"its record {seen.head:,} is another"
-    before = f"record {seen.head:,} of ledger {seen.name[:8]} of {seen.created_at:%Y-%m-%d %H:%M} UTC was seen"
+        what = f"it ends with record {now.head:,}" if sealed is None else f"its record {old.head:,} is another"
+    before = f"record {old.head:,} of ledger {old.name[:8]} of {old.created_at:%Y-%m-%d %H:%M} UTC was seen"
     return f"{before}, and now {what}: it was set back or replaced; after a restored backup, start the dashboard again"
 
 

@@ -62,9 +62,9 @@ def show(request: Request, template: str, status_code: int = 200, **content: Any
     return HTMLResponse(html, status_code)
 
 
-def show_list(request: Request, template: str, pager: ListPage, found: Any, **more: Any) -> HTMLResponse:
+def show_list(request: Request, template: str, pager: ListPage, listed: Any, **more: Any) -> HTMLResponse:
     """Return a page of a list as `queries` found it."""
-    return show(request, template, pager=pager._replace(total=found.total), **vars(found), **more)
+    return show(request, template, pager=pager._replace(total=listed.total), **vars(listed), **more)
 
 
 def number_in(text: str, what: str) -> int:
@@ -93,12 +93,12 @@ def runs(request: Request) -> HTMLResponse:
     pager = page_of(request, 100)
     try:
         with source_of(request).reading() as connection:
-            found = queries.list_runs(connection, pager.start, pager.size)
+            listed = queries.list_runs(connection, pager.start, pager.size)
     except UnavailableError as error:
         return show(request, "runs.html", missing=str(error), runs=[], pager=pager)
-    for newest in found.runs[:1]:  # the one that will most likely be opened
+    for newest in listed.runs[:1]:  # the one that will most likely be opened
         source_of(request).expect(newest.id)
-    return show_list(request, "runs.html", pager, found)
+    return show_list(request, "runs.html", pager, listed)
 
 
 @router.get("/runs/{number}")
@@ -107,9 +107,9 @@ def run(request: Request, number: str) -> HTMLResponse:
     wanted, source = number_in(number, "run"), source_of(request)
     source.expect(wanted)
     with source.reading() as connection:
-        found = queries.need_run(connection, wanted)
+        overview = queries.need_run(connection, wanted)
         unit = queries.read_head(connection).unit
-    return show(request, "run.html", run=found, unit=unit)
+    return show(request, "run.html", run=overview, unit=unit)
 
 
 @router.get("/agents")
@@ -118,8 +118,8 @@ def agents(request: Request) -> HTMLResponse:
     search = request.query_params.get("search", "")[:200]
     pager = page_of(request, 100, search=search)
     with source_of(request).reading() as connection:
-        found = queries.list_agents(connection, pager.start, pager.size, search)
-    return show_list(request, "agents.html", pager, found, search=search)
+        listed = queries.list_agents(connection, pager.start, pager.size, search)
+    return show_list(request, "agents.html", pager, listed, search=search)
 
 
 @router.get("/agents/{number}")
@@ -166,12 +166,12 @@ def payouts(request: Request) -> HTMLResponse:
     """List the payout batches, and what is owed now."""
     pager = page_of(request, 50)
     with source_of(request).reading() as connection:
-        found = queries.list_payouts(connection, pager.start, pager.size)
+        listed = queries.list_payouts(connection, pager.start, pager.size)
         common = {kind: account.balance for kind, account in common_accounts(connection).items()}
         owing = owed(connection)
     net = owing.balance + owing.carried
     due = net[net > 0]
-    return show_list(request, "payouts.html", pager, found, common=common, owed=(len(due), int(due.sum())))
+    return show_list(request, "payouts.html", pager, listed, common=common, owed=(len(due), int(due.sum())))
 
 
 @router.get("/payouts/{number}")
@@ -282,8 +282,8 @@ def moment(at: datetime | None) -> str:
 
 def named(name: str) -> str:
     """Return a name that can be seen: of a blank one it says so."""
-    seen = any(unicodedata.category(letter)[0] in "LNPS" for letter in name)
-    return name if seen else "(blank name)"
+    visible = any(unicodedata.category(letter)[0] in "LNPS" for letter in name)
+    return name if visible else "(blank name)"
 
 
 FILTERS = {"money": render.aligned, "brief": brief, "moment": moment, "named": named}

@@ -125,8 +125,8 @@ def can_simulate() -> bool:
 def offered_rules() -> dict[str, str]:
     """Return the rules that can be chosen, in words: every one that is registered, and prices of the arena."""
     made = {name: make(AffineCost(1, 1)) for name, make in choices().items()}
-    known = {name: about(rule).words(rule) for name, rule in made.items()}
-    return known | {name: words for name, words in PRICES.items() if name not in known and can_simulate()}
+    words_of = {name: about(rule).words(rule) for name, rule in made.items()}
+    return words_of | {name: words for name, words in PRICES.items() if name not in words_of and can_simulate()}
 
 
 def sizes_to_try(settings: GameSettings) -> list[int]:
@@ -209,27 +209,29 @@ def simulate(settings: GameSettings, announce: Callable[[str], None]) -> dict[st
 
     problem = noisy_quadratic(Numbers(1.0, 1.0, float(DIMENSION), 0.0, 1.0), DIMENSION, settings.max_batch)
     tried = {f"use {size}": Reporting(Portion(size / settings.request)) for size in sizes_to_try(settings)}
-    found = certify(
+    certificate = certify(
         problem, rule, settings.request, 0.1, tried, num_agents=settings.agents, rounds=ROUNDS,
         repetitions=REPETITIONS, others=Fixed(settings.others), announce=announce,
     )  # fmt: skip
-    return _report(settings, found)
+    return _report(settings, certificate)
 
 
-def _report(settings: GameSettings, found: "Certificate") -> dict[str, Any]:
+def _report(settings: GameSettings, certificate: "Certificate") -> dict[str, Any]:
     # A utility is that of honest work plus the gain, so its bar is no longer than both bars together.
-    quantile = student_quantile(1 - (1 - found.confidence) / (2 * len(found.findings)), found.repetitions - 1)
-    utility, error = found.honest_utility, found.honest_error
+    quantile = student_quantile(
+        1 - (1 - certificate.confidence) / (2 * len(certificate.findings)), certificate.repetitions - 1
+    )
+    utility, error = certificate.honest_utility, certificate.honest_error
     points = [
         _point(size, utility + one.gain, quantile * (one.standard_error + error), one.verdict)
-        for size, one in zip(sizes_to_try(settings), found.findings, strict=True)
+        for size, one in zip(sizes_to_try(settings), certificate.findings, strict=True)
     ]
     honest = _point(settings.request, utility, quantile * error, "as asked")
     if not all(math.isfinite(point["utility"]) for point in (*points, honest)):
         raise ValueError("the simulated pay is not a finite number; try a smaller cost")
     return {
-        "honest": honest, "points": points, "confidence": found.confidence, "rounds": found.rounds,
-        "repetitions": found.repetitions, "dimension": DIMENSION,
+        "honest": honest, "points": points, "confidence": certificate.confidence, "rounds": certificate.rounds,
+        "repetitions": certificate.repetitions, "dimension": DIMENSION,
     }  # fmt: skip
 
 

@@ -214,9 +214,10 @@ def need_agent(connection: Connection, number: int) -> AgentOverview:
 
 
 def _agent_overviews(connection: Connection, rows: Sequence[AnyRow]) -> list[AgentOverview]:
-    own = balances(connection, [row.id for row in rows])
+    owned = balances(connection, [row.id for row in rows])
     return [
-        AgentOverview(row.number, row.agent, row.earned, row.balance, row.deposit, row.held, row.carried) for row in own
+        AgentOverview(row.number, row.agent, row.earned, row.balance, row.deposit, row.held, row.carried)
+        for row in owned
     ]
 
 
@@ -238,8 +239,8 @@ def statement_lines(
 def list_payouts(connection: Connection, start: int, count: int) -> PayoutList:
     """Return a page of the payout batches, the newest first."""
     unit, total = read_head(connection).unit, _count(connection, tables.payouts)
-    found = {"unit": unit, "total": total, "payouts": payout_summaries(connection, start, count)}
-    return PayoutList.model_validate(found, from_attributes=True)
+    listing = {"unit": unit, "total": total, "payouts": payout_summaries(connection, start, count)}
+    return PayoutList.model_validate(listing, from_attributes=True)
 
 
 def notes_of(connection: Connection, first: int, last: int, run: int) -> list[RoundNote]:
@@ -262,25 +263,25 @@ def _count(connection: Connection, table: Any) -> int:
     return connection.execute(select(func.count()).select_from(table)).scalar_one()
 
 
-def read_run(connection: Connection, number: int, known: RunData | None = None) -> RunData:
-    """Return a run as columns, reading only what came after `known` where that is still part of the ledger."""
+def read_run(connection: Connection, number: int, loaded: RunData | None = None) -> RunData:
+    """Return a run as columns, reading only what came after `loaded`, if that is still part of the ledger."""
     row = _need_row(connection, runs, number)
-    if known is None or not _is_still_there(connection, known, row):
-        known = _empty_run(connection, row)
-    after = int(known.record[-1]) if len(known.record) else 0
+    if loaded is None or not _is_still_there(connection, loaded, row):
+        loaded = _empty_run(connection, row)
+    after = int(loaded.record[-1]) if len(loaded.record) else 0
     columns = (rounds.c[name] for name in ("record", "number", "request", "cost", "metrics"))
     new = select(*columns).where(rounds.c.run == number, rounds.c.record > after).order_by(rounds.c.record)
     played = connection.execute(new).all()
     if not played:
-        return known
+        return loaded
     people, factors = _members(connection, number)
-    known = known._replace(agents=people, factors=factors, seal=seal_of(connection, played[-1].record))
-    return _extend(known, played, _read_payments(connection, number, after))
+    loaded = loaded._replace(agents=people, factors=factors, seal=seal_of(connection, played[-1].record))
+    return _extend(loaded, played, _read_payments(connection, number, after))
 
 
-def _is_still_there(connection: Connection, known: RunData, row: AnyRow) -> bool:
-    record = int(known.record[-1]) if len(known.record) else row.record
-    return seal_of(connection, record) == known.seal and known.name == row.name
+def _is_still_there(connection: Connection, loaded: RunData, row: AnyRow) -> bool:
+    record = int(loaded.record[-1]) if len(loaded.record) else row.record
+    return seal_of(connection, record) == loaded.seal and loaded.name == row.name
 
 
 def seal_of(connection: Connection, record: int) -> bytes | None:
@@ -323,7 +324,7 @@ def _payments_query(number: int, after: int) -> Any:
     return mine.order_by(rounds.c.number, paid.position)  # as the index of rounds has them: nothing to sort
 
 
-def _extend(known: RunData, played: Sequence[AnyRow], paid: Any) -> RunData:
+def _extend(loaded: RunData, played: Sequence[AnyRow], paid: Any) -> RunData:
     status, starts = paid["packed"] & UNKNOWN, np.flatnonzero(paid["packed"] & STATUSES)  # starts of the rounds
     if np.any(status == UNKNOWN) or len(starts) != len(played):
         raise ValueError("a payment has a status that is none, or a round has no payments")
@@ -334,10 +335,10 @@ def _extend(known: RunData, played: Sequence[AnyRow], paid: Any) -> RunData:
     for name in ("record", "number", "request"):
         added[name] = np.array([getattr(row, name) for row in played], dtype=np.int64)
     added["work"] = np.array(_costs(played))
-    added["round"] = len(known.record) + np.repeat(np.arange(len(played)), sizes)
-    grown = {name: np.concatenate([getattr(known, name), values]) for name, values in added.items()}
+    added["round"] = len(loaded.record) + np.repeat(np.arange(len(played)), sizes)
+    grown = {name: np.concatenate([getattr(loaded, name), values]) for name, values in added.items()}
     metrics = json.loads(f"[{','.join(row.metrics for row in played)}]")
-    return known._replace(**grown, metrics=known.metrics + metrics)
+    return loaded._replace(**grown, metrics=loaded.metrics + metrics)
 
 
 def _costs(played: Sequence[AnyRow]) -> list[float]:

@@ -1,8 +1,7 @@
-"""Who may look, and what a page may do: hosts, a token, and headers that keep the browser to this server."""
+"""Access, and what a page may do: hosts, a token, and headers that keep the browser to this server."""
 
 import hashlib
 import hmac
-import ipaddress
 import logging
 import secrets
 import time
@@ -14,6 +13,8 @@ from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from guerdon.web import is_loopback, neighbourhood, prove
 
 COOKIE = "guerdon_session"
 SESSION = 12 * 3600  # seconds until one has to log in again
@@ -44,20 +45,6 @@ HEADERS = {
 }
 
 
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach a host.
-
-    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")]
-    [True, True, True, False, False]
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def check_token(token: str) -> str:
     """Return a token that is hard enough to guess and can be written in a header, or raise."""
     if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
@@ -68,7 +55,7 @@ def check_token(token: str) -> str:
 
 
 class GuessedError(Exception):
-    """Too many wrong tokens came from an address: nothing is looked at for some seconds."""
+    """Another wrong token, from an address that sent too many."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"too many wrong tokens came from this address; try again in {seconds:.0f} s")
@@ -83,20 +70,21 @@ class WrongTokens(NamedTuple):
 
 
 class Guesses:
-    """Wrong tokens by address: they are logged, and after a few each has to wait twice as long as the one before."""
+    """Wrong tokens by address: after a few, each is noted and logged twice as long after the one before.
+
+    Only what is wrong comes here. Who sends the right token never waits for others at the same address.
+    """
 
     def __init__(self) -> None:
         self._wrong: dict[str, WrongTokens] = {}
 
-    def check(self, address: str, now: float) -> None:
-        """Raise while an address has to wait."""
+    def note(self, address: str, now: float) -> None:
+        """Note a wrong token, or raise while its address has to wait; of too many addresses the first is forgotten."""
+        address = neighbourhood(address)
         number, last = self._wrong.get(address, (0, now))
         wait = min(LONGEST_WAIT, 2.0 ** min(number - FREE_GUESSES, 60)) if number >= FREE_GUESSES else 0.0
         if last + wait > now:
             raise GuessedError(max(1.0, last + wait - now))
-
-    def note(self, address: str, now: float) -> None:
-        """Note a wrong token; of too many addresses the one that was noted first is forgotten."""
         before = self._wrong.pop(address, WrongTokens(0, now))
         number = 1 if now - before.last > FORGOTTEN else before.number + 1
         self._wrong[address] = WrongTokens(number, now)
@@ -107,7 +95,7 @@ class Guesses:
 
 @dataclass(frozen=True)
 class Access:
-    """Who may look: all who reach the server under a loopback name, or all who know the token."""
+    """Access to the pages: for everybody on this machine, or for everybody that knows the token."""
 
     token: str | None = None
     loopback: bool = True
@@ -115,12 +103,10 @@ class Access:
     _sessions: dict[bytes, float] = field(default_factory=dict[bytes, float], repr=False)  # hash: valid until
 
     def knows(self, token: str, address: str = "", now: float | None = None) -> bool:
-        """Tell, in constant time, whether this is the token; raise where an address has to wait."""
-        moment = time.time() if now is None else now
-        self.guesses.check(address, moment)
+        """Tell, in constant time, whether this is the token; raise where it is not, and its address has to wait."""
         right = self.token is not None and hmac.compare_digest(token.encode(), self.token.encode())
         if not right:
-            self.guesses.note(address, moment)
+            self.guesses.note(address, time.time() if now is None else now)
         return right
 
     def session(self, now: float | None = None) -> str:
@@ -141,7 +127,7 @@ class Access:
             self._sessions.pop(_hashed(value), None)
 
     def admits(self, headers: Mapping[str, str], address: str = "") -> bool:
-        """Tell whether a request may see anything but the login page; raise where its address has to wait."""
+        """Tell whether a request may see anything but the login page; raise where a wrong token has to wait."""
         if self.token is None or any(self.is_session(value) for value in _own_cookies(headers)):
             return True
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -207,6 +193,8 @@ class Guard:
             scope["admitted"] = self.access.admits(headers, (scope.get("client") or [""])[0])
         except GuessedError as error:
             return problem(429, str(error), error.headers)
+        if scope["admitted"]:
+            prove(scope)
         if path.startswith(OPEN_PATHS) or scope["admitted"]:
             return None
         if for_programs:
@@ -229,9 +217,10 @@ TITLES = {
     403: "Not allowed",
     404: "Not found",
     405: "Read only",
+    408: "Too slow",
     421: "Wrong host",
     422: "Not understood",
-    429: "Too many wrong tokens",
+    429: "Too many requests",
     500: "Something went wrong",
     503: "Ledger not available",
 }

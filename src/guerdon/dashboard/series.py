@@ -96,8 +96,8 @@ def _metric(data: RunData, name: str, starts: Any, size: int) -> list[float | No
     values = np.array([np.nan if (x := metrics.get(name)) is None else x for metrics in data.metrics], dtype=float)
     means: list[float | None] = []
     for start in starts.tolist():
-        known = values[start : start + size][np.isfinite(values[start : start + size])]
-        means.append(float(np.mean(known)) if len(known) else None)
+        finite = values[start : start + size][np.isfinite(values[start : start + size])]
+        means.append(float(np.mean(finite)) if len(finite) else None)
     return means
 
 
@@ -141,10 +141,10 @@ def agent_series(data: RunData, agent: int, most: int = MOST_POINTS) -> AgentSer
     paid, work = np.cumsum(data.paid[mine] / MICRO), np.cumsum(np.where(worked[mine], data.costs(mine), 0.0))
     half = NORMAL_95 * data.factors[place] * pay_spread(data) * np.sqrt(np.cumsum(worked[mine])[ends])
 
-    def known(values: Any) -> list[float | None]:
+    def finite(values: Any) -> list[float | None]:
         return [None if math.isnan(value) else value for value in values.tolist()]
 
     return AgentSeries(
         data.unit, size, data.number[data.round[mine]][ends].tolist(), paid[ends].tolist(), work[ends].tolist(),
-        known(work[ends] - half), known(work[ends] + half),
+        finite(work[ends] - half), finite(work[ends] + half),
     )  # fmt: skip

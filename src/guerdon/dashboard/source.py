@@ -23,7 +23,7 @@ PATIENCE = 2.0  # seconds to wait for a database that another program holds: a p
 class KeptAudit(NamedTuple):
     """An audit, the run that it rests on, and until when it will do."""
 
-    found: RunAudit
+    audit: RunAudit
     data: RunData
     until: float
 
@@ -68,12 +68,12 @@ class LedgerSource:
     def run(self, number: int) -> RunData:
         """Return a run's columns; of one that was read before, only the rounds since then are read."""
         with self.reading() as connection, self._lock:
-            found = read_run(connection, number, self._runs.get(number))
-            self._runs[number] = found
+            columns = read_run(connection, number, self._runs.get(number))
+            self._runs[number] = columns
             self._runs.move_to_end(number)
             while len(self._runs) > RUNS_KEPT:
                 self._runs.popitem(last=False)
-            return found
+            return columns
 
     def expect(self, number: int) -> None:
         """Begin to read a run whose charts will be asked for in a moment."""
@@ -89,12 +89,12 @@ class LedgerSource:
         with self._auditing, self.reading() as connection:
             kept, start = self._audits.get(data.id), time.monotonic()
             if kept is not None and (kept.data.seal == data.seal or start < kept.until) and _is_part(connection, kept):
-                return kept.found
-            found = audit_run(connection, data.name)
+                return kept.audit
+            audit = audit_run(connection, data.name)
             end = time.monotonic()
-            kept = KeptAudit(found, data, end + REST * (end - start))
+            kept = KeptAudit(audit, data, end + REST * (end - start))
             self._audits = dict([*self._audits.items(), (data.id, kept)][-RUNS_KEPT:])
-            return found
+            return audit
 
     def forget(self) -> None:
         """Drop what was read: the ledger has changed."""

@@ -3,13 +3,13 @@
 Pay against cost: the mean of pay − h(ν) ± t·s/√rounds, over the rounds in which an agent sent a usable gradient. It
 stands out only if the interval at a level of 95 % for all agents together (Bonferroni) leaves out 0.
 
-Distances: all are told as those to the mean of the others, relative to what is expected of honest work. With D and E
-of equation 6 that is D/E. Where agents are compared in pairs, D and E hold also how far the others lie from their own
-mean,
+Distances: all are shown as distances to the mean of the others, relative to what is expected of honest work. With D and
+E of the paper's equation 6 that is D/E. Where agents are compared in pairs, D and E also contain how far the others lie
+from their own mean,
 
     D/E = (n − 2)/(2(n − 1)) + n/(2(n − 1)) · F       F: the distance to the mean of the others, relative
 
-as Σ_i ‖X_k − X_i‖² = (n − 1)·‖X_k − m₋ₖ‖² + Σ_i ‖X_i − m₋ₖ‖² over the others i. So F is taken from D/E there. For
+because Σ_i ‖X_k − X_i‖² = (n − 1)·‖X_k − m₋ₖ‖² + Σ_i ‖X_i − m₋ₖ‖² over the others i. So F follows from D/E there. For
 honest work F has f and (n − 2)·f degrees of freedom, χ²_f/f where the variance is known. f is chosen so that the middle
 half of all log F of the run is as wide as it should be: a few cheats hardly move it. Where the variance is not known, E
 rests on all the others, and one agent that is far away raises it for everybody. So the band is moved to the middle of
@@ -117,7 +117,7 @@ def pay_against_cost(data: RunData) -> list[AgentPay]:
 def _agent_pay(data: RunData, agent: RunMember, where: Any, worked: Any, ratios: Any, level: float) -> AgentPay:
     """Return the pay of an agent; its payments are at `where`, those for a usable gradient at `worked`.
 
-    What it got in other rounds is the extra of these, and counts for each of them alike.
+    What it was paid in rounds without work of its own is the extra of those in which it worked: it is spread over them.
     """
     late = (data.paid[where].sum() - data.paid[worked].sum()) / MICRO
     pay, work = data.paid[worked] / MICRO + late / max(len(worked), 1), data.costs(worked)
@@ -126,8 +126,8 @@ def _agent_pay(data: RunData, agent: RunMember, where: Any, worked: Any, ratios:
     low, high, verdict = interval(gains, level)
     codes, counts = np.unique(data.status[where], return_counts=True)
     statuses = {Status(int(code)).label: int(number) for code, number in zip(codes, counts, strict=True)}
-    own = ratios[where][~np.isnan(ratios[where])]
-    spread = [float(value) for value in np.quantile(own, [0.5, 0.1, 0.9])] if len(own) else [None, None, None]
+    shown = ratios[where][~np.isnan(ratios[where])]
+    spread = [float(value) for value in np.quantile(shown, [0.5, 0.1, 0.9])] if len(shown) else [None, None, None]
     return AgentPay(agent.id, agent.name, len(worked), paid, asked, difference, low, high, verdict, statuses, *spread)
 
 
@@ -166,16 +166,16 @@ def honest_band(data: RunData) -> DistanceBand | None:
     """Return the band of relative distances of honest work, or None where there are none or too few."""
     variance: dict[str, Any] = about(data.rule).settings(data.rule).get("variance", {})
     ratios = distance_ratios(data)
-    known = ~np.isnan(ratios)
-    if not variance or np.count_nonzero(known) < FEWEST_DISTANCES:
+    compared = ~np.isnan(ratios)
+    if not variance or np.count_nonzero(compared) < FEWEST_DISTANCES:
         return None
-    count = float(np.median(participants(data)[np.unique(data.round[known])]))
+    count = float(np.median(participants(data)[np.unique(data.round[compared])]))
     others = math.inf if variance["kind"] == "known" else max(count - 2, 1.0)
-    freedom = effective_freedom(ratios[known], others)
+    freedom = effective_freedom(ratios[compared], others)
     tail = (1 - CONFIDENCE) / 2
     low, median, high = (f_quantile(p, freedom, others * freedom) for p in (tail, 0.5, 1 - tail))
-    middle = 1.0 if variance["kind"] == "known" else float(np.median(ratios[known])) / median
-    inside = float(((ratios[known] >= middle * low) & (ratios[known] <= middle * high)).mean())
+    middle = 1.0 if variance["kind"] == "known" else float(np.median(ratios[compared])) / median
+    inside = float(((ratios[compared] >= middle * low) & (ratios[compared] <= middle * high)).mean())
     return DistanceBand(middle * low, middle * high, freedom, count, inside, middle)
 
 
@@ -210,8 +210,8 @@ def histogram(data: RunData, band: DistanceBand | None) -> DistanceHistogram | N
 def pay_spread(data: RunData) -> float:
     """Return the standard deviation of pay − h(ν) of a round, from the quartiles over all agents, in units.
 
-    It is that of an agent whose cost is the common one; with a cost factor it is so many times that. A round that waits
-    for its extra says nothing of it.
+    It is that of an agent without a cost factor; with one, multiply by it. A round that still waits for its extra does
+    not count.
     """
     worked = took_part(data) & (data.status != Status.WAITING.value)
     gains = (data.paid[worked] / MICRO - data.costs(worked)) / data.factors[data.position[worked]]

@@ -5,13 +5,24 @@ from typing import TYPE_CHECKING
 from guerdon._lazy import loader
 
 if TYPE_CHECKING:
-    from guerdon.flower.client import decline, last_pay, paid_work, samples_to_use
+    from guerdon.flower.client import decline, last_pay, named_work, paid_work, samples_to_use
     from guerdon.flower.fedsgd import FedSGD
     from guerdon.flower.pilot import Pilot
     from guerdon.flower.strategy import Paid
     from guerdon.run.messages import Pay, Request
 
-__all__ = ["FedSGD", "Paid", "Pay", "Pilot", "Request", "decline", "last_pay", "paid_work", "samples_to_use"]
+__all__ = [
+    "FedSGD",
+    "Paid",
+    "Pay",
+    "Pilot",
+    "Request",
+    "decline",
+    "last_pay",
+    "named_work",
+    "paid_work",
+    "samples_to_use",
+]
 
 _WHERE = {
     "FedSGD": "fedsgd",
@@ -22,6 +33,7 @@ _WHERE = {
     "samples_to_use": "client",
     "decline": "client",
     "last_pay": "client",
+    "named_work": "client",
     "paid_work": "client",
 }
 

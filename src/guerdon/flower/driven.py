@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, Metadata, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import FedXgbBagging, FedXgbCyclic, Result, Strategy
 
+from guerdon._checks import check_is_server
 from guerdon.flower import recovery
 from guerdon.flower.fedsgd import find_steps
 from guerdon.flower.messages import tell, with_model
@@ -31,6 +32,7 @@ from guerdon.ledger.books.errors import RefusedError
 from guerdon.rule import Need
 from guerdon.run.driver import PaidRun
 from guerdon.run.messages import GRADIENTS, MODELS
+from guerdon.run.mistaken import check_gradients
 from guerdon.run.reports import is_finite
 from guerdon.run.rounds import PaidRound
 from guerdon.server import Sends, Server
@@ -41,6 +43,10 @@ from guerdon.words import about
 
 log = logging.getLogger("flwr.guerdon")
 
+MISTAKEN = (
+    "let the app send the gradient of `samples_to_use(message)` samples, or wrap FedAvg in place of FedSGD: under it "
+    "nodes train models"
+)
 STEP_UNUSED = "; its step is not used: nodes send models, and the strategy moves as it always does"
 
 
@@ -48,7 +54,14 @@ def sends_of(strategy: Strategy) -> Sends:
     """Return what nodes send under a strategy: gradients where `FedSGD` is in it, else models."""
     if isinstance(strategy, DrivenStrategy):
         raise TypeError(f"`strategy` must be one that is not paid yet, got {type(strategy).__name__}: wrap it once")
-    return MODELS if find_steps(strategy) is None else GRADIENTS
+    sends = MODELS if find_steps(strategy) is None else GRADIENTS
+    for layer in recovery.unwrap(strategy):
+        if isinstance(layer, FedXgbBagging | FedXgbCyclic):
+            raise TypeError(
+                f"`strategy` must be one that averages arrays of numbers, got {type(layer).__name__}, which sends "
+                "trees: they cannot be compared; train a model of arrays, such as under FedAvg"
+            )
+    return sends
 
 
 class DrivenStrategy(Strategy):
@@ -145,6 +158,9 @@ class DrivenStrategy(Strategy):
         template = self.run.template.after(self.run.model)
         reports = sort_replies(self._asked, received, Rules(template, request, self._weight, self.terms.signatures))
         warn_of_other_samples(reports, self._weight or "num-examples", self._samples_of, self._warned)
+
+        if self.run.done == 0 and request.sends == GRADIENTS:
+            check_gradients(reports, self.run.sent, MISTAKEN)
 
         def one_form() -> None:
             self._form = agree(reports, self._form)
@@ -298,5 +314,6 @@ class DrivenStrategy(Strategy):
 
 
 def server_on_flower(server: Server, strategy: Strategy) -> Server:
-    """Return a server for what nodes send under a strategy."""
+    """Return a server for what nodes send under a strategy, or raise where one of them is none."""
+    check_is_server(server)
     return replace(server, sends=sends_of(strategy))

@@ -12,7 +12,8 @@ from guerdon.flower.rounds import Rounds
 from guerdon.ledger import Ledger
 from guerdon.ledger.books.checks import check_name
 from guerdon.run.book import Book
-from guerdon.run.driver import OnRound, PaidRun, checked
+from guerdon.run.driver import OnRound, PaidRun
+from guerdon.run.fit import checked
 from guerdon.run.rounds import PaidRound
 from guerdon.server import Server
 from guerdon.terms import Terms

@@ -298,9 +298,11 @@ class Foreseeing(Agent):
     def _read(self, view: View) -> tuple[Array, Array, Array]:
         """Return the sums with the last mean gradient added; before the first there is nothing to read."""
         _, gradients, models, weight = view.memory
-        known = jnp.where(jnp.any(view.aggregate != 0), 1.0, 0.0)
-        added = (self.memory * old + known * new for old, new in ((gradients, view.aggregate), (models, view.origin)))
-        return *added, self.memory * weight + known
+        has_mean = jnp.where(jnp.any(view.aggregate != 0), 1.0, 0.0)
+        added = (
+            self.memory * old + has_mean * new for old, new in ((gradients, view.aggregate), (models, view.origin))
+        )
+        return *added, self.memory * weight + has_mean
 
     def _works(self, view: View) -> Array:
         stretch = view.round // jnp.where(self.period > 0, self.period, 1)

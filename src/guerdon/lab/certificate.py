@@ -95,12 +95,12 @@ def certify(
         if announce is not None:
             announce(name)
         crowd = [agent, *[others or Cooperative()] * (num_agents - 1)]
-        found = simulate(
+        summary = simulate(
             problem, crowd, rule, FixedRequest(request, step), rounds, repetitions, seed,
             costs=cost, prediction=prediction, dither=dither, keep="summary", progress=progress,
             dimension_free=False,  # all deviations on the same random numbers, also those that look at vectors
         )  # fmt: skip
-        return found.total_utilities["reward"][:, 0] / rounds
+        return summary.total_utilities["reward"][:, 0] / rounds
 
     honest = utilities("do as asked", Reporting(Portion(1.0)))
     quantile = student_quantile(1 - (1 - confidence) / (2 * max(len(tried), 1)), len(honest) - 1)

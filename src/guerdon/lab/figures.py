@@ -166,9 +166,9 @@ def audit_figure(
 
     figure, (axes,) = panels([_no_math(title)], height=4.4)
     powers, threshold = np.asarray(evidence) / np.log(10), -np.log10(alpha)
-    usual = [index for index, since in enumerate(differs) if since is None]
-    for index in usual:
-        label = "like the others" if index == usual[0] else None
+    like_others = [index for index, since in enumerate(differs) if since is None]
+    for index in like_others:
+        label = "like the others" if index == like_others[0] else None
         axes.plot(rounds, powers[:, index], color=BLUE, linewidth=1.0, alpha=0.55, label=label)
     unusual = [(index, since) for index, since in enumerate(differs) if since is not None]
     for index, since in unusual:
@@ -176,7 +176,7 @@ def audit_figure(
         axes.plot([rounds[since]], [powers[since, index]], "o", color=RED, zorder=5)
     _name_ends(axes, rounds, powers, [(index, f"{names[index]}, round {rounds[since]}") for index, since in unusual])
     axes.axhline(threshold, color=GREY, linewidth=1.2, linestyle="--", label=f"differs: {1 / alpha:,.0f} to 1")
-    lowest = float(powers[:, usual].min(initial=0.0))
+    lowest = float(powers[:, like_others].min(initial=0.0))
     axes.set_ylim(min(-1.5, 1.1 * lowest), 1.3 * max(threshold, float(powers.max())))  # room for the legend
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))

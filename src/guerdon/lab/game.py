@@ -36,9 +36,9 @@ LARGEST_RATIO = 1e9  # beyond it pay is a number without meaning, and utilities 
 
 def curve_of(rule: Rule) -> Callable[[Any, Any], Any] | None:
     """Return what any number of samples is paid in the mean, of (size, request), where that depends on nobody else."""
-    own: Any = getattr(rule, "curve", None)
-    if own is not None:
-        return own
+    curve: Any = getattr(rule, "curve", None)
+    if curve is not None:
+        return curve
     if isinstance(rule, FlatPay):
         return lambda size, request: rule.cost(request) + 0 * size
     if isinstance(rule, WitnessedPay):

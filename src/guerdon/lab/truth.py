@@ -1,4 +1,4 @@
-"""What only a laboratory knows reaches a rule here: the truth at a model, and what a server may know beside evidence.
+"""How a rule of the laboratory learns what only a laboratory knows: the truth at a model, and more beside evidence.
 
 A rule that wants it has `informed(facts)`, which returns the rule with what is known of the round. `TrueVariance`
 stands for the variance that only a simulation knows, and `GenieAided` is the paper's ideal.
@@ -41,6 +41,7 @@ class Facts(NamedTuple):
     model: Array  # at which the gradients were asked for
     loss: Callable[[Array], Array]  # of a model, on the server's validation set
     truth: Truth | None = None
+    used: Array | None = None  # on how many of its own rows each report is the work; 0: it is no such work
 
 
 @runtime_checkable

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection, select
@@ -364,6 +365,15 @@ class Ledger:
         """The ledger's random name: no record, commitment or signature fits into another ledger."""
         with self._database.reading() as connection:
             return connection.execute(select(tables.ledger.c.name)).scalar_one()
+
+    @property
+    def files(self) -> Path:
+        """The folder for files beside the ledger: reports of rounds that may be looked at.
+
+        Beside an SQLite file it has the same name with `.files`. For a database elsewhere the variable GUERDON_FILES
+        names it.
+        """
+        return self._database.files
 
     @property
     def looks(self) -> VerifiedWork:

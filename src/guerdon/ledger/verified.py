@@ -7,6 +7,7 @@ from guerdon.ledger.books.database import Database
 from guerdon.ledger.pay import looking
 from guerdon.ledger.pay.looking import OpenLook, RecordedWork, SettledPeriod, Watching
 from guerdon.ledger.read import queries
+from guerdon.looks import periods
 from guerdon.looks.opening import Committed, RootChange
 
 
@@ -74,6 +75,11 @@ class VerifiedWork(NamedTuple):
         """Return a run under looks as it is now; None where it has not begun."""
         with self.database.reading() as connection:
             return None if queries.find_run(connection, run) is None else looking.watching(connection, run)
+
+    def kept(self, run: str) -> set[int]:
+        """Return the rounds whose reports must be kept: that wait for coins, are candidates, or are looked at."""
+        with self.database.reading() as connection:
+            return periods.kept_rounds(looking.watching(connection, run).state)
 
     def work(self, run: str) -> list[RecordedWork]:
         """Return what each round of a run named, and which members used how many of their named rows."""

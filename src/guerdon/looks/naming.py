@@ -33,6 +33,7 @@ import numpy as np
 
 from guerdon.arrays import check_positive_integer
 from guerdon.looks.encoding import encode_row
+from guerdon.looks.opening import Committed, RootChange, committed_in
 
 NUMBER = 32  # bytes of a round's number and of a seed: nobody finds one by trying
 
@@ -161,3 +162,27 @@ def _words(seed: bytes, count: int) -> list[int]:
         raise ValueError(f"`seed` must be {NUMBER} bytes: use `member_seeds`")
     stream = hashlib.shake_256(b"guerdon rows 1" + seed).digest(8 * count)
     return np.frombuffer(stream, dtype="<u8").tolist()
+
+
+def work_hash(named: NamedRound, code: str) -> bytes:
+    """Return the hash of the work of a round, which a member's signature covers: its number, model and code."""
+    return hashlib.sha256(encode_row(("guerdon work 1", named.number, named.model, code))).digest()
+
+
+def used_before(
+    changes: Sequence[RootChange], recorded: Sequence[tuple[int, Used]], round: int
+) -> tuple[Committed, list[Used]]:
+    """Return what counts of a member's roots in a round, and what it has used of these rows in earlier rounds.
+
+    `changes`: its roots. `recorded`: the rounds in which its report counted, in order, each with what it used. Another
+    root or another size begins a new pass.
+    """
+    committed = committed_in(changes, round)
+    begin = round
+    for change in sorted(changes, key=lambda change: change.from_round, reverse=True):
+        if change.from_round > round:
+            continue
+        if (change.committed.root, change.committed.size) != (committed.root, committed.size):
+            break
+        begin = change.from_round
+    return committed, [used for number, used in recorded if begin <= number < round]

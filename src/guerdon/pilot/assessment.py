@@ -20,10 +20,10 @@ from guerdon.pilot.record import PilotRecord
 from guerdon.statistical.bets import limit
 
 WORK, SHIRKING, EVEN, NOISY = "pays for work", "pays shirkers", "pays both alike", "too noisy"
-TOLERANCE = 0.1  # of the cost, by which honest pay may be off
+TOLERANCE = 0.1  # share of the cost by which honest pay may be off
 AUDIT = 0.001  # rate of false accusations at which an audit is taken to flag agents
-HORIZON, RUIN = 50, 0.01  # a deposit covers so many rounds, but for this probability
-SHOWN = 5  # agents that a sentence names
+HORIZON, RUIN = 50, 0.01  # a deposit covers 50 rounds with probability 0.99
+SHOWN = 5  # the most agents that a sentence names
 
 
 class AgentPay(NamedTuple):
@@ -144,9 +144,9 @@ def _assess_rule(record: PilotRecord, rule: str, cost: Cost, alpha: float) -> Ru
 
 
 def _mean_over_agents(values: Any) -> Any:
-    known = np.isfinite(values)
-    count = known.sum(axis=1)
-    return np.where(count > 0, np.where(known, values, 0.0).sum(axis=1) / np.maximum(count, 1), np.nan)
+    finite = np.isfinite(values)
+    count = finite.sum(axis=1)
+    return np.where(count > 0, np.where(finite, values, 0.0).sum(axis=1) / np.maximum(count, 1), np.nan)
 
 
 def _half_pay(effect: Interval, honest: Interval) -> Interval:
@@ -161,12 +161,12 @@ def _loss(record: PilotRecord, cost: Cost) -> float:
 
 
 def _agents(record: PilotRecord, full: Any, cost: float, alpha: float) -> tuple[AgentPay, ...]:
-    found: list[AgentPay] = []
+    pays: list[AgentPay] = []
     for seat, name in enumerate(record.agents):
         pay = mean_over_rounds(full[:, seat], alpha / len(record.agents))
         off = pay.low > (1 + TOLERANCE) * cost or pay.high < (1 - TOLERANCE) * cost
-        found.append(AgentPay(name, int(np.isfinite(full[:, seat]).sum()), pay, off))
-    return tuple(found)
+        pays.append(AgentPay(name, int(np.isfinite(full[:, seat]).sum()), pay, off))
+    return tuple(pays)
 
 
 def _deposit(pay: float, cost: float, noise: float, spread: float) -> float:

@@ -1,4 +1,4 @@
-"""Who is asked for how many samples in a round of a pilot."""
+"""How many samples each agent is asked for in a round of a pilot."""
 
 import secrets
 from dataclasses import dataclass, field

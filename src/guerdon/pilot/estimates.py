@@ -1,4 +1,4 @@
-"""Means, differences and spreads with intervals, where rounds are what is drawn and agents are the same all along."""
+"""Means, differences and spreads with intervals: rounds are drawn at random, agents stay the same."""
 
 import math
 from statistics import NormalDist
@@ -51,25 +51,25 @@ def mean_over_rounds(values: Any, alpha: float) -> Interval:
     Neighbouring rounds may depend on each other: a rule and the records of agents remember. So the standard error is
     that of the means of up to ten stretches of rounds.
     """
-    known = values[np.isfinite(values)]
-    if not len(known):
+    finite = values[np.isfinite(values)]
+    if not len(finite):
         return Interval(math.nan, -math.inf, math.inf, math.inf)
-    means = np.array([part.mean() for part in np.array_split(known, min(STRETCHES, len(known)))])
+    means = np.array([part.mean() for part in np.array_split(finite, min(STRETCHES, len(finite)))])
     error = float(means.std(ddof=1) / math.sqrt(len(means))) if len(means) >= LEAST_STRETCHES else math.inf
-    return around(float(known.mean()), error, len(means) - 1, alpha)
+    return around(float(finite.mean()), error, len(means) - 1, alpha)
 
 
 def effect_of(treated: Any, values: Any, alpha: float) -> Interval:
-    """Return what being treated adds to a value (rounds, agents), with an interval; NaN: left out.
+    """Return what a treatment adds to a value (rounds, agents), with an interval; NaN is left out.
 
     Least squares with a level for each agent and each round (y = a_k + r_t + τ·z + e), so that neither agents that
     differ nor rounds that differ count. The standard error is clustered by round: agents of one round are compared with
     each other, so their errors depend on each other. Rounds are drawn anew, so what the rule remembers does not bias
     it. Student's t, with one degree of freedom less than there are rounds in which both groups took part.
     """
-    known = np.isfinite(values)
-    contrast = _without_levels(np.where(known, treated, 0.0), known)
-    left = _without_levels(np.where(known, values, 0.0), known)
+    finite = np.isfinite(values)
+    contrast = _without_levels(np.where(finite, treated, 0.0), finite)
+    left = _without_levels(np.where(finite, values, 0.0), finite)
     weight = float((contrast**2).sum())
     rounds = int(((contrast**2).sum(axis=1) > CONVERGED).sum())
     if rounds < LEAST_ROUNDS or weight < CONVERGED:
@@ -86,12 +86,12 @@ def noise_and_spread(values: Any) -> tuple[float, float]:
     That over rounds is of the long run: √n times the standard error of an agent's mean over n rounds.
     """
     columns = [column[np.isfinite(column)] for column in values.T]
-    found = [(mean_over_rounds(column, 0.5), len(column)) for column in columns if len(column) >= LEAST_STRETCHES]
-    if not found:
+    means = [(mean_over_rounds(column, 0.5), len(column)) for column in columns if len(column) >= LEAST_STRETCHES]
+    if not means:
         return math.nan, math.nan
-    noise = float(np.mean([count * mean.error**2 for mean, count in found]))
-    between = float(np.var([mean.value for mean, _ in found], ddof=1)) if len(found) > 1 else 0.0
-    return math.sqrt(noise), math.sqrt(max(0.0, between - float(np.mean([mean.error**2 for mean, _ in found]))))
+    noise = float(np.mean([count * mean.error**2 for mean, count in means]))
+    between = float(np.var([mean.value for mean, _ in means], ddof=1)) if len(means) > 1 else 0.0
+    return math.sqrt(noise), math.sqrt(max(0.0, between - float(np.mean([mean.error**2 for mean, _ in means]))))
 
 
 def rounds_to_tell(error: float, rounds: int, difference: float, alpha: float) -> int | None:
@@ -102,15 +102,15 @@ def rounds_to_tell(error: float, rounds: int, difference: float, alpha: float) -
     return math.ceil(rounds * (reach * error / difference) ** 2)
 
 
-def _without_levels(values: Any, known: Any) -> Any:
-    """Return values with the levels of rounds and agents taken off: residuals of least squares, 0 where not known."""
-    rest = np.where(known, values, 0.0)
-    counts = [np.maximum(known.sum(axis=axis, keepdims=True), 1) for axis in (0, 1)]
+def _without_levels(values: Any, finite: Any) -> Any:
+    """Return values less the levels of rounds and agents, by least squares; 0 where a value is not finite."""
+    rest = np.where(finite, values, 0.0)
+    counts = [np.maximum(finite.sum(axis=axis, keepdims=True), 1) for axis in (0, 1)]
     scale = float(np.abs(rest).max(initial=0.0)) or 1.0
     for _ in range(SWEEPS):
         before = rest
         for axis in (0, 1):
-            rest = np.where(known, rest - rest.sum(axis=axis, keepdims=True) / counts[axis], 0.0)
+            rest = np.where(finite, rest - rest.sum(axis=axis, keepdims=True) / counts[axis], 0.0)
         if float(np.abs(rest - before).max(initial=0.0)) < CONVERGED * scale:
             break
     return rest

@@ -73,17 +73,17 @@ class PilotRecord:
             return np.vstack([wider, np.asarray(new, dtype=wider.dtype)])
 
         earned = {
-            rule: {name: np.append(self.ghosts.get(rule, {}).get(name, np.zeros(0)), x) for name, x in found.items()}
-            for rule, found in scores.ghosts.items()
+            rule: {name: np.append(self.ghosts.get(rule, {}).get(name, np.zeros(0)), x) for name, x in values.items()}
+            for rule, values in scores.ghosts.items()
         }
         return replace(
             self,
             agents=tuple(agents),
             asked=longer(self.asked, asked, 0),
             sent=longer(self.sent, sent, 0),
-            pay={rule: longer(self.pay.get(rule), found) for rule, found in scores.pay.items()},
+            pay={rule: longer(self.pay.get(rule), values) for rule, values in scores.pay.items()},
             ghosts=earned,
-            evidence={rule: longer(self.evidence.get(rule), found) for rule, found in scores.evidence.items()},
+            evidence={rule: longer(self.evidence.get(rule), values) for rule, values in scores.evidence.items()},
             variance=np.append(self.variance, scores.variance),
             signal=np.append(self.signal, scores.signal),
             apart=np.append(self.apart, scores.apart),
@@ -118,8 +118,8 @@ def _plain(values: Any) -> Any:
     """Return arrays as lists, None for what is not finite."""
     if isinstance(values, Mapping):
         return {name: _plain(part) for name, part in values.items()}
-    known: Any = np.where(np.isfinite(values), values, None)
-    return known.tolist()
+    finite: Any = np.where(np.isfinite(values), values, None)
+    return finite.tolist()
 
 
 def _read(content: Any) -> PilotRecord:
@@ -144,7 +144,7 @@ def _read(content: Any) -> PilotRecord:
     return PilotRecord(
         content["request"], content["cost"], content["sends"], tuple(agents), asked, sent,
         _arrays("pay", content["pay"], each),
-        {rule: _arrays(f"ghosts.{rule}", found, whole) for rule, found in _table("ghosts", content["ghosts"])},
+        {rule: _arrays(f"ghosts.{rule}", table, whole) for rule, table in _table("ghosts", content["ghosts"])},
         _arrays("evidence", content["evidence"], each),
         *(_array(name, content[name], whole) for name in ("variance", "signal", "apart")),
         holding=tuple(name for name, _ in _table("holding", dict.fromkeys(content["holding"]))),

@@ -1,11 +1,11 @@
 """What each rule would have paid in a round of a pilot: every agent by itself, and ghosts.
 
-Those who were asked for all of the work are paid as they would be in a round of their own. Each one that was asked for
-half is compared with these alone, as the only one among them that does less, and is paid as if it had been asked for
-all. So no agent's pay suffers from what the pilot asks of the others.
+Agents that were asked for all of the work are paid as in a round of their own. Each agent that was asked for half is
+compared with these alone, as the only one among them that does less. It is paid as if it had been asked for all. So
+what the pilot asks of one agent never lowers another agent's pay.
 
-A rule that holds what is earned pays for a whole past, not for a round. There each agent has a second past, of the
-rounds in which it was asked for half, and what a round is worth is how much more the agent would have if the run ended
+A rule that holds what is earned pays for a whole past, not for a round. Under such a rule each agent has a second past:
+the rounds in which it was asked for half. A round is then worth how much more the agent would have if the run ended
 after it.
 
 A *ghost* is one more agent that does nothing, round after round, and keeps its own past under each rule:
@@ -172,9 +172,9 @@ class _TriedRule:
         pay = self._worth["full"].of_round(payments, after, played)
         for seat in np.flatnonzero(played.half):
             alone = np.arange(len(played.rows)) == seat
-            payments, found = self._pay(self._as_shirker(state, alone), played, reports, played.full | alone)
-            pay[seat] = self._worth["half"].of_round(payments, found, played._replace(full=alone))[seat]
-            self._halves = self.server.adopt(self._halves, found, alone)
+            payments, state_after = self._pay(self._as_shirker(state, alone), played, reports, played.full | alone)
+            pay[seat] = self._worth["half"].of_round(payments, state_after, played._replace(full=alone))[seat]
+            self._halves = self.server.adopt(self._halves, state_after, alone)
         self._state = after
         earned = {name: self._haunt(name, played, report) for name, report in ghosts.items()}
         return pay, earned, suspicion_of(self.server.lens, after.lens)
@@ -211,12 +211,12 @@ class _Worth:
         held = about(self._rule).held(self._rule, after.rule)
         if held is None:
             return pay
-        known = np.isfinite(pay) & played.full
+        can_say = np.isfinite(pay) & played.full
         paid, before = (np.pad(x, (0, len(pay) - len(x))) for x in (self._paid, self._before))
-        self._paid = np.where(known, paid + payments.released, paid)
+        self._paid = np.where(can_say, paid + payments.released, paid)
         worth = self._paid + held
-        self._before = np.where(known, worth, before)
-        return np.where(known, worth - before, np.nan)
+        self._before = np.where(can_say, worth, before)
+        return np.where(can_say, worth - before, np.nan)
 
 
 def _apart(reports: AgentRows, full: Array, witness: WitnessSample, request: int) -> float:
@@ -224,11 +224,13 @@ def _apart(reports: AgentRows, full: Array, witness: WitnessSample, request: int
 
     The products of two agents' reports around m_w have the mean ‖m − m_w‖² + σ²/W.
     """
-    found = gather(reports, full, witness.gradient)
-    count = int(np.sum(found.counted))
+    evidence = gather(reports, full, witness.gradient)
+    count = int(np.sum(evidence.counted))
     if count < 2:
         return float("nan")
-    products = np.sum(np.where(found.counted, found.alignment - found.squared_length, 0.0)) / (count * (count - 1))
+    products = np.sum(np.where(evidence.counted, evidence.alignment - evidence.squared_length, 0.0)) / (
+        count * (count - 1)
+    )
     return float(request * (products / witness.variance - 1 / witness.samples))
 
 

@@ -54,11 +54,13 @@ def honest_rows(report: PilotReport) -> list[tuple[str, list[str]]]:
 def closing(report: PilotReport) -> list[str]:
     """Return what is said below the numbers: notes, the noise scale, and which rule to use."""
     notes = [f"{rule.rule}: {note}" for rule in report.rules for note in rule.notes]
-    seen = math.isfinite(report.noise_scale)
-    scale = f"The noise scale σ²/‖m‖² is {report.noise_scale:.3g}." if seen else "No signal is seen above the noise."
-    own = [] if report.witness is None else [_witness(report.witness)]
+    has_signal = math.isfinite(report.noise_scale)
+    scale = (
+        f"The noise scale σ²/‖m‖² is {report.noise_scale:.3g}." if has_signal else "No signal is seen above the noise."
+    )
+    witness = [] if report.witness is None else [_witness(report.witness)]
     use = f"Use {report.recommended}." if report.recommended else "Use none of these rules here."
-    return [*notes, scale, *own, f"{use} {report.why}"]
+    return [*notes, scale, *witness, f"{use} {report.why}"]
 
 
 def _witness(lost: Interval) -> str:
@@ -70,13 +72,13 @@ def _witness(lost: Interval) -> str:
     return "The server's own data are not seen to differ from the agents' in the mean."
 
 
-def between(found: Interval) -> str:
+def between(interval: Interval) -> str:
     """Return a number with its interval."""
-    if not math.isfinite(found.value):
+    if not math.isfinite(interval.value):
         return "not known"
-    if not math.isfinite(found.error):
-        return f"{number(found.value)} (no interval yet)"
-    return f"{number(found.value)} ({number(found.low)} … {number(found.high)})"
+    if not math.isfinite(interval.error):
+        return f"{number(interval.value)} (no interval yet)"
+    return f"{number(interval.value)} ({number(interval.low)} … {number(interval.high)})"
 
 
 def number(value: float) -> str:

@@ -11,11 +11,13 @@ import secrets
 import zipfile
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
-from guerdon.ledger.books.errors import UnavailableError
+from guerdon.ledger.books.errors import RefusedError, UnavailableError
+from guerdon.looks.coins import CoinCommitments, read_commitments
 from guerdon.run.reports import Arrays
 
 MODEL, SUFFIX = "model", ".npz"
@@ -23,7 +25,7 @@ SECRET = 32  # bytes of the server's secret, from which its nonces follow
 
 
 class Archive:
-    """The files of one run. `folder`: beside the ledger (`archive_of`), or another that only the operator can write.
+    """The files of one run. `folder`: that of the ledger (`Ledger.files`), which only the operator can write.
 
     >>> import tempfile
     >>> archive = Archive(tempfile.mkdtemp(), "heart")
@@ -71,6 +73,32 @@ class Archive:
             if not one.name.isdigit() or int(one.name) not in kept:
                 _remove(one)
 
+    def put_coins(self, coins: CoinCommitments, text: str) -> None:
+        """Keep what the auditor committed to for the run's coins, as it was signed; another file is refused."""
+        file = self._coins()
+        if file.exists() and file.read_text() != text:
+            raise RefusedError(
+                f"{file} has other coins of run {coins.run!r} already: rounds may have been asked by them"
+            )
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        part = file.with_name(f".{file.name}-{secrets.token_hex(4)}")
+        part.write_text(text)
+        part.replace(file)
+        _sync(self.folder)
+
+    def coins(self) -> CoinCommitments:
+        """Return what the auditor committed to for the run's coins."""
+        try:
+            return read_commitments(self._coins().read_text())
+        except FileNotFoundError:
+            raise RefusedError(
+                "looks need the auditor's coins: `guerdon looks coins` on its side makes a file of them, and `guerdon "
+                f"looks accept` here puts it to {self._coins()}"
+            ) from None
+
+    def _coins(self) -> Path:
+        return self.folder / f"{self._own.name}.coins.json"
+
     def drop(self, numbers: Iterable[int]) -> None:
         """Drop these rounds and nothing else: also where a running server is just keeping another one."""
         for number in sorted(self.rounds() & set(numbers)):
@@ -97,31 +125,22 @@ class Archive:
         return self._own / f"{number:08d}"
 
 
-def archive_of(where: str) -> Path:
-    """Return the folder beside a ledger in an SQLite file, or raise: a database elsewhere has no place beside it."""
-    if "://" in where and not where.startswith("sqlite:///"):
-        raise ValueError(f"`archive` must name a folder for reports that may be looked at, with the ledger at {where}")
-    path = Path(where.removeprefix("sqlite:///"))
-    return path.with_name(path.name + ".files")
-
-
 def _file_of(member: str) -> str:
     """Return a member's file name, without its ending: never "model", and nothing that leads elsewhere."""
     return "of " + quote(member, safe=" ")
 
 
 def _write(file: Path, arrays: Arrays) -> None:
+    numbered: dict[str, Any] = {f"a{place}": array for place, array in enumerate(arrays.values())}
     with file.open("wb") as out:
-        np.savez(
-            out, **{f"a{place}": array for place, array in enumerate(arrays.values())}, names=np.array(list(arrays))
-        )
+        np.savez(out, names=np.array(list(arrays)), **numbered)
         out.flush()
         os.fsync(out.fileno())
 
 
 def _read(file: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(file, allow_pickle=False) as found:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as found:
             return {str(name): found[f"a{place}"] for place, name in enumerate(found["names"])}
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise UnavailableError(f"{file} must hold the arrays of a round that may be looked at: {error}") from error

@@ -14,22 +14,29 @@ from guerdon.ledger import Ledger
 from guerdon.ledger.books.checks import check_name
 from guerdon.ledger.books.errors import RefusedError, UnavailableError
 from guerdon.ledger.books.money import MICRO, format_amount, to_micro
-from guerdon.rule import Payments, Rule
-from guerdon.run.messages import Pay
+from guerdon.looks.naming import NamedRound
+from guerdon.rule import Payments, Rule, Status
+from guerdon.run.messages import Pay, Request, Work
 from guerdon.run.notices import warning_of_terms
-from guerdon.run.reports import Report
+from guerdon.run.reports import Arrays, Report
 from guerdon.run.rounds import PaidRound, Seats, no_factors
-from guerdon.terms import Terms
+from guerdon.run.work import NamedWork
+from guerdon.terms import Looks, Terms
 from guerdon.witness import WitnessSample
 from guerdon.words import about
 
 if TYPE_CHECKING:
     from guerdon.ledger.read.statements import Payslip
 
+Found = TypeVar("Found")
+
 ROUNDING = 1e-9  # amounts are rounded to millionths: a budget for ten rounds is one for ten rounds
 WAITS = (1, 2, 5, 10, 30, 60)  # seconds between attempts: the work is done, the pay must not be lost
 
-Found = TypeVar("Found")
+
+def pays(status: Any) -> bool:
+    """Tell whether work with this status is paid."""
+    return Status(int(status)).is_paid
 
 
 class RunBook(Protocol):
@@ -39,6 +46,8 @@ class RunBook(Protocol):
     done: int
     roster: list[str]
     unit: str
+    code: str = ""  # the hash of the application's function, where looks hold the pay
+    name: str = ""  # of the ledger, which signatures are for
 
     def open(self, *, resume: bool) -> tuple[Any, dict[str, Any]] | None:
         """Return the rule's state and the arrays saved with the last round; None if there is none yet."""
@@ -74,8 +83,21 @@ class RunBook(Protocol):
         del accounts
         return {}
 
-    def watch(self, ask: Ask, rows: Any, paid: PaidRound, witness: WitnessSample | None) -> None:
-        """Look at a round's reports before they are dropped."""
+    def fresh(self, number: int, model: Arrays) -> NamedRound | None:
+        """Return what the ask of a round carries where looks hold the pay: mostly nothing."""
+        del number, model
+
+    def committed(self) -> list[str]:
+        """Return the accounts that have committed to rows, where looks hold the pay: mostly nobody."""
+        return []
+
+    def work(self, account: str, named: NamedRound, request: Request) -> Work:
+        """Return the work that a round names for an agent, where looks hold the pay."""
+        del account, named, request
+        raise RefusedError(f"run {self.run!r} names no rows: its pay is not held until looks")
+
+    def watch(self, ask: Ask, rows: Any, paid: PaidRound, model: Arrays, witness: WitnessSample | None) -> None:
+        """Look at a round's reports, and at the model that was broadcast, before they are dropped."""
 
     def short_of(self, worst: float) -> Callable[[str], str]:
         """Return what tells of an account why it is not asked where it can lose `worst` in a round; mostly nothing."""
@@ -105,9 +127,10 @@ class Book(RunBook):
         self._holds_as_begun = terms.hold is None  # nothing was said: a run that exists keeps what it has
         self._factors: Mapping[str, float] = terms.cost_factors
         self.log = logging.getLogger("guerdon") if log is None else log
-        self.done, self.unit = 0, ledger.unit
+        self.done, self.unit, self.name = 0, ledger.unit, ledger.name
         self.roster: list[str] = []
         self._payslips: dict[str, Payslip] = {}
+        self._work: NamedWork | None = None  # where looks hold the pay
 
     def open(self, *, resume: bool) -> tuple[Any, dict[str, Any]] | None:
         """Return the rule's state and the arrays saved with the last paid round; None if none is paid yet."""
@@ -118,6 +141,9 @@ class Book(RunBook):
             self.ledger.start_run(self.run, self.roster, self.rule, self._terms_for(self.roster))
             self._factors = {**self._factors, **self.ledger.cost_factors(self.run)}
         self._warn()
+        if isinstance(self.terms.hold, Looks):
+            self._work, self.code = NamedWork(self.ledger, self.run, self.terms.hold), self.terms.hold.code
+            self._work.open()
         found = self.ledger.resume(self.run)
         if found is None:
             return None
@@ -140,13 +166,37 @@ class Book(RunBook):
         return Pay(slip.round, slip.request, slip.status, slip.reward, slip.balance, self.unit, slip.why)
 
     def factors(self, accounts: Sequence[str]) -> Any:
-        """Return what the rule's cost is multiplied by for each of these agents."""
-        return np.array([float(self._factors.get(account, 1.0)) for account in accounts])
+        """Return how many times the rule's cost each of these agents is paid: its cost factor, times the price."""
+        return np.array([float(self._factors.get(account, 1.0)) for account in accounts]) * self.terms.price
+
+    def fresh(self, number: int, model: Arrays) -> NamedRound | None:
+        """Return what the ask of a round carries where looks hold the pay."""
+        return None if self._work is None else self._work.fresh(number, model)
+
+    def committed(self) -> list[str]:
+        """Return the accounts that have committed to rows, where looks hold the pay."""
+        return [] if self._work is None else self._work.members()
+
+    def work(self, account: str, named: NamedRound, request: Request) -> Work:
+        """Return the work that a round names for an agent."""
+        if self._work is None:
+            return super().work(account, named, request)
+        return self._work.of(account, named, request.round, request.request)
+
+    def watch(self, ask: Ask, rows: Any, paid: PaidRound, model: Arrays, witness: WitnessSample | None) -> None:
+        """Keep the round's reports where looks may be at them."""
+        del ask, rows, witness
+        if self._work is not None:
+            reports = {one.account: one.arrays for one in paid.seats.reports if one is not None and one.usable}
+            self._work.keep(paid.request.round, model, reports)
 
     def record(self, paid: PaidRound, metrics: Mapping[str, float], checkpoint: Mapping[str, Any]) -> PaidRound:
         """Write a round into the ledger, with all that is needed to go on after it; return it as it is recorded."""
         recorded = self._patiently(lambda: self._write(paid, metrics, checkpoint))
         self.roster, self.done = paid.seats.accounts, paid.request.round
+        if self._work is not None and paid.named is not None:
+            counted = [name for name, status in zip(self.roster, recorded.status, strict=True) if pays(status)]
+            self._work.recorded(paid.request.round, paid.named, counted, paid.request.recorded)
         self._read_payslips()
         return paid.with_payments(recorded)
 
@@ -168,6 +218,8 @@ class Book(RunBook):
 
         `worst`: what a member with a cost factor of 1 can lose in the next round, beyond its own pay.
         """
+        if self._work is not None:
+            return self._work.lacks()
         if self.terms.losses != "deposit":
             return lambda _: ""
         asked = int(to_micro(self.terms.deposit)) if self.roster else 0
@@ -223,6 +275,7 @@ class Book(RunBook):
             notes=seats.notes(),
             metrics=metrics,
             checkpoint=checkpoint,
+            work=paid.named,
         )
         return cast("Payments", found.payments)  # a round has them
 

@@ -13,27 +13,25 @@ All that a run knows is in the ledger: opened again, it goes on after the last p
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from guerdon.arrays import check_positive_integer
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.registry import as_recorded
+from guerdon.looks.naming import NamedRound
 from guerdon.reports import AgentRows
-from guerdon.rule import Need, Rule, notice_of
+from guerdon.rule import notice_of
 from guerdon.run.book import Book, RunBook
+from guerdon.run.fit import checked
 from guerdon.run.layers import Layers
-from guerdon.run.messages import MODELS, Request
+from guerdon.run.messages import MODELS, Request, Work
 from guerdon.run.notices import SHOWN, Notices
 from guerdon.run.reports import Arrays, Report, Template, Witness, hash_of
 from guerdon.run.rounds import PaidRound, Seats
 from guerdon.server import Server
 from guerdon.states import flatten_state, restore_parts
 from guerdon.statistical.dithers import secret_normals
-from guerdon.statistical.lenses import prediction_of
-from guerdon.statistical.predictions import ZeroPrediction
 from guerdon.terms import Terms
 from guerdon.witness import WitnessSample, stack_minibatches, witness_sample, witness_samples
 from guerdon.words import about
@@ -70,29 +68,6 @@ def open_run(
     made = PaidRun(server, book, rounds=rounds, witness=witness, on_round=on_round, log=log)
     made.begin(model, "model")
     return made
-
-
-def checked(server: Server, terms: Terms, witness: bool) -> Server:
-    """Return a server whose rule is as the ledger records it, or raise where it would pay for less work here."""
-    server = replace(server, rule=as_recorded(server.rule))
-    rule = type(server.rule).__name__
-    if witness != (Need.WITNESS in server.rule.needs):
-        raise ValueError("`witness` must be given with `WitnessedPay`, and with no other rule")
-    if not isinstance(prediction_of(server.lens), ZeroPrediction) and Need.PREDICTION not in server.rule.needs:
-        raise ValueError(
-            f"`prediction` must be None with {rule}, which would not look at it; pay by `InformationPay`, or leave the "
-            "prediction out"
-        )
-    if server.sends == MODELS and Need.ONE_STEP in server.rule.needs and not (terms.one_step or _varies(server.rule)):
-        raise ValueError(
-            f"`rule` must not be {rule} where nodes send models that they trained in several steps: fewer samples "
-            "are fewer steps, a shorter move, and closer to the others', so a node that shirks is paid more than one "
-            "that works. Wrap `FedSGD`, with nodes that send the gradient of all requested samples (the recommended "
-            "way); or pay by `InformationPay` with a `dither`; or by `CalibratedAgreement` with `vary`, which finds "
-            "out whether work is seen here; or, where every node takes exactly one step on all requested samples, say "
-            "so with `Terms(one_step=True)`"
-        )
-    return server
 
 
 class PaidRun:
@@ -133,6 +108,7 @@ class PaidRun:
         self._own: dict[str, int] = {}  # what agents are asked for, where it is a number of their own
         self._asked: set[str] = set()  # who was told what the open round asks for
         self._told: set[str] = set()  # of whom the log has said that it is left out
+        self.named: NamedRound | None = None  # what the open round's ask carries, where looks hold the pay
         self._fresh = True  # nobody was asked yet
 
     @property
@@ -193,12 +169,18 @@ class PaidRun:
         return secret_normals(self._layers.of(self.model)) if learns else None
 
     def ask(
-        self, members: Sequence[str], normals: list[np.ndarray] | None = None, *, is_last: bool = False
+        self,
+        members: Sequence[str],
+        normals: list[np.ndarray] | None = None,
+        *,
+        named: NamedRound | None = None,
+        is_last: bool = False,
     ) -> Request | None:
         """Open the next round, and return what all are asked for; None: the run has ended.
 
         `members`: the accounts that are asked, but for those that lack a deposit (`short_of`), of whom the log tells.
-        `is_last`: whether no other round is planned.
+        `normals`, `named`: of the same round, where it was opened before; else they are made anew. `is_last`: whether
+        no other round is planned.
         """
         number, self.request, self.sent = self.done + 1, None, self.model
         if self.is_over:
@@ -215,7 +197,10 @@ class PaidRun:
             return None
         self._ask = self._ask._replace(is_last=is_last or number == self.rounds or covered < 2)
         self._own = self._own_requests() | self.book.own_requests(members)
-        self.sent, self.request = sent, Request(self.name, number, samples, self.server.sends)
+        self.named = named or self.book.fresh(number, sent)
+        work = None if self.named is None else Work.shared(self.named, self.book.code)
+        told = self.name, number, samples, self.server.sends
+        self.sent, self.request = sent, Request(*told, ledger=self.book.name, work=work)
         self.log.info("Round %d asks %d members for %d samples each", number, len(members), samples)
         return self.request
 
@@ -236,7 +221,8 @@ class PaidRun:
             if why:
                 raise RefusedError(f"agent {account!r} is not asked: {why}")
             self._asked.add(account)
-        return request.asking(self._own[account]) if account in self._own else request
+        request = request.asking(self._own[account]) if account in self._own else request
+        return request if self.named is None else request._replace(work=self.book.work(account, self.named, request))
 
     def report(self, account: str, arrays: Arrays | None, reply: Any = None) -> Report:
         """Return what an agent sent in the open round as a report; None: nothing. What cannot be used is refused.
@@ -271,7 +257,7 @@ class PaidRun:
             agree()
         if sum(report.usable for report in reports) < usable:
             after, paid = self._settled(request, seats, mean=mean)
-        self.book.watch(self._ask, self._layers.rows(seats), paid, self._seen)
+        self.book.watch(self._ask, self._layers.rows(seats), paid, self.sent, self._seen)
         self._after = after
         return paid
 
@@ -350,7 +336,7 @@ class PaidRun:
         ask = self._ask._replace(notice=notice, enrolled=before.enrolled, witness=self._seen)
         rows = AgentRows(self._layers.rows(seats))
         done, after = self.server.settle(before, ask, rows, seats.sent, mean=mean, factors=seats.factors)
-        paid = PaidRound(request, seats, done)
+        paid = PaidRound(request, seats, done, self.named)
         if not paid.is_payable:
             paid.refuse_furthest()
             return self._settled(request, seats, mean=mean)
@@ -391,8 +377,3 @@ class PaidRun:
         if paid.warning:
             self.log.warning("Round %d: %s", paid.request.round, paid.warning)
         self._notices.on_round(paid, self._state)
-
-
-def _varies(rule: Rule) -> bool:
-    """Tell whether a rule asks each member for a number of its own, and so sees what samples are worth."""
-    return notice_of(rule, rule.init(1), 1).own is not None

@@ -10,6 +10,7 @@ from guerdon.asking import Ask
 from guerdon.pilot import PilotRecord, Trial, assess
 from guerdon.run.book import RunBook
 from guerdon.run.messages import Pay
+from guerdon.run.reports import Arrays
 from guerdon.run.rounds import PaidRound
 from guerdon.witness import WitnessSample
 
@@ -46,8 +47,9 @@ class PilotBook(RunBook):
         self._asked = dict(zip(names, map(int, asked), strict=True))
         return self._asked
 
-    def watch(self, ask: Ask, rows: Any, paid: PaidRound, witness: WitnessSample | None) -> None:
+    def watch(self, ask: Ask, rows: Any, paid: PaidRound, model: Arrays, witness: WitnessSample | None) -> None:
         """Score a round by every rule, and write that down."""
+        del model
         if not self._begun:
             self.trial.begin(ask.origin)
             self._begun = True

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from guerdon.ledger.books.errors import RefusedError
-from guerdon.ledger.proof.submissions import gradient_hash, is_signed_by, submission
+from guerdon.ledger.proof.submissions import gradient_hash, is_signed_by
 from guerdon.reports import LARGEST
 from guerdon.run.messages import Request
 
@@ -147,7 +147,7 @@ def check_signature(
         if required:
             raise ValueError("it is not signed" if not signature else "it is signed, but no key is enrolled for it")
         return None
-    if not is_signed_by(key, submission(request.run, request.round, request.recorded, hashed), signature):
+    if not is_signed_by(key, request.signed(hashed), signature):
         told = f"; {remedy}" if remedy else ""
         raise ValueError(f"its signature is not that of the enrolled key for what it sent in this round{told}")
     return signature

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from guerdon.ledger.books.money import LARGEST, MICRO
+from guerdon.looks.naming import NamedRound
 from guerdon.rule import Payments, Status
 from guerdon.run.messages import Request
 from guerdon.run.reports import TOO_LARGE, Report
@@ -53,6 +54,7 @@ class PaidRound(NamedTuple):
     request: Request
     seats: Seats
     done: Settlement
+    named: NamedRound | None = None  # where looks hold the pay
 
     @property
     def payments(self) -> Payments:

@@ -16,11 +16,12 @@ from starlette.exceptions import HTTPException
 
 import guerdon
 from guerdon.dashboard.models import ErrorAnswer
-from guerdon.dashboard.security import GuessedError, is_loopback, problem
+from guerdon.dashboard.security import problem
 from guerdon.ledger.books.errors import UnavailableError
 from guerdon.ledger.read.queries import find_agent
 from guerdon.ledger.read.statements import read_lines
-from guerdon.serve.access import UnknownAgentError
+from guerdon.serve.access import Allowance
+from guerdon.serve.door import AGENT, Door
 from guerdon.serve.models import (
     AskAnswer,
     DeclineBody,
@@ -29,13 +30,13 @@ from guerdon.serve.models import (
     ReceivedAnswer,
     StatementAnswer,
     StatementRow,
+    WorkAnswer,
 )
 from guerdon.serve.service import ConflictError, Service
 from guerdon.serve.spool import SpooledAnswer
 
 BINARY = "application/octet-stream"
 LONGEST_WAIT = 60.0  # seconds that a question may wait for the next round
-STALLED = 60.0  # seconds without a byte after which an upload is given up
 UPLOADS = 2  # of one agent at a time: a broken one may linger beside its repetition
 LATEST = 2**62
 
@@ -52,8 +53,11 @@ def _errors(*codes: int) -> dict[int | str, dict[str, Any]]:
 router = APIRouter(prefix="/v1")
 
 
-def create_service_app(service: Service, *, loopback: bool = True) -> FastAPI:
-    """Return the application of a service; it settles rounds while it is served. `loopback`: for this machine only."""
+def create_service_app(service: Service, *, loopback: bool = True, allowance: Allowance | None = None) -> FastAPI:
+    """Return the application of a service; it settles rounds while it is served.
+
+    `loopback`: for this machine only. `allowance`: how much one agent may ask.
+    """
 
     @asynccontextmanager
     async def working(_: FastAPI) -> AsyncGenerator[None]:
@@ -68,13 +72,11 @@ def create_service_app(service: Service, *, loopback: bool = True) -> FastAPI:
         openapi_url="/v1/openapi.json", redirect_slashes=False,
         description="Paid rounds of federated learning, for any framework.",
     )  # fmt: skip
-    app.state.service, app.state.loopback, app.state.uploads = service, loopback, dict[str, int]()
+    app.state.service, app.state.uploads = service, dict[str, int]()
     app.include_router(router)
-    for kind in (
-        UnknownAgentError, GuessedError, ConflictError, UnavailableError, ValueError, HTTPException,
-        RequestValidationError, Exception,
-    ):  # fmt: skip
+    for kind in (ConflictError, UnavailableError, ValueError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _answer)
+    app.add_middleware(Door, service=service, allowance=allowance or Allowance(), loopback=loopback)
     return app
 
 
@@ -83,17 +85,8 @@ def _service(request: Request) -> Service:
 
 
 def _agent(request: Request) -> str:
-    """Return which agent asks, or raise."""
-    service, scope = _service(request), request.scope
-    name = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
-    if request.app.state.loopback and not is_loopback(name.strip("[]")):
-        raise HTTPException(421, "this service answers to 127.0.0.1 and localhost only; to serve others use --host")
-    query = scope["query_string"].decode("latin-1")
-    target = scope.get("raw_path", b"").decode("latin-1") + (f"?{query}" if query else "")
-    address = request.client.host if request.client else ""
-    agent = service.members.identify(request.method, target, request.headers.get("authorization", ""), address)
-    service.see(agent)
-    return agent
+    """Return which agent asks: the door has seen its proof."""
+    return request.scope[AGENT]
 
 
 ServiceNow = Annotated[Service, Depends(_service)]
@@ -103,11 +96,18 @@ AgentNow = Annotated[str, Depends(_agent)]
 @router.get("/health")
 def health(service: ServiceNow) -> HealthAnswer:
     """Tell whether rounds go on; anybody may ask."""
-    return HealthAnswer(run=service.run.name, round=service.round, ended=service.ended, problem=service.problem)
+    return HealthAnswer(
+        run=service.run.name,
+        ledger=service.members.ledger,
+        round=service.round,
+        ended=service.ended,
+        problem=service.problem,
+    )
 
 
 @router.get("/ask", responses=_errors(421, 422))
 async def ask(
+    request: Request,
     service: ServiceNow,
     agent: AgentNow,
     after: Annotated[int, Query(ge=0, le=LATEST, description="A round: wait for a later one, or for the end")] = 0,
@@ -116,6 +116,8 @@ async def ask(
     """Tell what the agent is asked for now, and what it was last paid."""
     end = time.monotonic() + wait
     while service.round <= after and not service.ended and time.monotonic() < end:
+        if await request.is_disconnected():  # its turn is over
+            break
         await asyncio.sleep(0.05)
     return await run_in_threadpool(_ask_answer, service, agent)
 
@@ -129,6 +131,7 @@ def _ask_answer(service: Service, agent: str) -> AskAnswer:
         run=service.run.name, agent=agent, round=number, ended=asked is None, answered=service.has_answered(agent),
         request=0 if asked is None else asked.request, recorded=0 if asked is None else asked.recorded,
         sends=service.run.server.sends, seconds=round(service.left, 3), pay=pay,
+        work=None if asked is None or asked.work is None else WorkAnswer(**asked.work._asdict()),
     )  # fmt: skip
 
 
@@ -169,17 +172,11 @@ async def report(
 
 async def _receive(request: Request, draft: Path, largest: int) -> None:
     """Write what arrives to the disk, a piece at a time; more than `largest` bytes are not taken."""
-    size, pieces = 0, request.stream().__aiter__()
+    size = 0
     if int(request.headers.get("content-length") or 0) > largest:
         raise HTTPException(413, f"a report has at most {largest} bytes here: the model's arrays")
     with draft.open("wb") as file:
-        while True:
-            try:
-                piece = await asyncio.wait_for(anext(pieces), STALLED)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                raise HTTPException(408, f"nothing arrived for {STALLED:.0f} s; send it again") from None
+        async for piece in request.stream():
             size += len(piece)
             if size > largest:
                 raise HTTPException(413, f"a report has at most {largest} bytes here: the model's arrays")
@@ -245,7 +242,7 @@ def _answer(request: Request, error: Exception) -> Response:
 
 
 def _explain(error: Any) -> tuple[int, str]:
-    kinds = {UnknownAgentError: 401, GuessedError: 429, ConflictError: 409, UnavailableError: 503}
+    kinds = {ConflictError: 409, UnavailableError: 503}
     for kind, code in kinds.items():
         if isinstance(error, kind):
             return code, str(error)

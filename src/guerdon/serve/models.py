@@ -29,6 +29,16 @@ class PayAnswer(BaseModel):
         return cls(round=slip.round, request=slip.request, status=slip.status, unit=unit, why=slip.why, **amounts)
 
 
+class WorkAnswer(BaseModel):
+    """The work that a round names for an agent, where looks hold its pay."""
+
+    rows: list[int] = Field(description="Of the committed rows, in the order in which they are to be used")
+    seed: int = Field(description="Of all other randomness of the work")
+    number: str = Field(description="The round's fresh number; rows and seeds follow from it")
+    model: str = Field(description="The hash of the model of this round")
+    code: str = Field(description="The hash of the application's function")
+
+
 class AskAnswer(BaseModel):
     """What an agent is asked for: `request` samples at the model of this round. Signatures are of `recorded`."""
 
@@ -42,6 +52,7 @@ class AskAnswer(BaseModel):
     sends: Literal["gradients", "models"]
     seconds: float = Field(description="Time left before the round may be settled without this agent")
     pay: PayAnswer | None
+    work: WorkAnswer | None = None
 
 
 class ReceivedAnswer(BaseModel):
@@ -91,9 +102,10 @@ class StatementAnswer(BaseModel):
 
 
 class HealthAnswer(BaseModel):
-    """Whether the service works."""
+    """Whether the service works, for which run of which ledger: signatures name both."""
 
     run: str
+    ledger: str
     round: int
     ended: bool
     problem: str

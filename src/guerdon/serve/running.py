@@ -11,13 +11,13 @@ import uvicorn
 from safetensors import SafetensorError
 from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
 
-from guerdon.dashboard.security import is_loopback
-from guerdon.dashboard.sockets import address_of, listen
+from guerdon.ledger.books.checks import check_name
 from guerdon.rule import Need, Rule
 from guerdon.run.driver import PaidRun
 from guerdon.serve.access import Members
 from guerdon.serve.app import create_service_app
 from guerdon.serve.service import Service
+from guerdon.web import Connections, Exposure, Front, address_of, check_private, listen, names_of
 from guerdon.words import FEWEST
 
 log = logging.getLogger("guerdon.serve")
@@ -32,7 +32,8 @@ def read_model(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_tokens(path: Path) -> dict[str, str]:
-    """Return the tokens in a JSON file, by agent, or raise."""
+    """Return the tokens in a JSON file, by agent, or raise; a file that others can open is refused."""
+    check_private(path, "--tokens")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -40,6 +41,40 @@ def read_tokens(path: Path) -> dict[str, str]:
     if not isinstance(found, dict) or not all(isinstance(token, str) for token in found.values()):  # pyright: ignore[reportUnknownVariableType]
         raise ValueError(f'`--tokens` must be a JSON object {{"agent": "token", …}}, got {path}')
     return found  # pyright: ignore[reportUnknownVariableType]
+
+
+class NamedIn:
+    """The names in a file, one on each line, as the file is now: who works for a run may be changed while it goes on.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "heart.members"
+    >>> _ = file.write_text("north\\nsouth  # since May\\n")
+    >>> NamedIn(file)()
+    ['north', 'south']
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last = self._read()
+
+    def __call__(self) -> list[str]:
+        """Return the names; those that were read last where the file cannot be read."""
+        try:
+            self._last = self._read()
+        except ValueError as error:
+            log.warning("Members stay as they were: %s", error)
+        return self._last
+
+    def _read(self) -> list[str]:
+        try:
+            found = names_of(self._path.read_text(encoding="utf-8").splitlines())
+            for name in found:
+                check_name("a name", name)
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"`--members` must be a file with the name of an agent on each line, got {self._path}: {error}"
+            ) from error
+        return found
 
 
 def write_lines(path: Path) -> Callable[[dict[str, float]], None]:
@@ -72,9 +107,12 @@ def check_members(members: Members, rule: Rule) -> None:
     names = members.names()
     if not names:
         raise ValueError(
-            "`guerdon serve` must have agents, got no enrolled key and no token: run `guerdon ledger enrol NAME "
-            "--public-key FILE` for each, or give `--tokens FILE`"
+            "`guerdon serve` must have agents of this run, got no enrolled key and no token: run `guerdon ledger "
+            "enrol NAME --public-key FILE` for each and name them in the file of `--members`, or give `--tokens FILE`"
         )
+    lacking = members.without_proof()
+    if lacking:
+        log.warning("`--members` names %s, without a key in the ledger or a token (yet)", ", ".join(lacking[:10]))
     if Need.OTHERS in rule.needs and len(names) < FEWEST:
         log.warning(
             "Only %d of the agents that it takes, %d, can work (%s): so few reports cannot be compared. Enrol more: "
@@ -85,21 +123,16 @@ def check_members(members: Members, rule: Rule) -> None:
 def run_service(
     run: PaidRun,
     spool: Path,
-    tokens: dict[str, str],
-    host: str,
+    members: Members,
+    exposed: Exposure,
     port: int,
-    tls: tuple[Path, Path] | None,
     tell: Callable[[str], None],
 ) -> None:
     """Serve a run until interrupted; `tell` is given the address once agents can ask."""
-    members = Members(run.name, run.book.keys, tokens)
     check_members(members, run.server.rule)
-    opened = listen(host, port)
-    with opened:
-        service = Service(run, spool, members)
-        app = create_service_app(service, loopback=is_loopback(host))
-        quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False, "ws": "none"}
-        secure: dict[str, Any] = {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}
-        address = address_of(opened, host)
-        tell(address if tls is None else address.replace("http://", "https://", 1))
-        uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=3, **quiet, **secure)).run(sockets=[opened])
+    connections = Connections()
+    with listen(exposed.host, port, connections) as opened:
+        app = create_service_app(Service(run, spool, members), loopback=exposed.loopback)
+        tell(address_of(opened, exposed.host, secure=exposed.tls is not None))
+        front: Any = Front(app, connections, exposed.proxies)
+        uvicorn.Server(uvicorn.Config(front, **exposed.settings())).run(sockets=[opened])

@@ -9,13 +9,18 @@ from guerdon.ledger.books.errors import RefusedError, UnavailableError
 from guerdon.ledger.read.statements import Payslip
 from guerdon.run.book import Book
 from guerdon.run.driver import PaidRun
-from guerdon.run.messages import Request
+from guerdon.run.messages import GRADIENTS, Request
+from guerdon.run.mistaken import is_model
 from guerdon.run.reports import Report, check_signature, hash_of, plain
 from guerdon.serve.access import Members
 from guerdon.serve.spool import Spool, SpooledAnswer, view_safetensors
 
 log = logging.getLogger("guerdon.serve")
 
+MISTAKEN = (
+    "the report must be a gradient, got a model: it lies ten times nearer to the model that was sent than to zero; "
+    "send the gradient, or start the service with `--sends models`"
+)
 LATE = "no answer before the deadline"
 HEADER = 2**16  # bytes that a report may have more than the model: another header
 DEADLINE = 600.0  # seconds that a round waits for agents that do not answer, unless the terms say otherwise
@@ -29,9 +34,10 @@ class ConflictError(Exception):
 class Service:
     """A run in a ledger that agents, the `members`, work for.
 
-    A round is settled once all who work have answered, or as many as the `quorum` of the terms; or, where somebody has,
-    at their `deadline` (default: ten minutes). An agent that has not been heard of for as long as a deadline is not
-    waited for; when it comes back, its reports count again. A round that nobody answered stays open.
+    A round is settled once all whom it asked have answered, or as many as the `quorum` of the terms; or, where somebody
+    has, at their `deadline` (default: ten minutes). An agent that has not been heard of for as long as a deadline is
+    not waited for; when it comes back, its reports count again, and the next round waits for it. A round that nobody
+    answered stays open.
     """
 
     def __init__(self, run: PaidRun, spool: Path, members: Members) -> None:
@@ -43,7 +49,7 @@ class Service:
         self.problem = ""  # why the run does not go on
         self.ended = False
         self.model = Path()  # what is broadcast
-        self.spool = Spool(spool, run.name, _ledger_name(self.book))
+        self.spool = Spool(spool, run.name, self.book.name)
         self._lock = threading.RLock()
         self._asked: list[str] = []
         self._answered: dict[str, SpooledAnswer] = {}
@@ -97,6 +103,8 @@ class Service:
         with self._lock:  # a round is open, or in the ledger, and never between
             if self._is_open(number):
                 request = self.run.request_of(agent)
+                if number == 1 and request.sends == GRADIENTS and is_model(arrays, self.run.sent):
+                    raise ValueError(MISTAKEN)
                 checked = check_signature(
                     key, signature, request, hashed, required=key is not None or self.terms.signatures
                 )
@@ -173,12 +181,12 @@ class Service:
         """Open the next round, or open again the one that was open when the process ended."""
         number = self.run.done + 1
         found = self.spool.opened(number)
-        members, normals = found or (self._find_members(), self.run.normals())
-        request = self.run.ask(members, normals)
+        members, normals, named = found or (self._find_members(), self.run.normals(), None)
+        request = self.run.ask(members, normals, named=named)
         self.ended = request is None
         if not self.ended:
             if found is None:
-                self.spool.open(number, members, normals)
+                self.spool.open(number, members, normals, self.run.named)
             self.model = self.spool.write_model(number, self.run.sent)
             self._asked = members
             self._answered = {answer.agent: answer for answer in self.spool.answers(number)}
@@ -206,7 +214,7 @@ class Service:
         if self.terms.quorum is not None and self._reported() >= self.terms.quorum:
             return True
         since = time.monotonic() - self.deadline
-        waited = [name for name in {*self._asked, *self._seen} if self._seen.get(name, 0.0) >= since]
+        waited = [name for name in self._asked if self._seen.get(name, 0.0) >= since]
         return self.left == 0.0 or all(name in self._answered for name in waited)
 
     def _reported(self) -> int:
@@ -248,12 +256,3 @@ class Service:
                 self._open()
         except Exception:
             log.exception("Run %r cannot go on yet", self.run.name)
-
-
-def _ledger_name(book: Book) -> str:
-    from sqlalchemy import select
-
-    from guerdon.ledger.books import tables
-
-    with book.ledger.reading() as connection:
-        return str(connection.execute(select(tables.ledger.c.name)).scalar_one())

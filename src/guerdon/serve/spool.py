@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
 
 from guerdon.ledger.books.errors import RefusedError
+from guerdon.looks.naming import NamedRound
 
 KINDS = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
@@ -67,8 +68,8 @@ class Spool:
         """Let another process use the folder."""
         self._lock.close()
 
-    def opened(self, number: int) -> tuple[list[str], list[np.ndarray] | None] | None:
-        """Return who was asked in a round that is open already, and its secret numbers; None if it is not."""
+    def opened(self, number: int) -> tuple[list[str], list[np.ndarray] | None, NamedRound | None] | None:
+        """Return who was asked in a round that is open already, its secret numbers, and what it named; else None."""
         path = self._round(number)
         if not (path / OPEN).exists():
             return None
@@ -76,9 +77,10 @@ class Spool:
         if kept["dither"]:
             found = load_file(path / NORMALS)
             normals = [found[str(i)] for i in range(len(found))]
-        return kept["members"], normals
+        named = None if kept["named"] is None else NamedRound(*map(bytes.fromhex, kept["named"]))
+        return kept["members"], normals, named
 
-    def open(self, number: int, members: list[str], normals: list[np.ndarray] | None) -> None:
+    def open(self, number: int, members: list[str], normals: list[np.ndarray] | None, named: NamedRound | None) -> None:
         """Write down a round before anybody is asked; rounds before it are in the ledger, and dropped."""
         for old in self.folder.glob("round-*"):
             if old != self._round(number):
@@ -86,7 +88,9 @@ class Spool:
         draft = self._draft()
         if normals is not None:
             save_file({str(i): np.ascontiguousarray(part) for i, part in enumerate(normals)}, draft / NORMALS)
-        (draft / OPEN).write_text(json.dumps({"members": members, "dither": normals is not None}))
+        told = None if named is None else [part.hex() for part in named]
+        kept = {"members": members, "dither": normals is not None, "named": told}
+        (draft / OPEN).write_text(json.dumps(kept))
         self._publish(draft, self._round(number))
 
     def write_model(self, number: int, model: Mapping[str, np.ndarray]) -> Path:

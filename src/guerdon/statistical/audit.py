@@ -67,7 +67,7 @@ class PlayedRound(NamedTuple):
     evidence: Evidence
     participating: Any
     request: int
-    trusted: Any = None  # whom the others were compared with, as it was recorded; None: as the rule's trust says
+    trusted: Any = None  # the agents that others were compared with, as recorded; None: as the rule's trust says
 
 
 class VerdictTrail(NamedTuple):
@@ -120,11 +120,11 @@ def follow(rounds: Iterable[PlayedRound], alpha: float) -> VerdictTrail:
         informed = evidence_against(wealth)
         cleared = informed >= threshold
         wealth = np.where(cleared, 0.0, wealth)
-        told = _advantage(played, trust, state, trusted)
+        advantage = _advantage(played, trust, state, trusted)
         state = trust.learn(state, evidence, trusted, played.request)
         strongest = np.argmax(evidence_against(state.wealth), axis=0)
-        known = [np.where(evidence.counted, x, np.nan) for x in (score, length)]
-        rows.append((trust.suspicion(state), against_agents(proven), strongest, informed, cleared, told, *known))
+        ranked = [np.where(evidence.counted, x, np.nan) for x in (score, length)]
+        rows.append((trust.suspicion(state), against_agents(proven), strongest, informed, cleared, advantage, *ranked))
     return _stacked(rows)
 
 
@@ -144,10 +144,10 @@ def judge(trail: VerdictTrail, alpha: float, *, alike: bool = False) -> list[Aud
 
 
 def differ_among_themselves(trail: VerdictTrail, alpha: float) -> bool:
-    """Tell whether agents differ among themselves even without those that could be accused: so their data do.
+    """Return whether agents differ among themselves even without those that could be accused: then their data do.
 
-    The bets against each of the rest, ranked among the rest alone, are put together (their mean is fair too). Agents
-    that are alike are found to differ with a probability of at most 0.05.
+    The bets against each of the rest, ranked among the rest alone, are averaged (their mean is fair too). Agents that
+    are alike are found to differ with a probability of at most 0.05.
     """
     rest = (trail.proven < limit(alpha)).all(axis=0)
     if rest.all() or not rest.any():
@@ -155,8 +155,8 @@ def differ_among_themselves(trail: VerdictTrail, alpha: float) -> bool:
     wealth = np.zeros((len(BETS), len(TESTS), len(rest)))
     for score, length in zip(trail.score, trail.length, strict=True):
         counted = rest & np.isfinite(score)
-        told, long = (np.where(counted, x, 0.0) for x in (score, length))
-        wealth = bet(wealth, agent_scores(told, long, counted, counted))
+        scores, long = (np.where(counted, x, 0.0) for x in (score, length))
+        wealth = bet(wealth, agent_scores(scores, long, counted, counted))
         if float(evidence_against(wealth[..., rest].reshape(-1))) >= limit(UNLIKE):
             return True
     return False
@@ -168,7 +168,7 @@ def _trust(rule: Rule) -> Trust:
 
 
 def _trusted(played: PlayedRound, trust: Trust, state: TrustState) -> Any:
-    """Return whom the others were compared with in a round: what was recorded, else what earlier rounds say."""
+    """Return the agents that others were compared with in a round: as recorded, else as earlier rounds say."""
     if played.trusted is not None:
         return np.asarray(played.trusted, dtype=bool)
     return trust.reference(state, played.evidence.counted)
@@ -191,9 +191,9 @@ def proven_ranks(evidence: Evidence, trusted: Any, tenure: Any) -> Ranks:
 def _ranked(evidence: Evidence, trusted: Any) -> tuple[Any, Any]:
     """Return what agents are ranked by: the score and the length of each one's report."""
     xp, scores = namespace(evidence.squared_length), information_scores(evidence, trusted)
-    told, length = (xp.sum(xp.where(evidence.counted, x, 0.0)) for x in (scores.agreement, scores.length))
-    part = xp.clip(xp.where(length > 0, told / xp.where(length > 0, length, 1.0), 0.0), LEAST_PART, 1.0)
-    return 2 * part * scores.agreement - part**2 * scores.length, scores.length
+    agreement, length = (xp.sum(xp.where(evidence.counted, x, 0.0)) for x in (scores.agreement, scores.squared_length))
+    part = xp.clip(xp.where(length > 0, agreement / xp.where(length > 0, length, 1.0), 0.0), LEAST_PART, 1.0)
+    return 2 * part * scores.agreement - part**2 * scores.squared_length, scores.squared_length
 
 
 def _agreement(played: PlayedRound, trusted: Any) -> Any:
@@ -221,19 +221,19 @@ def _stacked(rows: list[tuple[Any, ...]]) -> VerdictTrail:
     )
 
 
-def _finding(own: VerdictTrail, threshold: float, *, alike: bool) -> AuditFinding:
+def _finding(trail: VerdictTrail, threshold: float, *, alike: bool) -> AuditFinding:
     """Return what the columns of one agent amount to."""
-    beyond, freed = np.flatnonzero(own.against >= threshold), np.flatnonzero(own.cleared)
+    beyond, freed = np.flatnonzero(trail.against >= threshold), np.flatnonzero(trail.cleared)
     differs_in = int(beyond[0]) if len(beyond) else None
     cleared_to = int(freed[-1]) if len(freed) else None
     verdict: Verdict = "not enough evidence" if differs_in is None else "differs"
     verdict = verdict if cleared_to is None else "cleared"
-    proven = np.flatnonzero(own.proven >= threshold)
+    proven = np.flatnonzero(trail.proven >= threshold)
     if alike and len(proven):
         verdict, differs_in = "accused", int(proven[0])
-    known: list[float] = [value for value in own.advantage.tolist() if value == value]  # not NaN
-    mean = sum(known) / len(known) if known else float("nan")
-    standing = 0.0 if own.cleared[-1] else float(own.informed[-1])
-    latest, highest = float(own.against[-1]), float(np.max(own.against))
-    because = TESTS[int(own.strongest[-1 if differs_in is None else differs_in])]
-    return AuditFinding(verdict, latest, highest, because, differs_in, standing, cleared_to, mean, len(known))
+    advantages: list[float] = [value for value in trail.advantage.tolist() if value == value]  # not NaN
+    mean = sum(advantages) / len(advantages) if advantages else float("nan")
+    standing = 0.0 if trail.cleared[-1] else float(trail.informed[-1])
+    latest, highest = float(trail.against[-1]), float(np.max(trail.against))
+    because = TESTS[int(trail.strongest[-1 if differs_in is None else differs_in])]
+    return AuditFinding(verdict, latest, highest, because, differs_in, standing, cleared_to, mean, len(advantages))

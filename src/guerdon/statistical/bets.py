@@ -1,4 +1,4 @@
-"""Fair bets that find agents who send something else than gradients, at a stated rate of false accusations.
+"""Fair bets that find agents that send something else than gradients, at a stated rate of false accusations.
 
 Each bet is at fair odds against one agent (an e-process). If the agent is honest, every rank among the others is as
 likely as any other, whatever the distribution of gradients, because honest agents are exchangeable. Its *rank score* z
@@ -19,14 +19,15 @@ import numpy as np
 
 from guerdon.arrays import Array, at_least_one, namespace
 
-LEAST = 3  # agents, below which none can be compared with the others
-PEERS = 10.0  # to one, beyond which an agent is no longer one of those that others are ranked among
-BETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # how boldly is bet, side by side
+LEAST = 3  # agents needed to compare one with the others
+PEERS = 10.0  # odds to one: nobody is ranked against an agent that the evidence doubts more
+BETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # the boldness θ of each bet; all run side by side
 TESTS = ("tells less", "shorter", "longer")  # than the others
-LIARS = 0.45  # of the other members, at most, that an accusation allows for: four of nine
-RARE = 0.1  # of the rounds of the agent with the most: who took part in fewer, but for a few, is no member
+LIARS = 0.45  # share of the other members that may lie before an honest agent can be accused: four of nine
+# A member has at least 0.1 times the rounds of the agent with the most, less 5.
+RARE = 0.1
 FEW = 5
-TIE = 1e-6  # relative difference below which two values are the same: single precision tells no more
+TIE = 1e-6  # relative difference below which two values are equal: single precision resolves no more
 
 
 class Ranks(NamedTuple):
@@ -58,18 +59,18 @@ def agent_scores(score: Array, length: Array, counted: Array, reference: Array) 
 
 
 def proven_scores(score: Array, length: Array, counted: Array, tenure: Array) -> Ranks:
-    """Return the ranks (tests, agents) that are left where up to `LIARS` of the others lie to make an agent look bad.
+    """Return the ranks (tests, agents) on which an accusation rests: valid where up to `LIARS` of the others lie.
 
-    So many of the others that stand on the side that speaks against an agent are left out. If no more of them lie, the
-    rank is no worse than among the honest others alone, so the odds are never more than fair. Others are all members,
-    by the rounds that each has taken part in (`tenure`): a crew is no larger where honest members are absent.
+    For each agent they leave out that share of the others, on the side that speaks against it. If no more of the others
+    lie, the rank is no worse than among the honest others alone, so the odds are never more than fair. Others are all
+    members, by the rounds that each has taken part in (`tenure`): a crew is no larger where honest members are absent.
     """
     xp, tenure = namespace(score), namespace(score).asarray(tenure)
     member = xp.astype(tenure >= RARE * xp.max(tenure) - FEW, score.dtype)
-    found = [
+    by_test = [
         _without_liars(rank_scores(x, counted, counted), xp.sum(member) - member) for x in (score, length, -length)
     ]
-    return Ranks(xp.stack([ranks.score for ranks in found]), xp.stack([ranks.others for ranks in found]))
+    return Ranks(xp.stack([ranks.score for ranks in by_test]), xp.stack([ranks.others for ranks in by_test]))
 
 
 def _without_liars(ranks: Ranks, members: Array) -> Ranks:
@@ -84,26 +85,31 @@ def _without_liars(ranks: Ranks, members: Array) -> Ranks:
 
 
 def trusted_agents(wealth: Array, counted: Array, odds: float) -> Array:
-    """Tell which of the counted agents the evidence leaves at less than `odds` to one, by an agent's wealth."""
+    """Return the counted agents that the evidence doubts at less than `odds` to one."""
     xp = namespace(counted)
     return most_of(against_agents(xp.asarray(wealth)) < float(np.log(odds)), counted)
 
 
 def least_doubted(wealth: Array, counted: Array, odds: float) -> Array:
-    """Tell which of the counted agents are ranked among: the trusted, and where these are few the half least doubted.
+    """Return the agents that others are ranked against: the trusted ones, or the half with the least evidence.
 
-    Else, once most are doubted because of a few, all would be ranked among those few for ever.
+    The second, if fewer than half are trusted. Without this fallback a few distrusted agents could become everybody's
+    only yardstick.
+
+    - `wealth`: of the bets against each agent (bets, tests, agents).
+    - `counted`: booleans (agents,), the agents whose reports count.
+    - `odds`: agents that the evidence doubts at these odds to one are not trusted.
     """
     xp = namespace(counted)
     evidence = against_agents(xp.asarray(wealth))
     ordered = xp.sort(xp.where(counted, evidence, xp.inf))
     middle = xp.sum(xp.astype(counted, xp.int32)) // 2
-    usual = xp.sum(xp.where((xp.arange(ordered.shape[0]) == middle) & (ordered < xp.inf), ordered, 0.0))
-    return counted & ((evidence < float(np.log(odds))) | (evidence <= usual))
+    median = xp.sum(xp.where((xp.arange(ordered.shape[0]) == middle) & (ordered < xp.inf), ordered, 0.0))
+    return counted & ((evidence < float(np.log(odds))) | (evidence <= median))
 
 
 def most_of(kept: Array, counted: Array) -> Array:
-    """Tell which of the counted agents are kept; all where these are fewer than three, or no more than half.
+    """Return the counted agents that are kept, or all of them if fewer than three, or no more than half, are kept.
 
     A few that agree must not drive out the rest.
     """
@@ -128,8 +134,8 @@ def bet(wealth: Array, ranks: Ranks) -> Array:
     xp = namespace(wealth, ranks.score)
     bold = xp.reshape(xp.asarray(BETS, dtype=wealth.dtype), (len(BETS),) + (1,) * ranks.score.ndim)
     others = at_least_one(ranks.others)
-    usual = _log_sinh(bold + bold / others) - xp.log(others + 1) - _log_sinh(bold / others)
-    return wealth + xp.where(ranks.others > 0, bold * ranks.score - usual, 0.0)
+    fair = _log_sinh(bold + bold / others) - xp.log(others + 1) - _log_sinh(bold / others)
+    return wealth + xp.where(ranks.others > 0, bold * ranks.score - fair, 0.0)
 
 
 def mean_growth(boldness: float, others: int) -> float:

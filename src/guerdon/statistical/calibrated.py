@@ -43,16 +43,16 @@ from guerdon.gram import median_of, median_of_others
 from guerdon.rule import Need, Notice, Payments, Round, Rule, Status, as_request, check_round, check_whole, statuses
 from guerdon.words import About, told_by
 
-UNSETTLED = 0.1  # of a calibration, at its start, that does not count: what agents differ by is not yet known
-LEAST_LEVEL = 0.2  # an agent is never taken to be quieter than this, relative to the others
-LOUDEST = 4.0  # times the median deviation of the others: further out a round does not count for more
-USUAL = 1.4826  # a standard deviation in median distances, of normal values
-FEWEST = 3  # agents, of which a level can be told, and others, of which their spread can
-LEAST_EFFECT = 0.25  # of work on noise (γ), for which distances can be paid; 1 for independent samples
+UNSETTLED = 0.1  # share of a calibration, at its start, that does not count: offsets are not yet known
+LEAST_LEVEL = 0.2  # the lowest level r of an agent, relative to the others
+LOUDEST = 4.0  # a round counts for no more than so many times the others' median deviation
+FROM_MEDIAN = 1.4826  # the standard deviation of normal values is so many times their median distance
+FEWEST = 3  # agents needed for a level; others needed for the spread of their levels
+LEAST_EFFECT = 0.25  # the least γ for which distances can be paid; 1 for independent samples
 MOST_EFFECT = 3.0
 MOST_VARIED = 0.5
 MEMORY = 0.99  # weight of a round in γ, relative to the agent's next
-ENOUGH = 5.0  # such rounds with more, and with less, tell something of γ
+ENOUGH = 5.0  # decayed rounds with a larger request, and with a smaller one, that an estimate of γ needs
 NO_EFFECT = "more samples do not bring reports closer together here, so distances cannot be paid: pay is flat"
 
 
@@ -89,7 +89,7 @@ class _AboutCalibrated(About):
         return {Status.TOO_FEW: "fewer than two others took part, which does not tell how much gradients vary"}
 
     def advice(self, rule: Any, state: Any, request: Any) -> str:
-        """Return that more samples hardly lower the noise of some agent's reports, where that is so."""
+        """Return a warning where more samples hardly lower the noise of some agent's reports; else nothing."""
         del request
         effect = rule.effects(state)
         return NO_EFFECT if bool(namespace(effect).any(effect < LEAST_EFFECT)) else ""
@@ -100,7 +100,12 @@ class _AboutCalibrated(About):
 class CalibratedAgreement(Rule):
     """Pay h(ν) flat for `calibration` rounds, then by the distance to the others, relative to the agent's own level.
 
-    With `vary` above 0 agents are asked for up to this share more or less than the request: `Ask.own` has the numbers.
+    It pays R_k = h(ν) + h'(ν)·ν²/V_k·(E_k − D_k), as this module's header has it.
+
+    - `cost`: h and its slope, in units of money.
+    - `calibration`: rounds of an agent that are paid flat, while its level is measured.
+    - `vary`: share of the request by which agents are asked for more or less, from round to round; `Ask.notice.own` has
+      the numbers. 0: all are asked for ν.
 
     >>> import numpy as np
     >>> from guerdon import AffineCost, gather, round_of
@@ -138,14 +143,14 @@ class CalibratedAgreement(Rule):
     def own_requests(self, state: CalibrationState, request: Any) -> Array | None:
         """Return how many samples each agent is asked for: `request` in its first round, then less and more in turn.
 
-        Of every two rounds one asks for more. Which, is a matter of the agent's number, so that agents do not go in
-        step. The request must leave room for both: `vary` of it is at least half a sample.
+        Of every two rounds one asks for more. The agent's number decides which, so that agents do not go in step. The
+        request must leave room for both: `vary` times the request is at least half a sample.
         """
         if not self.vary:
             return None
         xp = namespace(state.rounds)
-        turn, own = xp.astype(state.rounds, xp.int32) - 1, xp.arange(state.rounds.shape[0], dtype=xp.int32) + 1
-        more = (turn + _parity(own & (turn // 2 + 1))) % 2 == 1
+        turn, number = xp.astype(state.rounds, xp.int32) - 1, xp.arange(state.rounds.shape[0], dtype=xp.int32) + 1
+        more = (turn + _parity(number & (turn // 2 + 1))) % 2 == 1
         nu = xp.asarray(request, dtype=state.rounds.dtype)
         few, many = (xp.floor(nu * share + 0.5) for share in (1 - self.vary, 1 + self.vary))
         varied = xp.where(more, many, xp.where(few > 1, few, 1.0))
@@ -162,8 +167,8 @@ class CalibratedAgreement(Rule):
         flat = calibrating & evidence.counted
         status = xp.where(flat, Status.PAID.value, status)
 
-        own = self.own_requests(state, request)
-        asked = nu + 0 * evidence.squared_deviation if own is None else xp.astype(own, nu.dtype)
+        requests = self.own_requests(state, request)
+        asked = nu + 0 * evidence.squared_deviation if requests is None else xp.astype(requests, nu.dtype)
         effect = self.effects(state)
         flat = flat | ((status == Status.PAID.value) & ~(effect >= LEAST_EFFECT))
         paid = (status == Status.PAID.value) & ~flat
@@ -188,20 +193,20 @@ class CalibratedAgreement(Rule):
     def levels(self, state: CalibrationState) -> Array:
         """Return every agent's noise relative to the others', as its calibration has it so far."""
         xp = namespace(state.count)
-        known = state.count > 1
+        calibrated = state.count > 1
         count = at_least_one(state.count)
-        raw = xp.where(known, state.total / count, 0.0)
-        within = xp.where(known, state.squares - count * raw**2, 0.0)
-        freedom = xp.sum(xp.where(known, state.count - 1, 0.0))
-        middle = median_of(raw, known)
+        raw = xp.where(calibrated, state.total / count, 0.0)
+        within = xp.where(calibrated, state.squares - count * raw**2, 0.0)
+        freedom = xp.sum(xp.where(calibrated, state.count - 1, 0.0))
+        middle = median_of(raw, calibrated)
         unit = xp.where(middle > 0, middle, 1.0)
-        mean = xp.where(known, raw / unit, 1.0)
+        mean = xp.where(calibrated, raw / unit, 1.0)
         error = xp.sum(within) / at_least_one(freedom) / count / unit**2  # variance of each mean
-        spread = _spread_of_others(mean, error, known)
+        spread = _spread_of_others(mean, error, calibrated)
         level = 1 + spread / xp.where(spread + error > 0, spread + error, 1.0) * (mean - 1)
         furthest = 2 * xp.sqrt(spread)
         level = xp.clip(level, 1 - furthest, 1 + furthest)
-        return xp.where(known, xp.where(level > LEAST_LEVEL, level, LEAST_LEVEL), 1.0)
+        return xp.where(calibrated, xp.where(level > LEAST_LEVEL, level, LEAST_LEVEL), 1.0)
 
     def effects(self, state: CalibrationState) -> Array:
         """Return γ for every agent: how fast noise falls with work, as the others show it; NaN until they do.
@@ -209,35 +214,35 @@ class CalibratedAgreement(Rule):
         1 where requests do not vary.
         """
         xp = namespace(state.asked)
-        seen = (state.asked > ENOUGH) & (state.noise > 0)
-        known = seen[0] & seen[1]
+        measured = (state.asked > ENOUGH) & (state.noise > 0)
+        both = measured[0] & measured[1]
         number = xp.where(state.asked > 0, state.asked, 1.0)
-        noise, work = xp.where(known, state.noise / number, 1.0), xp.where(known, state.work / number, 1.0)
+        noise, work = xp.where(both, state.noise / number, 1.0), xp.where(both, state.work / number, 1.0)
         apart = work[1] - work[0]
-        own = xp.log(noise[0] / noise[1]) / xp.where(known, apart, 1.0)
-        found, _ = median_of_others(own, known)
-        others = xp.sum(xp.astype(known, xp.int32)) - xp.astype(known, xp.int32)
+        exponent = xp.log(noise[0] / noise[1]) / xp.where(both, apart, 1.0)
+        effect, _ = median_of_others(exponent, both)
+        others = xp.sum(xp.astype(both, xp.int32)) - xp.astype(both, xp.int32)
         unknown = xp.nan if self.vary else 1.0
-        return xp.where(others >= FEWEST - 1, xp.where(found < MOST_EFFECT, found, MOST_EFFECT), unknown)
+        return xp.where(others >= FEWEST - 1, xp.where(effect < MOST_EFFECT, effect, MOST_EFFECT), unknown)
 
     def _remember(
         self, state: CalibrationState, evidence: Evidence, number: Array, squares: Array, work: Array
     ) -> CalibrationState:
-        """Return the state with this round added: e^work times the usual request was asked of each agent."""
+        """Return the state with this round added, in which each agent was asked for e^work times the request."""
         xp = namespace(evidence.squared_deviation)
-        seen = evidence.counted & (number >= FEWEST) & (squares > 0)
-        settled = seen & (state.rounds >= np.floor(UNSETTLED * self.calibration))
+        usable = evidence.counted & (number >= FEWEST) & (squares > 0)
+        settled = usable & (state.rounds >= np.floor(UNSETTLED * self.calibration))
         counts = settled & (state.rounds < self.calibration)
-        usual, _ = median_of_others(evidence.squared_deviation, evidence.counted)
-        ratio = evidence.squared_deviation / xp.where(usual > 0, usual, 1.0)
+        median, _ = median_of_others(evidence.squared_deviation, evidence.counted)
+        ratio = evidence.squared_deviation / xp.where(median > 0, median, 1.0)
         level = ((number - 1) * xp.where(ratio < LOUDEST, ratio, LOUDEST) - 1) / at_least_one(number - 2)
-        level = xp.where(seen, level, 0.0)
+        level = xp.where(usable, level, 0.0)
         one = xp.astype(counts, level.dtype)
         varied = settled & (work != 0)
         turn = xp.astype(xp.stack([varied & (work < 0), varied & (work > 0)]), level.dtype)
         kept = xp.where(varied, MEMORY, 1.0)
         return CalibrationState(
-            state.rounds + xp.astype(seen, level.dtype),
+            state.rounds + xp.astype(usable, level.dtype),
             state.count + one,
             state.total + one * level,
             state.squares + one * level**2,
@@ -247,17 +252,17 @@ class CalibratedAgreement(Rule):
         )
 
 
-def _spread_of_others(mean: Array, error: Array, known: Array) -> Array:
+def _spread_of_others(mean: Array, error: Array, calibrated: Array) -> Array:
     """Return, per agent, the variance of the others' levels, noise taken out; 0 where fewer than three are known."""
     xp = namespace(mean)
-    others = known[None, :] & ~xp.eye(mean.shape[0], dtype=xp.bool)
+    others = calibrated[None, :] & ~xp.eye(mean.shape[0], dtype=xp.bool)
     weight = xp.astype(others, mean.dtype)
     count = xp.sum(weight, axis=1)
-    middle, _ = median_of_others(mean, known)
+    middle, _ = median_of_others(mean, calibrated)
     apart = xp.sort(xp.where(others, xp.abs(mean[None, :] - middle[:, None]), xp.inf), axis=1)
     place = (xp.sum(xp.astype(others, xp.int32), axis=1) - 1) // 2
     half = xp.sum(xp.where(xp.arange(mean.shape[0])[None, :] == place[:, None], apart, 0.0), axis=1)
-    square = (USUAL * half) ** 2
+    square = (FROM_MEDIAN * half) ** 2
     noise = xp.sum(weight * error[None, :], axis=1) / at_least_one(count)
     return xp.where((count >= FEWEST) & (square > noise), square - noise, 0.0)
 
@@ -272,6 +277,6 @@ def _parity(number: Array) -> Array:
 def _relative(level: Array, counted: Array) -> Array:
     """Return levels relative to the mean of those who take part."""
     xp = namespace(level)
-    own = xp.astype(counted, level.dtype)
-    mean = xp.sum(own * level) / at_least_one(xp.sum(own))
+    weight = xp.astype(counted, level.dtype)
+    mean = xp.sum(weight * level) / at_least_one(xp.sum(weight))
     return level / xp.where(mean > 0, mean, 1.0)

@@ -1,6 +1,7 @@
-"""Who helped: leave-one-out, Shapley and cosine values, from evidence or from a validation function.
+"""Which agents helped: leave-one-out, Shapley and cosine values, from evidence or from a validation function.
 
-They say who helped, not who worked: a forged report that points where the others do helps as much as an honest one.
+They say which agents helped, not which worked: a forged report that points where the others do helps as much as an
+honest one.
 
 From evidence a coalition is worth what its mean report has in common with the others' mean: to first order what the
 loss falls by. With a_k = ⟨v_k, mean of the others' v⟩, v the reports around the prediction, and ā_{-k} the mean of the

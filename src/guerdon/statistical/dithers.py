@@ -15,12 +15,12 @@ A pair has one weakness: an agent may work in its first round only, and send the
 model steps once in a block, so that `step` has to be as many times larger. With blocks of four a mirror loses.
 
 How long u must be: information pay turns public knowledge into a loss once the noise scale B = σ²/‖m − p‖² is below
-`noise_scale_bound`. Against agents that know more than what is public, and for pay that is not mostly noise, it must be
-about the request ν. So that is aimed at, whatever the bound is: u does not get shorter when ν grows. Half the
-difference of what a pair's mean gradients differ by from their predictions is H·u and noise, so the server sees B as it
-would be if all but the dither were predicted. A longer u lowers it, but where gradients get noisier with ‖u‖ (they do
-in linear regression) also disturbs training; so u is made just as long as it needs to be, at most `largest`. Where that
-does not suffice, `DitherState.noise_scale` says so.
+`noise_scale_bound`. Against agents that know more than what is public, and for pay that is not mostly noise, B must be
+about the request ν. The server aims at that, whatever the bound is: u does not get shorter when ν grows. It measures B
+as if all but the dither were predicted: each of a pair's mean gradients differs from its prediction, and half the
+difference of the two is H·u and noise. A longer u lowers B. But where gradients get noisier with ‖u‖ (as in linear
+regression) it also disturbs training. So u is just as long as it needs to be, and at most `largest`. Where that does
+not suffice, `DitherState.noise_scale` says so.
 """
 
 # No type covers both an array and a list of layers.
@@ -46,7 +46,7 @@ from guerdon.arrays import (
 )
 from guerdon.asking import Ask, Reading
 from guerdon.broadcast import Shown, StepObservation
-from guerdon.costs import Cost
+from guerdon.costs import Cost, check_is_cost
 from guerdon.rule import as_request
 from guerdon.states import choose_state
 from guerdon.statistical.information import noise_scale_bound
@@ -109,6 +109,8 @@ class Dither:
     learns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        if self.cost is not None:
+            check_is_cost(self.cost)
         for name, value in (("length", self.length), ("largest", self.largest)):
             check_number(name, value, minimum=0, inclusive=False)
         check_number("finest", self.finest, minimum=0)
@@ -163,11 +165,11 @@ class Dither:
             over_layers(lambda old, new: old + new, old, new)
             for old, new in ((state.offsets, state.offset), (state.means, mean), (state.surprises, surprise))
         ]
-        middle, usual = (over_layers(lambda part: part / self.block, part) for part in sums[1:])
+        middle, average = (over_layers(lambda part: part / self.block, part) for part in sums[1:])
         xp = namespace(state.length)
         usable = ends & (noise.variance > 0) & (noise.samples > 0)
         unit, samples = xp.where(usable, noise.variance, 1.0), xp.where(usable, noise.samples, 1.0)
-        unforeseen = over_layers(lambda a, b: a - b, surprise, usual)
+        unforeseen = over_layers(lambda a, b: a - b, surprise, average)
         # Without bias: the noise of a mean less that of a block of them is 1 − 1/block of it.
         answer = (layers_dot(unforeseen, unforeseen) / unit - (1 - 1 / self.block) / samples) / state.length**2
         offsets, means, surprises = (
@@ -192,10 +194,10 @@ class Dither:
         xp = namespace(reading.error.signal)
         heard, used = xp.any(reading.used), xp.sum(xp.astype(reading.used, reading.error.signal.dtype))
         noise = MeanNoise(reading.error.variance, used * as_request(reading.evidence, ask.request))
-        seen, after = self.observe(state, ask.origin, mean, ask.prediction, noise)
+        observation, after = self.observe(state, ask.origin, mean, ask.prediction, noise)
         ends = heard & self.ends(state)
         adapted = choose_state(ends, lambda: self.adapt(after, ask.request), after)
-        shown = Shown(seen, ends, ends, after.noise_scale, state.length)
+        shown = Shown(observation, ends, ends, after.noise_scale, state.length)
         return shown, choose_state(heard, lambda: adapted, state)
 
     def adapt(self, state: DitherState, request: Any) -> DitherState:

@@ -20,8 +20,8 @@ import numpy as np
 from guerdon._quantiles import f_quantile
 from guerdon.statistical.bets import BETS, limit, mean_growth
 
-FEWEST = 5  # agents, below which there is no group that is less than all
-ROUNDS = 20  # below which sums of ranks are not yet normal
+FEWEST = 5  # agents needed: with fewer a group would be all of them
+ROUNDS = 20  # rounds needed for sums of ranks to be about normal
 CHIANI = (46.446, 0.186054, 9.84801)  # τ + 9.85 is about a gamma variable of this shape and scale
 
 

@@ -1,4 +1,4 @@
-"""Information pay: a reward for what a report adds to what everybody knows already (THEORY §9).
+"""Information pay: a reward for what a report adds to what everybody knows already.
 
 Agreement with the others is cheap to fake where their mean is predictable. So the server states a public prediction p
 of the gradient, and pays for the improvement on it only. With v_k = X_k − p, w_k the mean of the other trusted
@@ -17,7 +17,7 @@ part of the cost.
 In the terms of `Payments`: distance D_k = ‖v_k‖² − (2/a)⟨v_k, w_k⟩, which is −I_k/a² and may be negative; E_k is the
 same among the others; and R_k = h(ν) + h'(ν)·ν²/V_k·(E_k − D_k) as in every other rule.
 
-Whom an agent is compared with decides what it is paid, so not everybody is used for that: see
+Pay depends on the agents that a report is compared with, so not every agent is used for that: see
 `guerdon.statistical.trust`.
 
 A round in which the reports differ by less than a millionth of their squared length has no scale, and pays nothing.
@@ -70,29 +70,31 @@ class _AboutInformation(About):
         }
 
     def advice(self, rule: Any, state: Any, request: Any) -> str:
-        """Return that the rule is not sound here, where that is so: the noise scale is far above the request."""
+        """Return a warning where the noise scale is too far above the request for the rule; else nothing."""
         xp = namespace(state.signal)
         signal, weight = float(xp.sum(state.signal)), float(xp.max(state.weight))
         rounds = (1 - rule.decay**WAIT) / (1 - rule.decay) if rule.decay < 1 else float(WAIT)
         if weight < rounds:
             return ""
-        told = float(request) * signal / float(xp.sum(state.weight))  # ν/B
-        return NOT_SOUND if told < SOUND else ""
+        ratio = float(request) * signal / float(xp.sum(state.weight))  # ν/B
+        return NOT_SOUND if ratio < SOUND else ""
 
     def settings(self, rule: Any) -> dict[str, Any]:
         """Return all but the cost; 3 and 3.0 are the same text."""
-        found = super().settings(rule)
-        numbers = {name: x if isinstance(x, str) else float(x) for name, x in found.items()}
-        return numbers | {"pooled": bool(found["pooled"]), "probation": int(found["probation"])}
+        values = super().settings(rule)
+        numbers = {name: x if isinstance(x, str) else float(x) for name, x in values.items()}
+        return numbers | {"pooled": bool(values["pooled"]), "probation": int(values["probation"])}
 
-    def largest_distance(self, payments: Payments, length: Array) -> Array:
+    def largest_distance(self, payments: Payments, squared_length: Array) -> Array:
         """Return how large the parts of D and E are together.
 
         D = ‖v‖² − (2/a)⟨v, w⟩, and E is the same for the others: both may be negative, or small where their parts are
         not. No part of D is larger than `|D| + ‖v‖²`.
         """
-        xp = namespace(length)
-        return super().largest_distance(payments, length) + 2 * (length + xp.max(length, axis=-1, keepdims=True))
+        xp = namespace(squared_length)
+        return super().largest_distance(payments, squared_length) + 2 * (
+            squared_length + xp.max(squared_length, axis=-1, keepdims=True)
+        )
 
 
 @told_by(_AboutInformation())
@@ -100,15 +102,19 @@ class _AboutInformation(About):
 class InformationPay(Rule):
     """Pay each agent for what its report adds to the public prediction that the evidence was gathered around.
 
-    `decay` is the weight of a round in the estimate of a, relative to the round after it. With `pooled` there is one
-    estimate for all, a little smaller than it could be: pay is quieter, and a newcomer begins with what the run knows
-    (then let `decay` be 0.9). Else each agent has its own, without its own reports. `least` is the
-    smallest a that is used: the smaller, the noisier the pay of rounds with little to learn, and the less a report that
-    shrinks towards the prediction can gain there. Where the evidence against an agent exceeds `doubt` to one, others
-    are no longer compared with it; infinity trusts every agent. Nor are they with a newcomer before it has had
-    `probation` rounds and its reports were cleared; 0 trusts newcomers. Reports longer than `limit` times the median
-    length of the others' (around the prediction) are to be shortened to that before evidence is gathered, see
-    `guerdon.gram.shortening`.
+    R_k = h(ν) + h'(ν)·ν²/(a²σ²)·(I_k − Ī₋ₖ), as this module's header has it.
+
+    - `cost`: h and its slope, in units of money.
+    - `decay`: weight of a round in the estimate of a, relative to the round after it.
+    - `least`: the smallest a that is used. The smaller, the noisier the pay of rounds with little to learn, and the
+      less a report that shrinks towards the prediction can gain there.
+    - `doubt`: others are not compared with an agent that the evidence doubts at these odds to one; infinity trusts
+      every agent.
+    - `limit`: reports longer than so many times the median length of the others' (around the prediction) are shortened
+      to that before evidence is gathered (`guerdon.gram.shortening`).
+    - `pooled`: one estimate of a for all, a little smaller than it could be: pay is quieter, and a newcomer begins with
+      what the run knows (then let `decay` be 0.9). Otherwise each agent has its own, without its own reports.
+    - `probation`: rounds of its own, and a clearing, before others are compared with a newcomer; 0 trusts newcomers.
 
     >>> import numpy as np
     >>> from guerdon import AffineCost, gather, round_of
@@ -147,7 +153,7 @@ class InformationPay(Rule):
 
     @property
     def trust(self) -> Trust:
-        """What tells whom the others are compared with."""
+        """What decides which agents the others are compared with."""
         return Trust(self.doubt, self.probation, self.signal)
 
     def init(self, num_agents: int) -> SignalState:
@@ -164,13 +170,13 @@ class InformationPay(Rule):
         evidence = round.evidence
         xp, nu = namespace(evidence.squared_length), as_request(evidence, round.request)
         scores = information_scores(evidence, round.trusted)
-        variance, shrinkage = self.signal.terms(state, scores, nu)
+        variance, shrinkage = self.signal.variance_and_shrinkage(state, scores, nu)
         status = statuses(evidence, mask, LEAST, variance)
         status = xp.where((status == Status.PAID.value) & (scores.others < 2), Status.TOO_FEW.value, status)
         paid = status == Status.PAID.value
 
-        distance = scores.length - 2 / shrinkage * scores.agreement
-        expected = scores.length_of_others - 2 / shrinkage * scores.signal_of_others
+        distance = scores.squared_length - 2 / shrinkage * scores.agreement
+        expected = scores.squared_length_of_others - 2 / shrinkage * scores.signal_of_others
         scale = xp.where(paid, variance, 1.0)
         reward = self.cost(nu) + self.cost.slope(nu) * nu**2 / scale * (expected - distance)
         shown = [xp.where(paid, x, xp.nan) for x in (distance, expected, variance)]

@@ -2,7 +2,7 @@
 
 `Offset` takes off what is stable in how each agent differs, or reads reports around a public prediction. `Pairwise`
 takes the products of all reports with each other: it finds copies, shortens reports that are too long, and compares
-each with the agents that are trusted. What none of them knows is by which rule will be paid.
+each with the agents that are trusted. None of them knows which rule will pay.
 
 Agents may have different data. So unless they are `alike`, what is stable in how an agent differs is taken off before
 reports are compared (`guerdon.statistical.offsets`), and the model is made from every report that can be used.
@@ -23,16 +23,16 @@ from guerdon.evidence import gather
 from guerdon.gram import (
     evidence_around_prediction,
     evidence_around_zero,
-    lengths_of,
     multiply,
     shortened_products,
     shortening,
+    squared_lengths_of,
 )
 from guerdon.lens import LONGEST, is_seatless
-from guerdon.reports import Layers, as_matrices, lengths_around
+from guerdon.reports import Layers, as_matrices, squared_lengths_around
 from guerdon.rule import Need, as_recorded, as_request, round_of
 from guerdon.states import NoState, choose_state
-from guerdon.statistical.credit import add_credit, bounded, doubtful_pairs, first_credit, usual_product, without_credit
+from guerdon.statistical.credit import add_credit, bounded, doubtful_pairs, first_credit, median_product, without_credit
 from guerdon.statistical.offsets import LARGEST_MODEL, OwnRecords, shortened
 from guerdon.statistical.pairs import accused_pairs, copying, first_pairs, identical, watch_pairs
 from guerdon.statistical.predictions import Prediction, ZeroPrediction
@@ -49,7 +49,7 @@ class LensState(NamedTuple):
 
     prediction: Any  # public
     records: Any  # how each agent differs from the others
-    trust: Any  # whom others are compared with
+    trust: Any  # the agents that others are compared with
     pairs: Any  # what pairs of agents share
 
     agents = {"prediction": ()}  # noqa: RUF012 - no field of the tuple; see `guerdon.states`
@@ -112,7 +112,7 @@ class _Comparing:
     ) -> LensState:
         if shown is not None:
             learned = choose_state(
-                shown.heard, lambda: self.prediction.learn(state.prediction, shown.seen), state.prediction
+                shown.heard, lambda: self.prediction.learn(state.prediction, shown.observation), state.prediction
             )
             state = state._replace(prediction=learned)
         if reading.offsets is None or is_seatless(reports):
@@ -122,8 +122,8 @@ class _Comparing:
             mean = over_layers(lambda move, start: move + start, mean, ask.start)
         counted = reading.evidence.counted
         heard = counted & (xp.sum(xp.astype(counted, xp.int32)) > 1)
-        own = state.records, rows, reading.offsets, mean, ask.centre, dither_of(ask), heard
-        return state._replace(records=self.recorder.learn(*own))  # pyright: ignore[reportOptionalMemberAccess]
+        arguments = state.records, rows, reading.offsets, mean, ask.centre, dither_of(ask), heard
+        return state._replace(records=self.recorder.learn(*arguments))  # pyright: ignore[reportOptionalMemberAccess]
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Offset(_Comparing):
         xp, counted = namespace(evidence.squared_length), evidence.counted
         whole, towards, nobody = xp.ones_like(evidence.squared_length), ask.centre, xp.zeros_like(counted)
         error = prediction_error(evidence, counted, ask.request)
-        parts = whole if self.alike else shortening(lengths_around(reports, sent, ask.start), counted, LONGEST)
+        parts = whole if self.alike else shortening(squared_lengths_around(reports, sent, ask.start), counted, LONGEST)
         if ask.notice.reach:
             cut = ask.notice.cut_at(as_request(evidence, ask.request))
             pairs = cut_pairs(reports, evidence, offsets, cut, ask.notice.reach)
@@ -159,10 +159,10 @@ class Offset(_Comparing):
 class Pairwise(_Comparing):
     """Compares each report with those of the trusted agents, from the products of all reports with each other.
 
-    Copies are left out, and reports longer than `limit` times the median of the others are shortened. `relies` says on
-    which pairs: all that are not `accused` of sharing something, or none that is `doubtful`: that agreed more than
-    chance explains (`guerdon.statistical.credit`). Where agents are alike the model goes without those that are not
-    trusted, and agents whose reports agreed too well in earlier rounds count as copies.
+    Copies are left out, and reports longer than `limit` times the median of the others are shortened. `relies` says
+    which pairs are relied on: all but those `accused` of sharing something, or all but the `doubtful` ones, which
+    agreed more than chance explains (`guerdon.statistical.credit`). Where agents are alike the model goes without those
+    that are not trusted, and agents whose reports agreed too well in earlier rounds count as copies.
     """
 
     limit: float = 3.0
@@ -184,7 +184,7 @@ class Pairwise(_Comparing):
             copies = copying(copies, counted, wealth, enrolled)
         kept = counted & ~copies
         trusted = self.trust.reference(state.trust, kept)
-        factors, parts = (shortening(square, kept, self.limit) for square in lengths_of(products))
+        factors, parts = (shortening(square, kept, self.limit) for square in squared_lengths_of(products))
         evidence = evidence_around_prediction(products, factors, kept, trusted)
         near = shortened_products(products, factors, kept)
         alignment, credit = self._alignment(state.pairs, ask, near, kept, trusted)
@@ -193,8 +193,8 @@ class Pairwise(_Comparing):
         # Of the agents that the mean is made from: noise of those that are not trusted is in it too.
         error = prediction_error(evidence_around_prediction(products, factors, kept, used), used, ask.request)
         pairs = PairState(watch_pairs(wealth, products.inner, counted, trusted, enrolled), credit)
-        seen = as_recorded(round_of(evidence, sent, ask.request, trusted))
-        trust = self.trust.learn(state.trust, seen.evidence, seen.trusted, ask.request)
+        played = as_recorded(round_of(evidence, sent, ask.request, trusted))
+        trust = self.trust.learn(state.trust, played.evidence, played.trusted, ask.request)
         state = state._replace(pairs=pairs, trust=trust)
         return Reading(evidence, plain, trusted, used, copies, factors, parts, offsets, error, ask.centre), state
 
@@ -213,11 +213,11 @@ class Pairwise(_Comparing):
             wealth = xp.asarray(pairs.wealth, dtype=products.dtype)
             doubted = accused_pairs(wealth, ask.enrolled) & (not self.alike)
         else:
-            before, usual = xp.asarray(credit, dtype=products.dtype), usual_product(products, trusted)
-            doubted, products = doubtful_pairs(before), bounded(products, usual)
-            credit = add_credit(before, products, usual, kept)
-        told = 1.0 if ask.notice.knowledge is None else xp.asarray(ask.notice.knowledge, dtype=products.dtype)
-        credited = without_credit(products, trusted, doubted, told + xp.zeros_like(products[0]))
+            before, typical = xp.asarray(credit, dtype=products.dtype), median_product(products, trusted)
+            doubted, products = doubtful_pairs(before), bounded(products, typical)
+            credit = add_credit(before, products, typical, kept)
+        knowledge = 1.0 if ask.notice.knowledge is None else xp.asarray(ask.notice.knowledge, dtype=products.dtype)
+        credited = without_credit(products, trusted, doubted, knowledge + xp.zeros_like(products[0]))
         return xp.sum(credited * xp.astype(trusted, products.dtype)[None, :], axis=1), credit
 
 

@@ -1,4 +1,4 @@
-"""How each agent differs from the others, from its own past: what is stable may be its data, and is no fault.
+"""How each agent differs from the others, by its own past: a stable difference may be its data, and is no fault.
 
 Agents have data of their own. So honest reports differ by more than their samples' noise: X_k = m + b_k + noise, and
 under a dither by how strongly each one's gradient answers to it. Both are estimated from an agent's past reports, and
@@ -8,11 +8,11 @@ taken off before reports are compared:
                                       δ_k   decayed regression, number by number, of X_k − p − b_k on the dither u
                                       s, r  1 − (what noise alone would make of ‖b‖², ‖δ∘u‖²)/‖·‖², at least 0
 
-An agent chooses its report freely, so it chooses what is left of it freely, whatever is taken off: this gives a cheat
-nothing that it did not have. For that δ_k must come from the agent's own reports. Were it a regression of X_k − X̄, an
-agent that sends zeros would be credited with the others' answer to the dither, which is what it is to be paid for.
-What is remembered is a report as the model has it, shortened where it is too long, and the usual noise is a median: so
-a loud agent moves the records of others by little. The model is made from reports as they came. Only past rounds count,
+An agent chooses its report freely. So it chooses freely what is left of it, whatever is taken off: a cheat gains
+nothing. For this δ_k must come from the agent's own reports. With a regression of X_k − X̄ instead, an agent that sends
+zeros would be credited with the others' answer to the dither, which is what it is to be paid for. A report is
+remembered as the model has it, shortened where it is too long, and the noise is a median: so a loud agent moves the
+records of others by little. The model is made from reports as they came. Only past rounds count,
 so honest pay keeps its mean. Noisier data are not cured: they look like less work.
 """
 
@@ -66,7 +66,7 @@ class OwnRecords:
     def init(self, model: Any, num_agents: int, *, dithered: bool) -> RecordState:
         """Return the state before the first round."""
         layers = [model] if is_array(model) else model
-        xp, own = namespace(layers[0]), layers[0].dtype
+        xp, dtype = namespace(layers[0]), layers[0].dtype
         large = sum(math.prod(part.shape) for part in layers) > LARGE_MODEL
 
         def rows_of_zeros(part: Array) -> Array:
@@ -76,7 +76,7 @@ class OwnRecords:
         nothing = over_layers(rows_of_zeros, model)
         answers = nothing if dithered else over_layers(lambda part: part[:, :0], nothing)
         flat = over_layers(lambda part: part[0], answers)
-        agents, zero = xp.zeros(num_agents, dtype=own), xp.zeros((), dtype=own)
+        agents, zero = xp.zeros(num_agents, dtype=dtype), xp.zeros((), dtype=dtype)
         return RecordState(nothing, agents, agents, answers, agents, agents, flat, zero, zero, zero)
 
     def offsets(self, state: RecordState, dither: Any) -> Any:
@@ -88,8 +88,8 @@ class OwnRecords:
         if not _first(state.answer).shape[1]:
             return base
         parts = state.answer, state.dither, dither
-        usual = _mean_of_all(state.dither) / _positive(state.dither_weight)
-        answer = over_layers(lambda own, every, u: self._answer(state, usual, own, every, u), *parts)
+        typical = _mean_of_all(state.dither) / _positive(state.dither_weight)
+        answer = over_layers(lambda answers, every, u: self._answer(state, typical, answers, every, u), *parts)
         answer = self._shrunk(answer, noise * state.answer_squares / _positive(state.answer_weight) ** 2, noise)
         return over_layers(lambda a, b: a + b, base, answer)
 
@@ -102,56 +102,58 @@ class OwnRecords:
         what it adds to that.
         """
         xp = namespace(state.weight)
-        rows, seen = heard[:, None], xp.astype(heard, state.weight.dtype)
+        rows, present = heard[:, None], xp.astype(heard, state.weight.dtype)
 
-        def beside(own: Array, middle: Array) -> Array:
-            return xp.where(rows, own - middle, 0.0)
+        def beside(row: Array, middle: Array) -> Array:
+            return xp.where(rows, row - middle, 0.0)
 
         noise = _usual_deviation(reports, offsets, heard)
-        fade, known = 1 - (1 - self.decay) * seen, xp.any(heard)
+        fade, any_heard = 1 - (1 - self.decay) * present, xp.any(heard)
 
-        def added(old: Array, own: Array, middle: Array) -> Array:
-            return xp.astype(fade[:, None] * old + beside(own, middle), old.dtype)
+        def added(old: Array, row: Array, middle: Array) -> Array:
+            return xp.astype(fade[:, None] * old + beside(row, middle), old.dtype)
 
         after = state._replace(
             total=_by_columns(added, state.total, reports, model=mean),
-            weight=fade * state.weight + seen,
-            squares=fade**2 * state.squares + seen,
-            noise=xp.where(known, self.decay * state.noise + noise, state.noise),
-            rounds=xp.where(known, self.decay * state.rounds + 1, state.rounds),
+            weight=fade * state.weight + present,
+            squares=fade**2 * state.squares + present,
+            noise=xp.where(any_heard, self.decay * state.noise + noise, state.noise),
+            rounds=xp.where(any_heard, self.decay * state.rounds + 1, state.rounds),
         )
         if not _first(state.answer).shape[1]:
             return after
-        return self._learn_answers(state, after, _by_columns(beside, reports, model=centre), dither, seen)
+        return self._learn_answers(state, after, _by_columns(beside, reports, model=centre), dither, present)
 
     def _learn_answers(
-        self, before: RecordState, after: RecordState, added: Any, dither: Any, seen: Array
+        self, before: RecordState, after: RecordState, added: Any, dither: Any, present: Array
     ) -> RecordState:
-        xp = namespace(seen)
-        slow, weight = 1 - (1 - self.answer_decay) * seen, _positive(before.weight)
-        known = xp.astype(xp.any(seen > 0), seen.dtype)
-        fade = 1 - (1 - self.answer_decay) * known
+        xp = namespace(present)
+        slow, weight = 1 - (1 - self.answer_decay) * present, _positive(before.weight)
+        any_heard = xp.astype(xp.any(present > 0), present.dtype)
+        fade = 1 - (1 - self.answer_decay) * any_heard
 
         def answer(old: Array, new: Array, total: Array, u: Array) -> Array:
-            left = seen[:, None] * (new - total / weight[:, None])
+            left = present[:, None] * (new - total / weight[:, None])
             return xp.astype(slow[:, None] * old + left * xp.reshape(u, (1, -1)), old.dtype)
 
         return after._replace(
             answer=over_layers(answer, before.answer, added, before.total, dither),
-            answer_weight=slow * before.answer_weight + seen,
-            answer_squares=slow**2 * before.answer_squares + seen,
-            dither=over_layers(lambda old, u: fade * old + known * xp.reshape(u, (-1,)) ** 2, before.dither, dither),
-            dither_weight=fade * before.dither_weight + known,
+            answer_weight=slow * before.answer_weight + present,
+            answer_squares=slow**2 * before.answer_squares + present,
+            dither=over_layers(
+                lambda old, u: fade * old + any_heard * xp.reshape(u, (-1,)) ** 2, before.dither, dither
+            ),
+            dither_weight=fade * before.dither_weight + any_heard,
         )
 
-    def _answer(self, state: RecordState, usual: Array, own: Array, every: Array, dither: Array) -> Array:
+    def _answer(self, state: RecordState, typical: Array, answers: Array, every: Array, dither: Array) -> Array:
         """Return δ_k∘u; an agent that missed rounds has seen less of u².
 
         Where u was short so far, a number says little: δ is as if some rounds of the usual u² had found no difference.
         """
         share = state.answer_weight / _positive(state.dither_weight)
-        squares = share[:, None] * every[None, :] + PRIOR * usual
-        return own / _positive(squares) * namespace(own).reshape(dither, (1, -1))
+        squares = share[:, None] * every[None, :] + PRIOR * typical
+        return answers / _positive(squares) * namespace(answers).reshape(dither, (1, -1))
 
     def _shrunk(self, base: Any, by_noise: Array, noise: Array) -> Any:
         """Return rows shrunk by what noise alone would make of their squares, and cut to their reach."""
@@ -169,8 +171,8 @@ def shortened(rows: Any, centre: Any, parts: Array) -> Any:
     if not is_traced(part) and bool(namespace(part).all(part >= 1)):
         return rows
 
-    def shorter(own: Array, middle: Array) -> Array:
-        return namespace(own).where(part < 1, middle + part * (own - middle), own)
+    def shorter(row: Array, middle: Array) -> Array:
+        return namespace(row).where(part < 1, middle + part * (row - middle), row)
 
     return _by_columns(shorter, rows, model=centre)
 
@@ -205,8 +207,8 @@ def _usual_deviation(reports: Any, offsets: Any, heard: Array) -> Array:
     """Return n/(n − 1) times the median squared distance to the mean, of what is compared: no loud agent moves it."""
     xp = namespace(heard)
     layers = [(reports, offsets)] if is_array(reports) else list(zip(reports, offsets, strict=True))
-    own = xp.astype(heard, layers[0][1].dtype)
-    count, square = xp.sum(own), 0 * own
+    present = xp.astype(heard, layers[0][1].dtype)
+    count, square = xp.sum(present), 0 * present
     for rows, off in layers:
         for cut in column_blocks(rows):
             left = xp.where(heard[:, None], rows[:, cut] - off[:, cut], 0.0)

@@ -13,10 +13,10 @@ from guerdon.arrays import Array, at_least_one, namespace
 from guerdon.gram import shortening
 from guerdon.statistical.bets import BETS, TIE, Ranks, bet, evidence_against, limit, ranks_of
 
-IDENTICAL = 0.001  # of their length, by which two reports differ at most that are one and the same
-FEWEST = 4  # agents, below which no pair can be compared: two, and two others that tell what is common to all
-LONGEST = 1.0  # times the median length of the others' reports, around the one in the middle: longer ones are shortened
-DOUBT = 0.05  # the rate of false alarms at which a pair is no longer compared with
+IDENTICAL = 0.001  # two reports that differ by less of their length are one and the same
+FEWEST = 4  # agents needed to compare a pair: two, and two others that show what is common to all
+LONGEST = 1.0  # reports are shortened to so many times the others' median length, around the middle report
+DOUBT = 0.05  # rate of false alarms at which other pairs are no longer compared with a pair
 
 
 class SuspiciousPair(NamedTuple):
@@ -28,16 +28,18 @@ class SuspiciousPair(NamedTuple):
 
 
 def identical(products: Array, raw: Array, counted: Array) -> Array:
-    """Tell which agents sent a report that another sent too, to rounding; none where nobody else would be left.
+    """Return the agents that sent the same report as another, to rounding; none if nobody else would be left.
 
-    `products` are those of the reports around the prediction, and `raw` their squared lengths around 0: two that
-    differ by a large part of what they are themselves are not the same, however far off the prediction lies.
+    - `products`: ⟨v_i, v_j⟩ of the reports around the prediction (agents, agents).
+    - `raw`: squared lengths of the reports around 0 (agents,). Two reports that differ by a large part of their own
+      length are not the same, however far off the prediction lies.
+    - `counted`: booleans (agents,).
     """
     xp = namespace(products)
     both = counted[:, None] & counted[None, :] & ~xp.eye(counted.shape[0], dtype=xp.bool)
-    around, own = (square[:, None] + square[None, :] for square in (xp.linalg.diagonal(products), raw))
+    around, around_zero = (square[:, None] + square[None, :] for square in (xp.linalg.diagonal(products), raw))
     resolved = xp.finfo(products.dtype).eps ** 0.75 * around  # products that are added up say no more
-    smaller = IDENTICAL**2 * xp.where(own < around, own, around)
+    smaller = IDENTICAL**2 * xp.where(around_zero < around, around_zero, around)
     same = around - 2 * products <= xp.where(smaller > resolved, smaller, resolved)
     copies = xp.any(both & same, axis=1)
     return copies & xp.any(counted & ~copies)
@@ -56,15 +58,15 @@ def copying(copies: Array, counted: Array, wealth: Array, num_agents: Any = None
     num_agents = counted.shape[0] if num_agents is None else num_agents
     suspected = accused_pairs(wealth, num_agents, alpha)
     suspected &= can_tell_apart(xp.max(evidence_against(wealth), axis=1), num_agents)
-    found: Array = copies | xp.any(both & suspected, axis=1)
-    return found & xp.any(counted & ~found)
+    senders: Array = copies | xp.any(both & suspected, axis=1)
+    return senders & xp.any(counted & ~senders)
 
 
 def can_tell_apart(evidence: Array, num_agents: Any) -> Array:
     """Tell whether agents in doubtful pairs are fewer than half, by the evidence (…, agents) on each one's worst pair.
 
-    Else an accusation could be their own doing: what half of the agents share looks the same as what the rest share,
-    and a crew may be half of those that are present.
+    Otherwise an accusation could be the accusers' own doing: what half of the agents share looks the same as what the
+    rest share, and a crew may be half of the agents that are present.
     """
     xp = namespace(evidence)
     doubted = xp.astype(evidence >= pair_limit(DOUBT, num_agents), xp.int32)
@@ -72,7 +74,7 @@ def can_tell_apart(evidence: Array, num_agents: Any) -> Array:
 
 
 def accused_pairs(wealth: Array, num_agents: Any, alpha: float = 0.001) -> Array:
-    """Tell which pairs the evidence suffices against, at a rate `alpha` for all pairs of honest agents together."""
+    """Return the pairs against which the evidence suffices, at a rate `alpha` for all pairs of honest agents."""
     return evidence_against(wealth) > pair_limit(alpha, num_agents)
 
 
@@ -149,19 +151,19 @@ def suspicious_pairs(wealth: Any, alpha: float) -> list[SuspiciousPair]:
     evidence = evidence_against(np.asarray(wealth))
     beyond = evidence >= pair_limit(alpha, len(evidence))
     first, second = np.nonzero(np.triu(beyond & can_tell_apart(evidence.max(axis=1, initial=0.0), len(evidence)), k=1))
-    found = [SuspiciousPair(i, j, float(evidence[i, j])) for i, j in zip(first.tolist(), second.tolist(), strict=True)]
-    return sorted(found, key=lambda pair: -pair.evidence)
+    pairs = [SuspiciousPair(i, j, float(evidence[i, j])) for i, j in zip(first.tolist(), second.tolist(), strict=True)]
+    return sorted(pairs, key=lambda pair: -pair.evidence)
 
 
 def _shortened(xp: Any, products: Array, counted: Array) -> Array:
-    """Return the products around the report in the middle; those longer than usual are shortened to the usual."""
+    """Return the products around the middle report, with longer reports shortened to the median length."""
     length = xp.linalg.diagonal(products)
     apart = length[:, None] + length[None, :] - 2 * products
     others = counted[None, :] & ~xp.eye(products.shape[0], dtype=xp.bool)
     ordered = xp.sort(xp.where(others, apart, xp.inf), axis=1)
     half = (xp.sum(xp.astype(counted, xp.int32)) - 1) // 2
-    usual = xp.min(xp.where(xp.arange(products.shape[0])[None, :] >= half, ordered, xp.inf), axis=1)
-    middle = xp.argmin(xp.where(counted, usual, xp.inf))
+    medians = xp.min(xp.where(xp.arange(products.shape[0])[None, :] >= half, ordered, xp.inf), axis=1)
+    middle = xp.argmin(xp.where(counted, medians, xp.inf))
     centred = products - products[:, middle][:, None] - products[middle, :][None, :] + products[middle, middle]
     factor = xp.where(counted, shortening(xp.linalg.diagonal(centred), counted, LONGEST), 0.0)
     return centred * factor[:, None] * factor[None, :]
@@ -170,18 +172,18 @@ def _shortened(xp: Any, products: Array, counted: Array) -> Array:
 def _alikeness(xp: Any, products: Array, trusted: Array) -> Array:
     """Return, per pair, the mean of ⟨X_i − X_a, X_j − X_b⟩ over a ≠ b, both trusted, relative to both lengths."""
     agents = products.shape[0]
-    own = xp.astype(trusted, products.dtype)
+    weight = xp.astype(trusted, products.dtype)
     length = xp.linalg.diagonal(products)
     apart = xp.where(xp.eye(agents, dtype=xp.bool), 0.0, products)
-    row = apart @ own  # Σ_a ⟨X_i, X_a⟩, a ≠ i
-    total = xp.sum(own * row)
-    left, right, both = own[:, None], own[None, :], apart * (own[:, None] * own[None, :])
-    count = xp.sum(own) - left - right  # of other trusted agents
+    row = apart @ weight  # Σ_a ⟨X_i, X_a⟩, a ≠ i
+    total = xp.sum(weight * row)
+    left, right, both = weight[:, None], weight[None, :], apart * (weight[:, None] * weight[None, :])
+    count = xp.sum(weight) - left - right  # of other trusted agents
     lean = (row[:, None] - right * apart) + (row[None, :] - left * apart)
     common = total - 2 * left * row[:, None] - 2 * right * row[None, :] + 2 * both
     alike = apart - lean / at_least_one(count) + common / at_least_one(count * (count - 1))
-    others = xp.sum(own) - own
-    square = length - 2 * row / at_least_one(others) + (total - 2 * own * row) / at_least_one(others * (others - 1))
+    others = xp.sum(weight) - weight
+    square = length - 2 * row / at_least_one(others) + (total - 2 * weight * row) / at_least_one(others * (others - 1))
     size = xp.sqrt(xp.clip(square, 0.0, None))
     scale = size[:, None] * size[None, :]
     return xp.where(scale > 0, alike / xp.where(scale > 0, scale, 1.0), 0.0)

@@ -5,7 +5,7 @@ lists of layers:
 
     state = prediction.init(model)                    before the first round
     p = prediction.predict(state, model)              for the gradient at the model that is broadcast
-    state = prediction.learn(state, seen)             once a step is taken
+    state = prediction.learn(state, observation)      once a step is taken
 
 Only what everybody can read from the broadcasts goes into it: the mean gradient of each step, never that of one half of
 a pair (see `guerdon.statistical.dithers`).
@@ -35,7 +35,7 @@ class Prediction(Protocol):
         """Return the prediction of the gradient at a model."""
         ...
 
-    def learn(self, state: Any, seen: StepObservation) -> Any:
+    def learn(self, state: Any, observation: StepObservation) -> Any:
         """Return the state after a step."""
         ...
 
@@ -54,9 +54,9 @@ class ZeroPrediction:
         del state
         return zeros_like(model)
 
-    def learn(self, state: NoState, seen: StepObservation) -> NoState:
+    def learn(self, state: NoState, observation: StepObservation) -> NoState:
         """Return nothing."""
-        del seen
+        del observation
         return state
 
 
@@ -97,15 +97,17 @@ class RunningMean:
         factor = _ratio(state.agreement, state.length) / _positive(state.weight)
         return over_layers(lambda part: factor * part, state.total)
 
-    def learn(self, state: RunningMeanState, seen: StepObservation) -> RunningMeanState:
+    def learn(self, state: RunningMeanState, observation: StepObservation) -> RunningMeanState:
         """Return the mean and the regression with this step added."""
         weight = _positive(state.weight)
-        unit = _positive(layers_dot(seen.mean, seen.mean))  # long gradients of an early step must not rule for long
-        total = over_layers(lambda old, new: self.decay * old + new, state.total, seen.mean)
+        unit = _positive(
+            layers_dot(observation.mean, observation.mean)
+        )  # long gradients of an early step must not rule for long
+        total = over_layers(lambda old, new: self.decay * old + new, state.total, observation.mean)
         return RunningMeanState(
             total,
             self.decay * state.weight + 1,
-            self.steady * state.agreement + layers_dot(state.total, seen.mean) / weight / unit,
+            self.steady * state.agreement + layers_dot(state.total, observation.mean) / weight / unit,
             self.steady * state.length + layers_dot(state.total, state.total) / weight**2 / unit,
         )
 
@@ -143,17 +145,17 @@ class Extrapolation:
         mean = RunningMean(self.decay).predict(state.running, model)
         curvature = _ratio(state.along, state.moved, largest=None)
         weight = _positive(state.running.weight)
-        known = namespace(state.running.weight).where(state.running.weight > 0, curvature, 0.0)
-        return over_layers(lambda p, old, now: p + known * (now - old / weight), mean, state.models, model)
+        factor = namespace(state.running.weight).where(state.running.weight > 0, curvature, 0.0)
+        return over_layers(lambda p, old, now: p + factor * (now - old / weight), mean, state.models, model)
 
-    def learn(self, state: ExtrapolationState, seen: StepObservation) -> ExtrapolationState:
+    def learn(self, state: ExtrapolationState, observation: StepObservation) -> ExtrapolationState:
         """Return the mean, the models and the curvature with this step added."""
-        running = RunningMean(self.decay).learn(state.running, seen)
-        models = over_layers(lambda old, new: self.decay * old + new, state.models, seen.model)
+        running = RunningMean(self.decay).learn(state.running, observation)
+        models = over_layers(lambda old, new: self.decay * old + new, state.models, observation.model)
         along, moved = state.along, state.moved
-        if seen.offset is not None:
-            along = self.decay * along + layers_dot(seen.offset, seen.response)
-            moved = self.decay * moved + layers_dot(seen.offset, seen.offset)
+        if observation.offset is not None:
+            along = self.decay * along + layers_dot(observation.offset, observation.response)
+            moved = self.decay * moved + layers_dot(observation.offset, observation.offset)
         return ExtrapolationState(running, models, along, moved)
 
 

@@ -56,6 +56,8 @@ def lens_for(
 
     `dithered`: how each agent answers to a dither is taken off too, unless the rule pays for it.
     """
+    if prediction is not None and (isinstance(prediction, type) or not hasattr(prediction, "predict")):
+        raise TypeError(f"`prediction` must be a prediction, such as RunningMean(), got {prediction!r:.80}")
     needs: frozenset[Need] = getattr(rule, "needs", frozenset())
     if Need.WITNESS in needs:
         return Witness(witness_samples(rule), alike)

@@ -28,16 +28,16 @@ class InformationScores(NamedTuple):
     """A round in the terms of the rule: per agent, and among the others."""
 
     agreement: Array  # ⟨v_k, w_k⟩
-    length: Array  # ‖v_k‖²
+    squared_length: Array  # ‖v_k‖²
     signal_of_others: Array  # g², as the others have it
-    length_of_others: Array  # their mean ‖v‖²
+    squared_length_of_others: Array  # their mean ‖v‖²
     others: Array  # how many they are
 
     @property
     def cosine(self) -> Array:
         """cos(v_k, w_k); 0 where one of them is nothing."""
-        xp, others = namespace(self.length), at_least_one(self.others)
-        square = self.length * ((others - 1) * self.signal_of_others + self.length_of_others) / others
+        xp, others = namespace(self.squared_length), at_least_one(self.others)
+        square = self.squared_length * ((others - 1) * self.signal_of_others + self.squared_length_of_others) / others
         return xp.where(square > 0, self.agreement / xp.sqrt(xp.where(square > 0, square, 1.0)), 0.0)
 
 
@@ -62,27 +62,27 @@ class Signal:
     def shrinkage(self, state: SignalState, request: Any) -> Array:
         """Return ã as earlier rounds have it, per agent; 1 before the first."""
         xp = namespace(state.signal)
-        ratio, known = self._ratio(state)
-        return xp.where(known, self._shrunk(ratio, request), 1.0)
+        ratio, remembered = self._ratio(state)
+        return xp.where(remembered, self._shrunk(ratio, request), 1.0)
 
-    def terms(self, state: SignalState, scores: InformationScores, nu: Array) -> tuple[Array, Array]:
+    def variance_and_shrinkage(self, state: SignalState, scores: InformationScores, nu: Array) -> tuple[Array, Array]:
         """Return σ² as all have it in this round, and a as earlier rounds had it without k.
 
         All are the trusted and k itself, so that where k is honest no agent among them is special. In the first round a
         too is from all.
         """
-        xp = namespace(scores.length)
+        xp = namespace(scores.squared_length)
         others = scores.others
         signal = ((others - 1) * scores.signal_of_others + 2 * scores.agreement) / (others + 1)
-        length = (others * scores.length_of_others + scores.length) / (others + 1)
+        length = (others * scores.squared_length_of_others + scores.squared_length) / (others + 1)
         variance = nu * _resolved(length - signal, length)
         now = signal / xp.where(variance > 0, variance, 1.0)
-        ratio, known = self._ratio(state)
-        return variance, self._shrunk(xp.where(known, ratio, now), nu)
+        ratio, remembered = self._ratio(state)
+        return variance, self._shrunk(xp.where(remembered, ratio, now), nu)
 
     def learn(self, state: SignalState, scores: InformationScores, nu: Array) -> SignalState:
         """Return the state with this round added; a round of fewer than two others says nothing."""
-        xp = namespace(scores.length)
+        xp = namespace(scores.squared_length)
         noise, informative = noise_of_others(scores)
         ratio = scores.signal_of_others / (nu * xp.where(informative, noise, 1.0))
         signal = xp.where(informative, self.decay * state.signal + ratio, state.signal)
@@ -94,33 +94,33 @@ class Signal:
         xp, past, weight = namespace(state.signal), state.signal, state.weight
         if self.pooled:
             past, weight = xp.sum(past) + 0 * past, xp.sum(weight) + 0 * weight
-        known = weight > 0
-        return xp.where(known, past / xp.where(known, weight, 1.0), 0.0), known
+        remembered = weight > 0
+        return xp.where(remembered, past / xp.where(remembered, weight, 1.0), 0.0), remembered
 
     def _shrunk(self, ratio: Array, nu: Any) -> Array:
         """Return a at a ratio g²/σ²."""
         xp = namespace(ratio)
-        told = nu * xp.where(ratio > 0, ratio, 0.0)
+        strength = nu * xp.where(ratio > 0, ratio, 0.0)
         careful = CAREFUL if self.pooled else 1.0
-        return xp.clip(careful * told / (told + 1), self.least, 1.0)
+        return xp.clip(careful * strength / (strength + 1), self.least, 1.0)
 
 
 def information_scores(evidence: Evidence, trusted: Array) -> InformationScores:
     """Return the round's scores, from lengths and alignments with the trusted participants alone."""
     xp = namespace(evidence.squared_length)
-    own = xp.astype(trusted, evidence.squared_length.dtype)
-    count = xp.sum(own)
-    others = count - own
-    cross = evidence.alignment - own * evidence.squared_length  # ⟨v_k, sum of the other trusted v⟩
+    weight = xp.astype(trusted, evidence.squared_length.dtype)
+    count = xp.sum(weight)
+    others = count - weight
+    cross = evidence.alignment - weight * evidence.squared_length  # ⟨v_k, sum of the other trusted v⟩
     pairs = at_least_one(others * (others - 1))
-    signal = (xp.sum(own * cross) - 2 * own * cross) / pairs
-    length = (xp.sum(own * evidence.squared_length) - own * evidence.squared_length) / at_least_one(others)
+    signal = (xp.sum(weight * cross) - 2 * weight * cross) / pairs
+    length = (xp.sum(weight * evidence.squared_length) - weight * evidence.squared_length) / at_least_one(others)
     return InformationScores(cross / at_least_one(others), evidence.squared_length, signal, length, others)
 
 
 def noise_of_others(scores: InformationScores) -> tuple[Array, Array]:
     """Return σ²/ν as the others have it, and whether the round says anything of it: of fewer than two it does not."""
-    noise = _resolved(scores.length_of_others - scores.signal_of_others, scores.length_of_others)
+    noise = _resolved(scores.squared_length_of_others - scores.signal_of_others, scores.squared_length_of_others)
     return noise, (scores.others > 1) & (noise > 0)
 
 

@@ -1,7 +1,7 @@
 """Steady pay: a quiet price, released as far as an agent's reports tell something.
 
 A price and a test are two jobs. Output agreement is a quiet price for work, but a forged report earns as much as work.
-Information pay sees forged reports, but as a price it is so noisy that a member cannot live on it, and that a stranger
+Information pay sees forged reports, but as a price it is so noisy that a member cannot live on it, and that a newcomer
 can hit and run. This rule uses each for what it is good at:
 
     earned    R_t = the price of output agreement, balanced variance among the trusted, no report counted as further out
@@ -50,18 +50,28 @@ from guerdon.gram import median_of_others
 from guerdon.rule import Need, Notice, Payments, Round, Rule, Status, as_request, check_round, check_whole, round_of
 from guerdon.states import NoState
 from guerdon.statistical.information import InformationPay
+from guerdon.statistical.information_share import (
+    LEAST_TOLD,
+    ShareState,
+    begun_anew,
+    first_share,
+    knowledge,
+    remember,
+    shares,
+)
 from guerdon.statistical.signal import information_scores
-from guerdon.statistical.told import LEAST_TOLD, ToldState, begun_anew, knowledge, nothing_told, remember, shares
 from guerdon.statistical.trust import PROBATION, Trust
 from guerdon.words import About, about, told_by
 
-SURE = 3.0  # standard errors that ρ̂ is taken to be too high by at first, and that it must be above zero by
+# Safety margin: early in a period use ρ̂ − 3 standard errors; release nothing while ρ̂ < 3 standard errors.
+SURE = 3.0
 STEEP = 2.5  # exponent
-FURTHEST = 3.0  # times the median squared distance of the others to the mean: no report counts as further out
-FEWEST = 10  # rounds, before which nothing is released
-CUT = 0.4  # standard deviations that a cut at the mean takes away, on average: 1/√(2π)
-NOISIEST = 0.15  # standard error that is made up for, at most
-VAGUE = 0.5  # standard error of ρ̂, above which it says nothing
+# Cut: a report counts as no further from the mean than three times the others' median squared distance.
+FURTHEST = 3.0
+FEWEST = 10  # rounds of an agent in a period before anything is released
+CUT = 0.4  # a cut at the mean lowers the mean of a normal number by 1/√(2π) standard deviations
+NOISIEST = 0.15  # the largest standard error for which the loss by a cut is added back
+VAGUE = 0.5  # a ρ̂ with a larger standard error says nothing
 PREDICTABLE = (
     "gradients here are so predictable that work cannot be told from no work: nothing is released. Ask for more "
     "samples, or take a longer dither"
@@ -70,15 +80,16 @@ FAINT = (
     "a round tells so little here that honest work is paid less than its cost. Ask for more samples, take a longer "
     "dither, or let more agents take part"
 )
-LATE = 50  # rounds, before which that is not said
-SETTLED = 0.85  # of a period, by which all is released that its end would release; the rest is for what is left over
-MOST = 2.0  # costs that a round releases, before the end of a period
+LATE = 50  # rounds of an agent before the operator is told so
+# Share of a period after which ρ = ρ̂. The rest of the period pays what a limit of twice the cost a round delayed.
+SETTLED = 0.85
+MOST = 2.0  # times the cost: the most that a round releases before the end of a period
 
 
 class SteadyState(NamedTuple):
     """Per agent: what it told, and sums over the rounds of its current period."""
 
-    told: ToldState
+    share: ShareState
     tenure: Array  # rounds that its report was counted in, ever
     due: Array  # Σ h
     earned: Array  # Σ R
@@ -111,16 +122,17 @@ class _AboutSteady(About):
         return rule.held(state)
 
     def advice(self, rule: Any, state: Any, request: Any) -> str:
-        """Return that nothing tells work from no work, or that too little does, where that is so."""
+        """Return a warning where reports do not tell work from no work, or tell too little; else nothing."""
         del rule, request
-        rounds, told, error = (to_numpy(x) for x in (state.told.rounds, state.told.told, shares(state.told).error))
+        share = state.share
+        rounds, products, error = (to_numpy(x) for x in (share.rounds, share.products, shares(share).error))
         waited, late = rounds >= 2 * FEWEST, rounds >= LATE
         if waited.any() and not (error[waited] < VAGUE).any():
             return PREDICTABLE
-        return FAINT if late.any() and np.median(told[late] / rounds[late]) < LEAST_TOLD else ""
+        return FAINT if late.any() and np.median(products[late] / rounds[late]) < LEAST_TOLD else ""
 
-    def largest_distance(self, payments: Payments, length: Array) -> Array:
-        return about(InformationPay).largest_distance(payments, length)
+    def largest_distance(self, payments: Payments, squared_length: Array) -> Array:
+        return about(InformationPay).largest_distance(payments, squared_length)
 
 
 @told_by(_AboutSteady())
@@ -128,10 +140,15 @@ class _AboutSteady(About):
 class SteadyPay(Rule):
     """Pay by agreement with the others, as far as reports tell something; what is not released stays held.
 
-    After `period` rounds of its own an agent's period is settled, and a new one begins. Agents that `doubt` is on (to
-    one) are not used to score others, nor are newcomers on `probation` (as in `InformationPay`), which are paid nothing
-    before it is over. Reports beyond `limit` times the median length are shortened. A rule that `closes` settles in
-    every round: it is for the last round of a run.
+    Of a period's rounds it releases min(Σ R, Σ h) · min(ρ, 1)^2.5, as this module's header has it. All pay of a name's
+    first 20 rounds is held: that stops an attacker who knows the gradient from old samples from collecting and leaving
+    under a new name.
+
+    - `cost`: h and its slope, in units of money.
+    - `period`: rounds of an agent, after which what it was held is settled and a new period begins.
+    - `doubt`: agents that the evidence doubts at these odds to one are not used to score others.
+    - `limit`: reports longer than so many times the median length are shortened.
+    - `probation`: rounds of its own, before which a newcomer is not used to score others, and is paid nothing.
     """
 
     cost: Cost
@@ -154,17 +171,17 @@ class SteadyPay(Rule):
 
     @property
     def trust(self) -> Trust:
-        """What tells whom the others are compared with."""
+        """What decides which agents the others are compared with."""
         return self._test.trust
 
     def init(self, num_agents: int) -> SteadyState:
         check_positive_integer("num_agents", num_agents)
         nothing = np.zeros(num_agents)
-        return SteadyState(nothing_told(num_agents), nothing, nothing, nothing, nothing, nothing)
+        return SteadyState(first_share(num_agents), nothing, nothing, nothing, nothing, nothing)
 
     def notice(self, state: SteadyState, request: Any) -> Notice:
         del request
-        return Notice(knowledge=knowledge(state.told))
+        return Notice(knowledge=knowledge(state.share))
 
     def pay(self, state: SteadyState, round: Round) -> tuple[Payments, SteadyState]:
         state, mask = check_round(state, round, SteadyState)
@@ -173,10 +190,10 @@ class SteadyPay(Rule):
         price = self._price(evidence, trusted, mask, round.request)
         worked = price.status == Status.PAID.value
         state = self._remember(state, evidence, trusted, worked, xp.where(worked, price.released, 0.0), nu)
-        ends = worked & (state.told.rounds >= self.period)
+        ends = worked & (state.share.rounds >= self.period)
         whole = ends | round.is_last
-        known = state.tenure > self.probation  # else a name that knows the gradient from old samples could hit and run
-        amount = xp.where(whole, self.final(state), xp.where(known, self.sure(state), 0.0))
+        past_probation = state.tenure > self.probation
+        amount = xp.where(whole, self.final(state), xp.where(past_probation, self.sure(state), 0.0))
         most = xp.where(whole, xp.inf, MOST * self.cost(nu))
         reward = xp.clip(xp.where(worked, amount - state.released, 0.0), 0.0, most)
         state = state._replace(released=state.released + reward)
@@ -184,14 +201,14 @@ class SteadyPay(Rule):
         return price._replace(released=reward), _renewed(state, settled)
 
     def _price(self, evidence: Evidence, trusted: Array, mask: Array, request: Any) -> Payments:
-        """Return what balanced agreement pays, where no report counts as further out than `FURTHEST` times the usual.
+        """Return what balanced agreement pays, where no report counts as further out than `FURTHEST` times the median.
 
-        Else one name that sends garbage makes the others' smaller batches look like honest work. An agent's distance is
-        measured by that of the trusted: else one that sends the prediction makes the others' look long.
+        Without this cut one name that sends garbage makes the others' smaller batches look like honest work. Distances
+        are measured by those of the trusted agents: a name that sends the prediction would make the others' look long.
         """
         xp, nu = namespace(evidence.squared_deviation), as_request(evidence, request)
-        usual, _ = median_of_others(evidence.squared_deviation, evidence.counted)
-        most = xp.where(usual > 0, FURTHEST * usual, evidence.squared_deviation)
+        median, _ = median_of_others(evidence.squared_deviation, evidence.counted)
+        most = xp.where(median > 0, FURTHEST * median, evidence.squared_deviation)
         squares = xp.sum(
             xp.where(trusted, xp.where(evidence.squared_deviation < most, evidence.squared_deviation, most), 0.0)
         )
@@ -211,7 +228,7 @@ class SteadyPay(Rule):
 
     def sure(self, state: SteadyState) -> Array:
         """Return what can be released by now, of the current period; nothing where no part is beyond doubt."""
-        return self._amount(state, namespace(state.due).clip(state.told.rounds / (SETTLED * self.period), 0.0, 1.0))
+        return self._amount(state, namespace(state.due).clip(state.share.rounds / (SETTLED * self.period), 0.0, 1.0))
 
     def final(self, state: SteadyState) -> Array:
         """Return what is released in all if the period ends now."""
@@ -219,8 +236,8 @@ class SteadyPay(Rule):
 
     def _amount(self, state: SteadyState, over: Array) -> Array:
         """Return what is released in all by the time that so much of the period is `over`."""
-        xp, rounds = namespace(state.due), state.told.rounds
-        share, error, in_full = shares(state.told)
+        xp, rounds = namespace(state.due), state.share.rounds
+        share, error, in_full = shares(state.share)
         error = xp.where(error < xp.inf, error, 1.0)
         due = xp.where(state.due > 0, state.due, 1.0)
         more = state.earned - state.due
@@ -242,7 +259,7 @@ class SteadyPay(Rule):
         xp = namespace(price)
         fair = xp.where(worked, self.cost(nu), 0.0)
         return SteadyState(
-            remember(state.told, information_scores(evidence, trusted), trusted, worked, nu),
+            remember(state.share, information_scores(evidence, trusted), trusted, worked, nu),
             state.tenure + xp.astype(evidence.counted, price.dtype),
             state.due + fair, state.earned + price, state.spread + (price - fair) ** 2, state.released,
         )  # fmt: skip
@@ -263,7 +280,7 @@ def _part(share: Array) -> Array:
 
 
 def _by_chance(beyond: Array, error: Array) -> Array:
-    """Return the error that is made up for: none where more was cut off than chance explains."""
+    """Return the standard error for which a cut is made up: 0 where the cut took more than chance explains."""
     xp = namespace(error)
     return xp.where(beyond > 2 * error, 0.0, xp.where(error < NOISIEST, error, NOISIEST))
 
@@ -272,4 +289,4 @@ def _renewed(state: SteadyState, ends: Array) -> SteadyState:
     """Return the state with the sums of the period begun anew where it ended."""
     xp = namespace(state.due)
     sums = {name: xp.where(ends, 0.0, getattr(state, name)) for name in ("due", "earned", "spread", "released")}
-    return state._replace(told=begun_anew(state.told, ends), **sums)
+    return state._replace(share=begun_anew(state.share, ends), **sums)

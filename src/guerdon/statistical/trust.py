@@ -1,11 +1,11 @@
-"""Who may score the others: those whose reports tell as much as the others' do, and are no newcomers.
+"""Which agents may score the others: those that are not newcomers, and whose reports tell as much as the others'.
 
 A false report also changes what others are paid, because they are compared with it. So every agent's score is tested
 against the others' round by round (`guerdon.statistical.bets`). An agent under suspicion is still scored, but is no
 longer used to score others. Nor is a newcomer, until it has had `probation` rounds of its own, or nearly half as many
 as the agent with the most. Who joined after the first rounds of a run must also be *cleared*: of late its reports agree
-with those that score others, by three standard errors. Else a name that is thrown away before it is doubted could raise
-a partner's pay, or lower everybody's. All look at earlier rounds only, so honest pay stays exact.
+with those that score others, by three standard errors. Otherwise a name that is thrown away before it is doubted could
+raise a partner's pay, or lower everybody's. All tests look at earlier rounds only, so honest pay stays exact.
 
 Trust belongs to the server, not to a rule: who was trusted in a round is recorded with its evidence.
 """
@@ -73,19 +73,21 @@ class Trust:
         return empty._replace(wealth=np.zeros((len(BETS), len(TESTS), num_agents)))
 
     def reference(self, state: TrustState, counted: Array) -> Array:
-        """Tell which agents this round's participants are compared with: gather the evidence with this.
+        """Return the agents that this round's reports are compared with: the `reference` of `gather`.
 
-        `counted` are those that `guerdon.gram.multiply` counted, copies left out. Where fewer than three of them
-        are trusted, or no more than half, all are: a few that agree must not drive out the rest. Newcomers are left out
-        where three others are there, and those that are not cleared where most others are.
+        Newcomers are left out if three others are there, and agents that are not cleared if most others are. If fewer
+        than three agents would be trusted, or no more than half, all are: a few that agree must not drive out the rest.
+
+        - `state`: what earlier rounds said.
+        - `counted`: booleans (agents,), those that `guerdon.gram.multiply` counted, copies left out.
         """
         xp = namespace(counted)
         enough = xp.clip(_half_of_longest(state, counted), 0.0, float(self.probation))
-        known = counted & (xp.asarray(state.tenure) >= enough)
-        many = xp.sum(xp.astype(known, xp.int32)) >= LEAST
-        known = xp.where(many, known, counted)
-        known = most_of(_cleared(state, counted) | (enough <= 0), known)
-        return trusted_agents(state.wealth, known, self.doubt)
+        eligible = counted & (xp.asarray(state.tenure) >= enough)
+        many = xp.sum(xp.astype(eligible, xp.int32)) >= LEAST
+        eligible = xp.where(many, eligible, counted)
+        eligible = most_of(_cleared(state, counted) | (enough <= 0), eligible)
+        return trusted_agents(state.wealth, eligible, self.doubt)
 
     def suspicion(self, state: TrustState) -> Array:
         """Return the logarithm of the evidence against each agent."""
@@ -96,17 +98,17 @@ class Trust:
         xp, nu = namespace(evidence.squared_length), as_request(evidence, request)
         state = TrustState(*(xp.asarray(part, dtype=evidence.squared_length.dtype) for part in state))
         scores, before = information_scores(evidence, trusted), SignalState(state.signal, state.weight)
-        _, shrinkage = self.signal.terms(before, scores, nu)
+        _, shrinkage = self.signal.variance_and_shrinkage(before, scores, nu)
         # One shrinkage for all, so that nobody's score differs from another's but by what was sent.
-        people = xp.astype(evidence.counted, scores.length.dtype)
+        people = xp.astype(evidence.counted, scores.squared_length.dtype)
         common = xp.sum(people * shrinkage) / at_least_one(xp.sum(people))
-        score = 2 * common * scores.agreement - common**2 * scores.length
+        score = 2 * common * scores.agreement - common**2 * scores.squared_length
         # Even a server that trusts every agent ranks none among those that the bets doubt.
         peers = least_doubted(state.wealth, trusted, min(self.doubt, PEERS))
-        wealth = bet(state.wealth, agent_scores(score, scores.length, evidence.counted, peers))
+        wealth = bet(state.wealth, agent_scores(score, scores.squared_length, evidence.counted, peers))
         early = evidence.counted & (_half_of_longest(state, evidence.counted) <= 0)
-        seen = xp.astype(evidence.counted & noise_of_others(scores)[1], scores.length.dtype)
-        agreed, kept = seen * scores.cosine, 1 - (1 - RECENT) * seen
+        informative = xp.astype(evidence.counted & noise_of_others(scores)[1], scores.squared_length.dtype)
+        agreed, kept = informative * scores.cosine, 1 - (1 - RECENT) * informative
         return TrustState(
             *self.signal.learn(before, scores, nu), wealth, state.tenure + people,
             xp.where(early, 1.0, state.founder),
@@ -121,7 +123,7 @@ def _half_of_longest(state: TrustState, counted: Array) -> Array:
 
 
 def _cleared(state: TrustState, counted: Array) -> Array:
-    """Tell who may score others at all: founders, and newcomers whose reports tell of the surprise, beyond doubt."""
+    """Return the agents that may score others at all: founders, and newcomers whose reports agree beyond doubt."""
     xp = namespace(counted)
     founder, agreed, squares = (xp.asarray(x) for x in (state.founder, state.agreed, state.agreed_squares))
     return (founder > 0) | (agreed > CLEAR * xp.sqrt(squares))

@@ -135,7 +135,7 @@ def test_names_fit_into_a_terminal(setting: ArenaSetting, capsys: Any, monkeypat
     stretched = {"strategy": "stretched prediction", "paid": Mean(-714694.0, 714668.0)}
     results = {name: result(name, setting) for name in ENTRANTS}
     results["estimated"] = result("estimated", setting, settled=stretched)
-    _print(results, "title", "first", Path("arena"))
+    _print(results, 17.0, "title", "first", Path("arena"))
     shown = capsys.readouterr().out
     assert "…" not in shown
     assert max(map(len, shown.splitlines())) <= 80

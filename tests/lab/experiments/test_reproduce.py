@@ -157,7 +157,7 @@ def test_the_number_of_claims_that_hold_says_which_survey_was_used(
 
 
 def test_wrong_names_and_numbers_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"an experiment must be one of fig2, .*, steady, got 'fig9'"):
+    with pytest.raises(ValueError, match=r"an experiment must be one of fig2, .*, looks, got 'fig9'"):
         reproduce(["fig9"], 10, tmp_path)
     with pytest.raises(ValueError, match="`repetitions` must be at least 2"):
         reproduce(["fig2"], 1, tmp_path)

@@ -13,7 +13,7 @@ from guerdon.requests import ScheduledRequest
 from guerdon.rule import Rule
 
 COST = AffineCost(1, 1)
-AGENTS, ROUNDS, REPETITIONS = 6, 8, 2000
+AGENTS, ROUNDS, REPETITIONS = 6, 8, 1000
 DIM, DISTANCE, LARGEST = 10, 10.0, 16
 NU, STEP = 8, 0.15
 

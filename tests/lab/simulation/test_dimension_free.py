@@ -15,7 +15,7 @@ from guerdon.lab.arena.balanced import BalancedVariance
 from guerdon.lab.problems import linear_regression
 from guerdon.lab.problems.linear_regression import FramedRegression
 from guerdon.lab.simulation import History, simulate
-from guerdon.lab.simulation.terms import without_dimension
+from guerdon.lab.simulation.facts import without_dimension
 from guerdon.requests import FixedRequest
 from guerdon.statistical.servers import server_for
 from tests.lab.simulation.setting import AGENTS, CHANGING, COST, DIM, LARGEST, MIXED, RULES, STEPS, train

@@ -431,7 +431,7 @@ def test_an_agent_that_comes_back_under_a_new_name_starts_from_nothing() -> None
     problem, agents = linear_regression(DIM, DISTANCE, LARGEST), [Cooperative()] * (AGENTS - 1) + [scale(9.0)]
     rule, requests = InformationPay(COST), FixedRequest(NU, 0.01)
     once, again = (
-        simulate(problem, agents, rule, requests, 12, REPETITIONS, joins=[*[0] * (AGENTS - 1), names]).accusation
+        simulate(problem, agents, rule, requests, 12, 100, joins=[*[0] * (AGENTS - 1), names]).accusation
         for names in ([0, 0], [0, 8])
     )
     np.testing.assert_array_equal(once[:, :8], again[:, :8])

@@ -25,12 +25,14 @@ from guerdon.lab.arena.reputation import CosineReputation
 from guerdon.lab.arena.settings import ArenaSetting
 from guerdon.lab.arena.sources import SOURCES
 from guerdon.lab.arena.validation import GuidedShapley, LeaveOneOut, LossScore, QualityAuction, ShapleyShare
+from guerdon.lab.arena.verified import VerifiedWork
 from guerdon.lab.truth import GenieAided, TrueVariance, needs_truth
 from guerdon.registry import choices, choose
 from guerdon.rule import Need, Rule
 from guerdon.statistical.calibrated import CalibratedAgreement
 from guerdon.statistical.information import InformationPay
 from guerdon.statistical.steady import SteadyPay
+from guerdon.terms import Looks
 from guerdon.witness import WitnessedPay
 
 Maker: TypeAlias = Callable[[ArenaSetting], Rule]
@@ -155,6 +157,12 @@ OURS: list[tuple[str, str, Maker]] = [
      lambda s: SteadyPay(s.cost, period=s.rounds)),
     ("steady-plus", f"Steady pay for {MARGIN:.0%} more than the cost, so that working beats staying idle.",
      lambda s: SteadyPay(scaled(s.cost, 1 + MARGIN), period=s.rounds)),
+    ("one-look", "Pays flat for announced work, held until an auditor has computed one round of fifty again.",
+     lambda s: VerifiedWork(s.cost, Looks(looks=1, margin=0))),
+    ("two-looks", "The same with two rounds of fifty; if one of them was not worked, all is lost.",
+     lambda s: VerifiedWork(s.cost, Looks(margin=0, forfeit="all"))),
+    ("two-looks-plus", "The same for 5% more than the cost, so that working beats staying away.",
+     lambda s: VerifiedWork(s.cost, Looks(forfeit="all"))),
 ]  # fmt: skip
 
 for _ours, _listed in ((False, THEIRS), (True, OURS)):

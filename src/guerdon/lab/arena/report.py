@@ -18,7 +18,16 @@ from guerdon.lab.arena.figures import heat_map, money_map
 from guerdon.lab.arena.learning import POPULATIONS
 from guerdon.lab.arena.settings import ArenaSetting
 from guerdon.lab.arena.strategies import STRATEGIES
-from guerdon.lab.arena.verdicts import first_paragraph, knowledge_of, rule_words, told, told_share, verdicts
+from guerdon.lab.arena.verdicts import (
+    EQUIVALENCE,
+    first_paragraph,
+    knowledge_of,
+    rule_words,
+    told,
+    told_share,
+    verdicts,
+    worth_looks,
+)
 from guerdon.lab.experiments.claims import Mean
 from guerdon.lab.experiments.report import STYLE, inline_svg
 from guerdon.lab.figures import save_figure
@@ -49,7 +58,7 @@ def write_arena(
     for name, drawing in drawings.items():
         for suffix in ("svg", "png"):
             save_figure(drawing, out / f"{name}.{suffix}")
-    frame = numbers(results)
+    frame = numbers(setting, results)
     frame.write_parquet(out / "arena.parquet")
     frame.write_csv(out / "arena.csv")
     listed = "".join(f"<li>{_linked(found)}: {escape(found.entrant.words)}</li>" for found in results.values())
@@ -61,7 +70,8 @@ def write_arena(
         rounds=setting.rounds, request=setting.request, fair=setting.fair, words=escape(setting.words),
         cost=escape(re.sub(r"\b1\*s", "s", formula_of(setting.cost))),
         heat=inline_svg(drawings["heat"], "heat"), money=inline_svg(drawings["money"], "money"),
-        gains=_gain_table(results), settled=_settled_table(results), list=f"<ul>{listed}</ul>",
+        gains=_gain_table(results, setting), equivalence=escape(EQUIVALENCE),
+        settled=_settled_table(results), list=f"<ul>{listed}</ul>",
         verdicts=_list(verdict.words for verdict in verdicts(results)), version=escape(guerdon.__version__), seed=seed,
         errors=errors, survey=escape(f"With the {setting.survey}." if setting.survey else ""),
     )  # fmt: skip
@@ -80,7 +90,7 @@ def _about_errors(repetitions: int) -> str:
     return f"± is one standard error; where it is not shown it is below the last digit.{rough}"
 
 
-def numbers(results: Mapping[str, RuleResult]) -> pl.DataFrame:
+def numbers(setting: ArenaSetting, results: Mapping[str, RuleResult]) -> pl.DataFrame:
     """Return one row per rule and strategy: its gain, and what was found of the rule."""
     rows: list[dict[str, Any]] = []
     for name, found in results.items():
@@ -88,7 +98,8 @@ def numbers(results: Mapping[str, RuleResult]) -> pl.DataFrame:
             **_columns("rent", found.rent), **_columns("spread", found.spread), "settled": found.settled.strategy,
             "settled_share": found.settled.share, **_columns("effort", found.settled.effort),
             **_columns("paid", found.settled.paid), **_columns("accuracy", found.settled.accuracy),
-            **_columns("price", found.settled.price), "needs": "; ".join(found.knows),
+            **_columns("price", found.settled.price), **_columns("looks", worth_looks(found, setting.fair)),
+            "needs": "; ".join(found.knows),
         }  # fmt: skip
         gains = dict(found.gains) | {f"best: {found.best.words}": found.best.gain}
         for strategy, gain in gains.items():
@@ -109,6 +120,7 @@ def as_report(setting: ArenaSetting, results: Mapping[str, RuleResult]) -> dict[
                 "needs": found.knows, "gains": {own: _numbers(gain) for own, gain in found.gains.items()},
                 "rent": _numbers(found.rent), "spread": _numbers(found.spread),
                 "best": {"words": found.best.words} | _numbers(found.best.gain),
+                "looks": _numbers(worth_looks(found, setting.fair)),
                 "settled": {
                     own: _numbers(value) if isinstance(value, Mean) else value
                     for own, value in found.settled._asdict().items()
@@ -161,7 +173,7 @@ def _linked(found: RuleResult) -> Html:
     return Html(f'<a href="rules/{_file(name)}">{escape(name)}</a>{" *" if found.entrant.ours else ""}')
 
 
-def _gain_table(results: Mapping[str, RuleResult]) -> str:
+def _gain_table(results: Mapping[str, RuleResult], setting: ArenaSetting) -> str:
     rows = [
         [
             _linked(found),
@@ -169,11 +181,20 @@ def _gain_table(results: Mapping[str, RuleResult]) -> str:
             told(found.spread),
             told(found.best.gain, "+"),
             "none found" if found.best.words == "honest" else found.best.words,
+            told(worth_looks(found, setting.fair)),
             knowledge_of(found),
         ]
         for found in results.values()
     ]
-    heads = ("rule", "honest pay over cost", "its spread", "best answer gains", "best answer", "the server must know")
+    heads = (
+        "rule",
+        "honest pay over cost",
+        "its spread",
+        "best answer gains",
+        "best answer",
+        "worth looks in 50 rounds",
+        "the server must know",
+    )
     return table(heads, rows)
 
 

@@ -16,6 +16,15 @@ STEADY = """Pay the price of balanced agreement, and release it as far as report
 w_k is the mean of the others' X − p, and p the public prediction. Honest work has ρ = 1. The prediction, zeros and
 anything else that is public have about 0. Early in a run ρ is taken to be up to three standard errors smaller, so money
 comes late. Nothing is ever taken back."""
+LOOKED = """Pay for what an agent says it did, S of the samples asked for, and hold it until a look.
+
+    held:      F = Σ f,   f = (1 + m)·h(S) for each round
+    candidate: round t replaces the one so far with chance f_t/F_t, by a coin that is drawn after all reports
+    released:  F at the end of the period, if the candidate's report is the work on the first S of its named rows
+
+Whatever an agent does, and knows, and whenever it leaves: cheating in a round is worth what declining it is worth. The
+proof is on the page “Verified work” of the documentation. Here a coin is made of the reports alone, for nobody tries
+reports until a coin is good. """
 
 SOURCES = {
     "flat": """Pay everybody who sends anything usable what the work would cost: R_k = h(ν).
@@ -79,5 +88,8 @@ reports were cleared.
 
 Source: ours.""",
     "steady": f"{STEADY}\n\nSource: ours.",
+    "one-look": f"{LOOKED}One candidate in 50 rounds, m = 0.\n\nSource: ours.",
+    "two-looks": f"{LOOKED}Two candidates in 50 rounds, m = 0. If one fails, all is lost.\n\nSource: ours.",
+    "two-looks-plus": f"{LOOKED}Two candidates in 50 rounds, m = 5 %. If one fails, all is lost.\n\nSource: ours.",
     "steady-plus": f"{STEADY} All of it is for a cost that is a tenth above what work costs.\n\nSource: ours.",
 }

@@ -8,6 +8,7 @@ from guerdon.lab.arena.contest import RuleResult
 from guerdon.lab.arena.settings import ArenaSetting
 from guerdon.lab.arena.strategies import STRATEGIES
 from guerdon.lab.experiments.claims import SIGNIFICANT, Mean
+from guerdon.lab.held import spot_checks
 from guerdon.rule import Need
 
 CEILING = "genie"  # which no server can have: it wins nothing
@@ -16,6 +17,10 @@ WORKING = 0.9  # of the work
 DETERRED = 0.02  # of the cost: a gain below it is none
 ALIKE = 0.1  # relative difference of two rules of which one is as good as the other
 LEAST_ERROR = 0.0005  # that is told
+EQUIVALENCE = (
+    "A rule is worth so many looks in fifty rounds as leave the best answer to flat pay the gain that the best answer "
+    "found has under the rule."
+)
 
 
 class Verdict(NamedTuple):
@@ -73,6 +78,11 @@ def _beyond(mean: Mean) -> Mean:
 
 def _most(mean: Mean) -> Mean:
     return mean._replace(value=-mean.value)
+
+
+def worth_looks(found: RuleResult, fair: float) -> Mean:
+    """Return the spot-check equivalence of a rule, where a round costs `fair`: `EQUIVALENCE` says what it is."""
+    return Mean(spot_checks(found.best.gain.value, fair), found.best.gain.error / fair)
 
 
 # Of each: in words, and what is smaller the better.
@@ -172,6 +182,7 @@ def rule_words(found: RuleResult, setting: ArenaSetting) -> list[str]:
         f"{_rent_words(found.rent, setting.fair)} {_spread_words(found.spread)}",
         f"Strategies of our list that gain over honest work, {gaining}: {', '.join(pays) or 'none'}.",
         _best_words(found),
+        f"It is worth {told(worth_looks(found, setting.fair))} looks in fifty rounds. {EQUIVALENCE}",
         _settled_words(found, setting.fair * setting.agents),
     ]
 

@@ -14,7 +14,7 @@ from guerdon.lab.experiments.report import write_report
 from guerdon.lab.figures import save_figure
 
 FIGURES = ("fig2", "fig3", "fig4", "fig5")  # of the paper
-EXPERIMENTS = (*FIGURES, "agreement", "planner", "exploits", "federations", "steady")
+EXPERIMENTS = (*FIGURES, "agreement", "planner", "exploits", "federations", "steady", "looks")
 
 
 def reproduce(

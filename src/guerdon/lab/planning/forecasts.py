@@ -75,11 +75,11 @@ def forecast(
     forecasts, totals = list[PolicyForecast](), dict[str, Any]()
     for name, policy in policies.items():
         announce(name)
-        found = simulate(problem, agents, payer, policy, MOST_ROUNDS, repetitions, seed, stop=stop, keep="summary")
-        totals[name] = found.total_reward()
-        reached = float((found.last_metrics["left"] <= 0).mean())
+        summary = simulate(problem, agents, payer, policy, MOST_ROUNDS, repetitions, seed, stop=stop, keep="summary")
+        totals[name] = summary.total_reward()
+        reached = float((summary.last_metrics["left"] <= 0).mean())
         fixed = None if name == "adaptive" else policy.largest(1)
-        forecasts.append(PolicyForecast(name, fixed, _summary(found.rounds_played), _summary(totals[name]), reached))
+        forecasts.append(PolicyForecast(name, fixed, _summary(summary.rounds_played), _summary(totals[name]), reached))
     return Plan(tuple(forecasts), _recommend(forecasts), fit.numbers, totals)
 
 

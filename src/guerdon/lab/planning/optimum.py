@@ -84,7 +84,7 @@ def _plan_for_random_errors(
     """Return a grid of log errors, and the best request at each."""
     logs = np.linspace(np.log(target), np.log(1.5 * start), GRID)
     samples = num_agents * np.arange(1, len(prices) + 1)[:, None]
-    # The same draws for every error and request: else a request would be chosen because its draws were lucky.
+    # The same draws for every error and request: otherwise lucky draws would choose a request.
     after = _next_errors(np.exp(logs)[:, None, None], dim, samples, random.normal(size=(4, DRAWN)))
     place = np.clip((np.log(after) - logs[0]) / (logs[1] - logs[0]), 0, GRID - 1 - 1e-6)
     below, part, arrived = place.astype(np.int64), place % 1, place <= 0
@@ -102,7 +102,8 @@ def _next_errors(
 ) -> NDArray[np.float64]:
     """Return random errors after a round with `samples` samples in all and the best step, from four normal numbers.
 
-    The mean of n gradients of ν samples is one of N = nν samples, and with a_i, e_i of THEORY §5 and L = √x
+    The mean of n gradients of ν samples is one of N = nν samples. With a_i and ε_i standard normal, L = √x and
+    e_i = L·a_i − ε_i (a sample's component along δ, its noise and its residual)
 
         x' = (L − (2η/N)·Σ a_i e_i)² + (2η/N)²·Σ e_i²·χ²_{d−1}
     """

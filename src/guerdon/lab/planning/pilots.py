@@ -68,10 +68,10 @@ def parse_goal(pilot: Path | None, target: str, variance: float | None, signal: 
         return fit_numbers(variance, signal, _number(target, "`--target` must be a number without a pilot"))
     if variance is not None or signal is not None:
         raise ValueError("`--variance` and `--signal` must be left out with a pilot, which gives both")
-    found = re.fullmatch(r"\s*(\w+)\s*(<=|>=)\s*(\S+)\s*", target)
-    if found is None:
+    match = re.fullmatch(r"\s*(\w+)\s*(<=|>=)\s*(\S+)\s*", target)
+    if match is None:
         raise ValueError(f'`--target` must be a metric and a value, like "error <= 0.5", got {target!r}')
-    metric, sense, value = found.groups()
+    metric, sense, value = match.groups()
     bound = {"<=": "at_most", ">=": "at_least"}[sense]
     number = _number(value, "`--target` must compare with a number")
     return fit_pilot(read_pilot(pilot, metric, **{bound: number}), seed)
@@ -123,12 +123,12 @@ def pilot_from_frame(
 
 def fit_pilot(pilot: Pilot, seed: int = 0, bootstraps: int = BOOTSTRAPS) -> Fit:
     """Return the stand-in that fits a pilot, with as many sets of numbers as there are bootstraps."""
-    found = _fit(pilot)
-    if found is None:
+    fit = _fit(pilot)
+    if fit is None:
         raise ValueError(
             "the pilot must show a gradient that shrinks, got only noise; ask for more samples in the pilot"
         )
-    numbers, dim = found
+    numbers, dim = fit
     rng = np.random.default_rng(seed)
     refits = (_fit(_draw_pilot(pilot, numbers, dim, rng), numbers.curvature) for _ in range(bootstraps))
     drawn = [numbers, *(refit[0] for refit in refits if refit is not None)]

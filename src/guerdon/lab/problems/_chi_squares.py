@@ -75,8 +75,8 @@ def _until_accepted(freedom: Array, value: Array, done: Array, key: Array) -> Ar
         fresh = uniforms(jax.random.fold_in(key, FIRST + number), 2 * freedom.shape[0], value.dtype)
         return number + 1, *_choose(value, done, *_candidate(freedom, fresh.reshape(2, -1)))
 
-    found = jax.lax.while_loop(_any_open, again, (jnp.asarray(0), value, done))
-    return found[1]
+    state = jax.lax.while_loop(_any_open, again, (jnp.asarray(0), value, done))
+    return state[1]
 
 
 def _any_open(state: tuple[Array, Array, Array]) -> Array:

@@ -88,20 +88,22 @@ def federation(problem: Any, rows: Sequence[Any]) -> Federation:
     """
     if not hasattr(problem, "mean_gradient"):
         raise TypeError(f"`problem` must have rows, as those of `logistic_regression` have, got {problem!r}")
-    given = [np.asarray(own) for own in rows]
-    for agent, own in enumerate(given):
+    given = [np.asarray(indices) for indices in rows]
+    for agent, indices in enumerate(given):
         if (
-            own.ndim != 1
-            or not len(own)
-            or own.dtype.kind not in "iu"
-            or not 0 <= own.min() <= own.max() < problem.num_rows
+            indices.ndim != 1
+            or not len(indices)
+            or indices.dtype.kind not in "iu"
+            or not 0 <= indices.min() <= indices.max() < problem.num_rows
         ):
-            raise ValueError(f"`rows[{agent}]` must be indices of the {problem.num_rows} rows, at least one, got {own}")
+            raise ValueError(
+                f"`rows[{agent}]` must be indices of the {problem.num_rows} rows, at least one, got {indices}"
+            )
     most = max(map(len, given))
     return Federation(
         problem,
-        jnp.asarray([np.resize(own, most) for own in given], jnp.int32),
-        jnp.asarray([len(own) for own in given], jnp.int32),
+        jnp.asarray([np.resize(indices, most) for indices in given], jnp.int32),
+        jnp.asarray([len(indices) for indices in given], jnp.int32),
     )
 
 
@@ -124,8 +126,8 @@ class LocalTraining(_OfProblem):
 
         def step(number: Array, trained: Array) -> Array:
             left = jnp.clip(batch_size - number * minibatch, 0, minibatch)
-            found = draw_gradient(self.problem, trained, agent, jnp.maximum(left, 1), jax.random.fold_in(key, number))
-            return trained - self.rate * jnp.where(left > 0, found, 0.0)
+            drawn = draw_gradient(self.problem, trained, agent, jnp.maximum(left, 1), jax.random.fold_in(key, number))
+            return trained - self.rate * jnp.where(left > 0, drawn, 0.0)
 
         trained = jax.lax.fori_loop(0, -(-self.max_batch // minibatch), step, model)
         return (model - trained) / self.rate

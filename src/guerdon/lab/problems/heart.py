@@ -137,24 +137,24 @@ def _unzip(name: str, path: Path, content: bytes) -> bytes:
     try:
         with ZipFile(BytesIO(content)) as archive:
             members = archive.namelist()
-            found = [archive.read(member) for member in members if PurePosixPath(member).name == CSV_NAME]
+            files = [archive.read(member) for member in members if PurePosixPath(member).name == CSV_NAME]
     # What zipfile raises depends on where the file is damaged; RuntimeError means a password.
     except (BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError) as error:
         raise ValueError(f"`{name}` must name a whole zip file, got '{path}' ({error}); {WHERE}") from error
-    if not found:
+    if not files:
         listed = ", ".join(members[:5]) or "nothing"
         raise ValueError(f"`{name}` must name a zip file that holds {CSV_NAME}, got one with {listed}; {WHERE}")
-    return found[0]
+    return files[0]
 
 
 def _check_content(name: str, content: bytes) -> None:
-    found = hashlib.sha256(content).hexdigest()
-    if found == CSV_SHA256:
+    digest = hashlib.sha256(content).hexdigest()
+    if digest == CSV_SHA256:
         return
     short = content.startswith(f"{LABEL},BMI,".encode()) and len(content) < CSV_SIZE
     raise ValueError(
         f"`{name}` must hold {CSV_NAME} of {CSV_SIZE:,} bytes with SHA-256 {CSV_SHA256}, "
-        f"got {len(content):,} bytes with SHA-256 {found}{' (cut short?)' if short else ''}; {WHERE}"
+        f"got {len(content):,} bytes with SHA-256 {digest}{' (cut short?)' if short else ''}; {WHERE}"
     )
 
 

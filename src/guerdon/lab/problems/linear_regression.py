@@ -1,6 +1,6 @@
 """The paper's linear regression: Y ~ N(0, I), V = Y·θ* + N(0, 1), squared loss (Y·θ − V)².
 
-Everything is known in closed form (THEORY §5). With δ = θ − θ* and x = ‖δ‖²: m = 2δ, σ² = 4((d + 1)x + d), and one
+Everything is known in closed form. With δ = θ − θ* and x = ‖δ‖²: m = 2δ, σ² = 4((d + 1)x + d), and one
 step with mean over K agents of batch size S takes E[x] to x(1 − 2η)² + 4η²((d + 1)x + d)/(K·S), exactly.
 
 Beyond the paper, the features may have unequal variances λ_i, with mean 1. Then the loss is curved unequally, by 2λ_i.
@@ -181,7 +181,7 @@ def _draw_literally(delta: Array, batch_size: Array, max_batch: int, key: Array)
 
 
 def _draw_at_once(delta: Array, batch_size: Array, max_batch: int, key: Array) -> Array:
-    """Draw the mean gradient from its law: along δ, and orthogonal to it (THEORY §5).
+    """Draw the mean gradient from its law: along δ, and orthogonal to it.
 
     With a_i the sample's component along u = δ/‖δ‖, ε_i its noise and e_i = ‖δ‖a_i − ε_i, the mean gradient is
     (2/S)(u·Σ a_i e_i + √(Σ e_i²)·z), z standard normal orthogonal to u.
@@ -189,9 +189,9 @@ def _draw_at_once(delta: Array, batch_size: Array, max_batch: int, key: Array) -
     length = jnp.sqrt(jnp.sum(delta**2))
     unit = delta / jnp.where(length > 0, length, 1.0)
     sums = _sums_over_few if max_batch <= FEW else _sums_over_many
-    side, found = sums(batch_size, max_batch, delta, key)
+    side, products = sums(batch_size, max_batch, delta, key)
     side = side - unit * jnp.sum(unit * side)
-    along, across = _along_and_across(length, *found)
+    along, across = _along_and_across(length, *products)
     return 2 / batch_size * (unit * along + across * side)
 
 

@@ -32,11 +32,11 @@ def by_dirichlet(labels: Any, num_agents: int, concentration: float, seed: int =
         for label in np.unique(labels):
             rows = rng.permutation(np.flatnonzero(labels == label))
             shares = np.cumsum(rng.dirichlet([concentration] * num_agents))[:-1]
-            for part, own in zip(parts, np.split(rows, (shares * len(rows)).astype(int)), strict=True):
-                part.append(own)
-        found = [np.concatenate(part) for part in parts]
-        if min(map(len, found)) >= least:
-            return found
+            for part, share in zip(parts, np.split(rows, (shares * len(rows)).astype(int)), strict=True):
+                part.append(share)
+        rows_of_agents = [np.concatenate(part) for part in parts]
+        if min(map(len, rows_of_agents)) >= least:
+            return rows_of_agents
     raise ValueError(f"`concentration` must leave every agent some rows, got {concentration}; try a larger one")
 
 

@@ -14,10 +14,10 @@ if version("jaxlib") == "0.10.2":
     )
 
 from guerdon.lab.simulation.engine import simulate
+from guerdon.lab.simulation.facts import Stop
 from guerdon.lab.simulation.history import History
 from guerdon.lab.simulation.pilot import run_pilot
 from guerdon.lab.simulation.summary import Summary
-from guerdon.lab.simulation.terms import Stop
 from guerdon.lab.truth import TrueVariance
 
 __all__ = ["History", "Stop", "Summary", "TrueVariance", "run_pilot", "simulate"]

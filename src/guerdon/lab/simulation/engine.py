@@ -20,10 +20,10 @@ from guerdon.lab.agents import Agent, Learning
 from guerdon.lab.problems import Problem
 from guerdon.lab.problems.federation import draws_alike
 from guerdon.lab.simulation.chunks import run_in_chunks
+from guerdon.lab.simulation.facts import Stop, check_joins, check_rounds, check_witness, without_dimension
 from guerdon.lab.simulation.history import History, Rounds, cost_tables, hold
 from guerdon.lab.simulation.players import sort_by_kind
 from guerdon.lab.simulation.summary import Summary, sum_up
-from guerdon.lab.simulation.terms import Stop, check_joins, check_rounds, check_witness, without_dimension
 from guerdon.lab.simulation.training import Carry, Data, Setting, begin, play, repetition_keys
 from guerdon.requests import Requests
 from guerdon.rule import Need, Rule
@@ -201,8 +201,8 @@ def _segments(setting: Setting, data: Data, rounds: int, carry: Carry, keys: Arr
 
 def _memory() -> int:
     """Return how many bytes a chunk may take: more where an accelerator has much of its own."""
-    known: Any = jax.devices()[0].memory_stats()  # None on a processor
-    return max(MEMORY, (known or {}).get("bytes_limit", 0) // 8)
+    statistics: Any = jax.devices()[0].memory_stats()  # None on a processor
+    return max(MEMORY, (statistics or {}).get("bytes_limit", 0) // 8)
 
 
 def _bytes_per_repetition(problem: Problem, num_agents: int, num_rules: int, rounds: int, *, alike: bool) -> int:

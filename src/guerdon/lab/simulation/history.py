@@ -54,8 +54,8 @@ def hold(before: Mapping[str, Array], parts: Iterable[Rounds], rounds: int, coun
 def cost_tables(costs: Sequence[Cost], max_batch: int) -> Any:
     """Return what each agent's batch sizes 0…max_batch cost, (agents, max_batch + 1)."""
     sizes = np.arange(max_batch + 1)
-    known = {id(cost): np.asarray(cost(sizes), dtype=np.float64) for cost in costs}
-    return np.stack([known[id(cost)] for cost in costs])
+    tables = {id(cost): np.asarray(cost(sizes), dtype=np.float64) for cost in costs}
+    return np.stack([tables[id(cost)] for cost in costs])
 
 
 class OnDemand(Mapping[str, Any]):
@@ -208,15 +208,15 @@ class History:
         """Return a round (1 for the first) as flat numbers under the first rule: means over repetitions that go on."""
         going = self.active[:, number - 1]
         first = next(iter(self.rewards.values()))[going, number - 1]
-        told = {"request": self.request, "variance": self.variance, "signal": self.signal}
-        found = {name: values[going, number - 1] for name, values in told.items()}
-        found |= {f"metric/{name}": values[going, number] for name, values in self.metrics.items()}
-        found |= {f"reward/{agent}": first[:, agent] for agent in range(first.shape[1])}
-        found |= {
+        columns = {"request": self.request, "variance": self.variance, "signal": self.signal}
+        values_of_round = {name: values[going, number - 1] for name, values in columns.items()}
+        values_of_round |= {f"metric/{name}": values[going, number] for name, values in self.metrics.items()}
+        values_of_round |= {f"reward/{agent}": first[:, agent] for agent in range(first.shape[1])}
+        values_of_round |= {
             "participants": np.sum(self.participating[going, number - 1], axis=-1),
             "paid": np.sum(first, axis=-1),
         }
-        means = {name: float(np.mean(values)) for name, values in found.items() if values.size}
+        means = {name: float(np.mean(values)) for name, values in values_of_round.items() if values.size}
         means = {"round": float(number)} | {name: mean for name, mean in means.items() if np.isfinite(mean)}
         return {f"guerdon/{name}": mean for name, mean in means.items()}
 

@@ -18,8 +18,8 @@ from guerdon.lab._trees import register
 from guerdon.lab.agents import Agent, View
 from guerdon.lab.problems import Problem
 from guerdon.lab.problems.federation import draw_gradient, draws_alike
+from guerdon.lab.simulation.facts import check_witness
 from guerdon.lab.simulation.players import Players, choose, learn, report, sort_by_kind
-from guerdon.lab.simulation.terms import check_witness
 from guerdon.lab.simulation.training import draw_witness, repetition_key, round_keys
 from guerdon.pilot import PilotDesign, PilotRecord, Trial
 from guerdon.rule import Rule
@@ -128,8 +128,8 @@ class _Players:
         self._key = repetition_key(seed, jnp.asarray(0))
         first = problem.init(jax.random.fold_in(self._key, 2**31 - 1))
         self.model = [np.asarray(first, dtype=np.float64)]
-        own = [Asked(agent, jnp.asarray(asked[:, seat])) for seat, agent in enumerate(agents)]
-        self._problem, (self._positions, self._kinds) = problem, sort_by_kind(own)
+        asked_agents = [Asked(agent, jnp.asarray(asked[:, seat])) for seat, agent in enumerate(agents)]
+        self._problem, (self._positions, self._kinds) = problem, sort_by_kind(asked_agents)
         self._memories = tuple(jax.vmap(lambda agent: agent.init())(kind) for kind in self._kinds)
         self._flat = np.asarray(cost(asked), dtype=np.float32)  # what everybody is paid
         self._public = jnp.zeros_like(first), first, problem.variance(first)
@@ -169,8 +169,8 @@ class _Players:
 
 @partial(jax.jit, static_argnums=0)
 def _draw_witness(minibatches: int, problem: Problem, model: Array, key: Array, number: Array) -> tuple[Array, Array]:
-    found = draw_witness(problem, model, key, number, minibatches)
-    return found.gradient, found.variance
+    sample = draw_witness(problem, model, key, number, minibatches)
+    return sample.gradient, sample.variance
 
 
 @partial(jax.jit, static_argnums=0)

@@ -35,7 +35,7 @@ class Choices(NamedTuple):
     leaders: Array
 
 
-class _Own(NamedTuple):
+class _PerAgent(NamedTuple):
     """What each agent sees for itself: one number for all, or each its own."""
 
     request: Array
@@ -45,11 +45,11 @@ class _Own(NamedTuple):
 def choose(players: Players, view: View, memories: tuple[Any, ...], keys: Array) -> Choices:
     """Return every agent's choices; `view.request` is one for all, or each agent's own; so is `view.shrinkage`."""
 
-    def one(agent: Agent, memory: Any, own: _Own, key: Array) -> Choices:
-        size = agent.choose(view._replace(memory=memory, **own._asdict()), key)
+    def one(agent: Agent, memory: Any, given: _PerAgent, key: Array) -> Choices:
+        size = agent.choose(view._replace(memory=memory, **given._asdict()), key)
         return Choices(size, jnp.asarray(agent.fabricates), jnp.asarray(agent.leader))
 
-    parts = by_kind(players, one, memories, _own(players, view), keys)
+    parts = by_kind(players, one, memories, _per_agent(players, view), keys)
     sizes, fabricates, leaders = (_in_order(players, list(values)) for values in zip(*parts, strict=True))
     return Choices(sizes, fabricates, jnp.where(leaders < 0, jnp.arange(len(leaders)), leaders))
 
@@ -62,24 +62,24 @@ def report(
     gradients: Array,
     keys: Array,
 ) -> Array:
-    """Return what every agent sends; what one who declines would have sent is not looked at."""
+    """Return what every agent sends; what an agent that declines would have sent is not looked at."""
     if all(type(kind).report is Agent.report for kind in players.kinds):
         return gradients  # all send what they computed: nothing to copy
 
-    def one(agent: Agent, memory: Any, own: _Own, gradient: Array, key: Array) -> Array:
-        return agent.report(view._replace(memory=memory, **own._asdict()), gradient, key)
+    def one(agent: Agent, memory: Any, given: _PerAgent, gradient: Array, key: Array) -> Array:
+        return agent.report(view._replace(memory=memory, **given._asdict()), gradient, key)
 
     computed = _computed(sizes, gradients)
-    return _in_order(players, by_kind(players, one, memories, _own(players, view), computed, keys))
+    return _in_order(players, by_kind(players, one, memories, _per_agent(players, view), computed, keys))
 
 
 def announce(players: Players, view: View, memories: tuple[Any, ...], sizes: Array) -> Array:
     """Return how many samples every agent says it used."""
 
-    def one(agent: Agent, memory: Any, own: _Own, size: Array) -> Array:
-        return jnp.asarray(agent.announce(view._replace(memory=memory, **own._asdict()), size), view.model.dtype)
+    def one(agent: Agent, memory: Any, given: _PerAgent, size: Array) -> Array:
+        return jnp.asarray(agent.announce(view._replace(memory=memory, **given._asdict()), size), view.model.dtype)
 
-    return _in_order(players, by_kind(players, one, memories, _own(players, view), sizes))
+    return _in_order(players, by_kind(players, one, memories, _per_agent(players, view), sizes))
 
 
 def learn(
@@ -87,12 +87,12 @@ def learn(
 ) -> tuple[Any, ...]:
     """Return what every agent remembers after the round, kind by kind."""
 
-    def one(agent: Agent, memory: Any, own: _Own, size: Array, gradient: Array, reward: Array) -> Any:
-        seen = view._replace(memory=memory, **own._asdict())
-        return agent.learn(seen._replace(memory=agent.keep(seen, gradient)), size, reward)
+    def one(agent: Agent, memory: Any, given: _PerAgent, size: Array, gradient: Array, reward: Array) -> Any:
+        view_before = view._replace(memory=memory, **given._asdict())
+        return agent.learn(view_before._replace(memory=agent.keep(view_before, gradient)), size, reward)
 
     computed = _computed(sizes, gradients)
-    return tuple(by_kind(players, one, memories, _own(players, view), sizes, computed, rewards))
+    return tuple(by_kind(players, one, memories, _per_agent(players, view), sizes, computed, rewards))
 
 
 def _computed(sizes: Array, gradients: Array) -> Array:
@@ -100,8 +100,8 @@ def _computed(sizes: Array, gradients: Array) -> Array:
     return jnp.where((sizes > 0)[:, None], gradients, 0.0)
 
 
-def _own(players: Players, view: View) -> _Own:
-    return _Own(*(jnp.broadcast_to(jnp.asarray(x), (players.number,)) for x in (view.request, view.shrinkage)))
+def _per_agent(players: Players, view: View) -> _PerAgent:
+    return _PerAgent(*(jnp.broadcast_to(jnp.asarray(x), (players.number,)) for x in (view.request, view.shrinkage)))
 
 
 def by_kind(players: Players, function: Callable[..., Any], memories: tuple[Any, ...], *per_agent: Any) -> list[Any]:

@@ -104,16 +104,16 @@ class Summary:
         """Return the summary of chunks."""
         del tables
         repetitions, per_round = reduce(_merge, [(chunk.number, _fill_up(chunk, rounds)) for chunk in chunks])
-        found = {name: _statistic(moments, repetitions) for name, moments in per_round.items()}
+        statistics = {name: _statistic(moments, repetitions) for name, moments in per_round.items()}
         for name in ("rewards", "utilities", "paid"):  # JAX sorts the names of what it computes
-            found[name] = {rule: found[name][rule] for rule in rules}
+            statistics[name] = {rule: statistics[name][rule] for rule in rules}
         first, last, totals = (
             jax.tree.map(lambda *parts: np.concatenate(parts), *(getattr(chunk, name) for chunk in chunks))
             for name in ("first", "last", "totals")
         )
         return cls(
             repetitions,
-            **found,
+            **statistics,
             rounds_played=totals.rounds.astype(np.int64),
             total_rewards={rule: totals.rewards[rule] for rule in rules},
             total_costs=totals.costs,
@@ -156,17 +156,17 @@ def sum_up(
     rules: tuple[str, ...], tables: Array, before: Mapping[str, Array], parts: Iterable[Rounds], rounds: int, count: int
 ) -> SummedChunk:
     """Return what is kept of a chunk of repetitions, of which the first `count` count."""
-    found: list[Any] = []
+    moments_of_parts: list[Any] = []
     totals, last, left = None, before, rounds
     for part in parts:  # played as users play: only the sums are in double precision
         with jax.enable_x64(True):
             totals = _no_totals(rules, part) if totals is None else totals
             moments, totals, last = _sum_part(rules, jnp.asarray(tables), part, totals, left, count)
-        found.append(moments)
+        moments_of_parts.append(moments)
         left -= part.active.shape[1]
     with jax.enable_x64(True):
         start = _moments_of(before, count)
-    joined = jax.tree.map(lambda *x: np.concatenate([np.asarray(one) for one in x]), *found)
+    joined = jax.tree.map(lambda *x: np.concatenate([np.asarray(one) for one in x]), *moments_of_parts)
     kept, first, last = jax.tree.map(lambda x: np.asarray(x)[:count], (totals, before, last))
     return SummedChunk(joined, jax.tree.map(np.asarray, start), kept, first, last, count)
 
@@ -208,10 +208,10 @@ def _in_double(part: Rounds, rules: tuple[str, ...], tables: Array) -> dict[str,
     fields = part._asdict()
     fields["batch_sizes"] = fields.pop("sizes")
     fields["rewards"] = dict(zip(rules, part.rewards, strict=True))
-    found: dict[str, Any] = jax.tree.map(lambda x: x.astype(jnp.float64), fields)
+    values: dict[str, Any] = jax.tree.map(lambda x: x.astype(jnp.float64), fields)
     costs = tables[jnp.arange(tables.shape[0]), part.sizes]
-    utilities = {rule: reward - costs for rule, reward in found["rewards"].items()}
-    return found | {"costs": costs, "utilities": utilities}
+    utilities = {rule: reward - costs for rule, reward in values["rewards"].items()}
+    return values | {"costs": costs, "utilities": utilities}
 
 
 @jax.jit
@@ -252,9 +252,9 @@ def _merge(one: tuple[int, Any], other: tuple[int, Any]) -> tuple[int, Any]:
     return n + m, jax.tree.map(merge, first, second, is_leaf=lambda x: isinstance(x, Moments))
 
 
-def _statistic(found: Any, repetitions: int) -> Any:
+def _statistic(moments: Any, repetitions: int) -> Any:
     def of(moments: Moments) -> Statistic:
         error = np.sqrt(moments.squares / max(repetitions - 1, 1) / repetitions)
         return Statistic(moments.mean, error if repetitions > 1 else np.full_like(error, np.nan))
 
-    return jax.tree.map(of, found, is_leaf=lambda x: isinstance(x, Moments))
+    return jax.tree.map(of, moments, is_leaf=lambda x: isinstance(x, Moments))

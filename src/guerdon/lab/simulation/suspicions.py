@@ -14,22 +14,22 @@ from guerdon.statistical.lenses import Pairwise
 
 def accusations(servers: tuple[Server, ...], states: tuple[ServerState, ...], number: int) -> Array:
     """Return the logarithm of the evidence against each agent, of the first lens that keeps any; else zeros."""
-    found = (
+    evidence = (
         server.lens.trust.suspicion(state.lens.trust)
         for server, state in zip(servers, states, strict=True)
         if isinstance(server.lens, Pairwise)
     )
-    return next(found, jnp.zeros(number))
+    return next(evidence, jnp.zeros(number))
 
 
 def collusions(servers: tuple[Server, ...], states: tuple[ServerState, ...], number: int) -> Array:
     """Return the evidence against the worst pair of each agent, of the first lens that compares pairs; else zeros."""
-    found = (
+    evidence = (
         jnp.max(evidence_against(state.lens.pairs.wealth), axis=0)
         for server, state in zip(servers, states, strict=True)
         if isinstance(server.lens, Pairwise)
     )
-    return next(found, jnp.zeros(number))
+    return next(evidence, jnp.zeros(number))
 
 
 def nothing_proven(num_agents: int) -> Any:

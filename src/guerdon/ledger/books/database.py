@@ -24,6 +24,9 @@ LOCK = select(tables.ledger.c.head).with_for_update()
 CREATION_LOCK = select(func.pg_advisory_xact_lock(0x677565726))
 
 
+FILES = "GUERDON_FILES"  # the folder for files beside a ledger that is no file
+
+
 class Database:
     """One place where a ledger is kept, and the ways to read from it and write to it."""
 
@@ -41,6 +44,20 @@ class Database:
     def is_sqlite(self) -> bool:
         """Whether this is an SQLite file."""
         return self.url.get_backend_name() == "sqlite"
+
+    @property
+    def files(self) -> Path:
+        """The folder for files beside the ledger."""
+        if self.is_sqlite:
+            path = Path(str(self.url.database))
+            return path.with_name(path.name + ".files")
+        found = os.environ.get(FILES)
+        if not found:
+            raise RefusedError(
+                f"the variable {FILES} must name a folder for files beside the ledger, as {self.where} is no file; "
+                "only the operator should be able to write there"
+            )
+        return Path(found)
 
     @contextmanager
     def reading(self) -> Generator[Connection]:

@@ -346,13 +346,14 @@ def first_of_next_period(hold: Looks, first: int, last: int) -> int:
 
 def _check_of_look(connection: Connection, own: Watching, told: Verdict) -> None:
     """Raise unless a verdict names the member, round, root and report that its look is of."""
-    place, look = _changed(periods.find, own.state, told.look)
+    found: tuple[int, periods.Look] = _changed(periods.find, own.state, told.look)
+    place, look = found
     member = own.member(place)
     if (told.member, told.round) != (member, look.round):
         raise RefusedError(f"look {told.look} is of round {look.round} of {member!r}, the verdict of another")
     root = committed_in(changes(connection, told.ledger, own.row.name).get(member, []), look.round).root
     query = select(paid.gradient).join(tables.rounds).where(played.run == own.row.id, played.number == look.round)
-    agent: int = own.people.agents[place]
+    agent = own.people.agents[place]
     sent: Any = connection.execute(query.where(paid.agent == agent)).scalar_one()
     if (told.root, told.report) != (root.hex(), bytes(sent or b"").hex()):
         raise RefusedError(f"the verdict on look {told.look} is not of the rows and the report that are recorded")

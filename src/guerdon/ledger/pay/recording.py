@@ -9,12 +9,12 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from guerdon.arrays import as_mask, check_positive_integer, to_numpy
 from guerdon.canonical import canonical
 from guerdon.evidence import Evidence
-from guerdon.ledger.books import chain, checkpoints, journal
+from guerdon.ledger.books import chain, checkpoints, journal, tables
 from guerdon.ledger.books.checks import clean, follows
 from guerdon.ledger.books.errors import RefusedError
 from guerdon.ledger.books.money import MICRO, to_micro
@@ -31,7 +31,7 @@ from guerdon.ledger.pay.vesting import Played
 from guerdon.ledger.proof.replay import PaymentBlock, read_payments, replay_state
 from guerdon.ledger.proof.submissions import is_signed_by, submission
 from guerdon.ledger.read import queries
-from guerdon.looks.naming import NUMBER, NamedRound
+from guerdon.looks.naming import NUMBER, NamedRound, work_hash
 from guerdon.looks.periods import Watched
 from guerdon.rule import Payments, Round, Rule, Status, padded, paid_work, remembers, times
 from guerdon.terms import AtOnce, Looks, Terms
@@ -296,7 +296,9 @@ def _write(
 ) -> int:
     """Write a round with its payments and what they move; return the record."""
     if any(signature is not None for signature in given.signatures):
-        _check_signatures(run.name, given, people.names, queries.keys(connection, run.id))
+        named = str(connection.execute(select(tables.ledger.c.name)).scalar_one())
+        code = terms.hold.code if isinstance(terms.hold, Looks) else ""
+        _check_signatures((named, run.name, code), given, people.names, queries.keys(connection, run.id))
     standing = queries.standing(connection, run.id, terms.losses, len(people.agents))
     costs = costs_of(given.cost, given.played.request, people.factors)
     state = holding.joined(holding.load(connection, run.id, terms), len(people.agents))
@@ -362,12 +364,16 @@ def _difference(old: Any, new: Any, names: Sequence[str]) -> str:
     return ""
 
 
-def _check_signatures(run: str, given: RoundInput, names: Sequence[str], keys: Mapping[str, bytes]) -> None:
+def _check_signatures(
+    run: tuple[str, str, str], given: RoundInput, names: Sequence[str], keys: Mapping[str, bytes]
+) -> None:
     """Raise unless every signature of a round is by the agent it belongs to, of the gradient sent in that round."""
+    work = b"" if given.work is None else work_hash(given.work, run[2])
     for name, gradient, signature in zip(names, given.gradients, given.signatures, strict=True):
         if signature is None:
             continue
         if gradient is None or name not in keys:
             raise RefusedError(f"agent {name!r} has a signature: its gradient's hash and its public key are needed")
-        if not is_signed_by(keys[name], submission(run, given.number, given.played.request, gradient), signature):
+        message = submission(*run[:2], given.number, given.played.request, gradient, work)
+        if not is_signed_by(keys[name], message, signature):
             raise RefusedError(f"the signature of agent {name!r} is not its own, or not of this round's gradient")

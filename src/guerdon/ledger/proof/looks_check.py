@@ -18,7 +18,7 @@ from guerdon.ledger.proof.lookup import KeptRound, Lookup, MismatchError, Rows, 
 from guerdon.ledger.proof.replay import PaymentBlock
 from guerdon.looks import draw, periods
 from guerdon.looks.draw import Draw, Reported
-from guerdon.looks.naming import NamedRound
+from guerdon.looks.naming import NamedRound, work_hash
 from guerdon.looks.periods import Watched
 from guerdon.terms import Looks
 
@@ -36,6 +36,12 @@ def keep_round(lookup: Lookup, state: VerifierState, run: Any, rows: Rows, block
     named = NamedRound(*(bytes(told[0][name]) for name in NamedRound._fields))
     gradients = dict(zip(numbers["agent"].tolist(), block.gradients[here], strict=True))
     state.kept.setdefault(run.id, {})[rows["rounds"][0]["number"]] = KeptRound(named, reports, gradients)
+
+
+def work_of(state: VerifierState, run: int, number: int) -> bytes:
+    """Return the hash of a round's work that signatures cover; nothing where looks do not hold its pay."""
+    hold = state.terms[run].hold
+    return work_hash(state.kept[run][number].named, hold.code) if isinstance(hold, Looks) else b""
 
 
 def expected(lookup: Lookup, state: VerifierState, row: AnyRow, rows: Rows) -> Any:

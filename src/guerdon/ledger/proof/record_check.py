@@ -117,8 +117,8 @@ def _expected_of_round(
     one_each = numbers["agent"].tolist() == people and numbers["position"].tolist() == list(range(len(people)))
     require(one_each, f"payments: {named} must have one payment per agent, in order")
     _check_remembered(lookup, state, named, played, block, here)
-    _check_signatures(lookup, run, played, block, here)
     looks_check.keep_round(lookup, state, run, rows, block, here)
+    _check_signatures(lookup, run, played, block, here, looks_check.work_of(state, run.id, played["number"]))
     moment = tables.microseconds(row.created_at) // 1_000_000
     return _settled(lookup, state, run, played | {"moment": moment}, block, here)
 
@@ -322,13 +322,15 @@ def _check_entries(lookup: Lookup, seq: int, found: Any, expected: Any) -> None:
         require(have == need, f"entries: record {seq}, line {line}, {shown}")
 
 
-def _check_signatures(lookup: Lookup, run: Any, played: Mapping[str, Any], block: PaymentBlock, here: slice) -> None:
+def _check_signatures(
+    lookup: Lookup, run: Any, played: Mapping[str, Any], block: PaymentBlock, here: slice, work: bytes
+) -> None:
     for index in range(here.start, here.stop):
         signature, gradient = block.signatures[index], block.gradients[index]
         if signature is None:
             continue
         key = lookup.keys.get(int(block.numbers["agent"][index]))
-        message = submission(run.name, played["number"], played["request"], gradient or b"")
+        message = submission(lookup.name, run.name, played["number"], played["request"], gradient or b"", work)
         if key is None or not is_signed_by(key, message, signature):
             raise MismatchError(f"payments: the signature of {_payment_named(lookup, block, index)} is not the agent's")
 

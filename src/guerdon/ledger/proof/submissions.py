@@ -13,14 +13,19 @@ from guerdon.canonical import canonical
 from guerdon.ledger.books.errors import RefusedError
 
 
-def submission(run: str, number: int, request: int, gradient: bytes) -> bytes:
-    """Return the bytes that an agent signs: its gradient's hash, for this round and no other."""
-    return canonical(["guerdon submission 1", run, int(number), int(request), gradient.hex()]).encode()
+def submission(ledger: str, run: str, number: int, request: int, gradient: bytes, work: bytes = b"") -> bytes:
+    """Return the bytes that an agent signs: its gradient's hash, for this round of this ledger and no other.
+
+    `ledger`: the random name that a ledger has from its first record on (`Ledger.name`). `work`: the hash of the named
+    work, where looks hold the pay (`guerdon.looks.naming.work_hash`).
+    """
+    told = ["guerdon submission 1", ledger, run, int(number), int(request), gradient.hex(), *[work.hex()] * bool(work)]
+    return canonical(told).encode()
 
 
-def access(run: str, method: str, target: str, moment: int) -> bytes:
-    """Return the bytes that an agent signs to ask something of a service: for this run, path and moment only."""
-    return canonical(["guerdon access 1", run, method, target, moment]).encode()
+def access(ledger: str, run: str, method: str, target: str, moment: int) -> bytes:
+    """Return the bytes that an agent signs to ask something of a service: for this ledger, run, path and moment."""
+    return canonical(["guerdon access 1", ledger, run, method, target, moment]).encode()
 
 
 def sign_submission(key: Ed25519PrivateKey | ec.EllipticCurvePrivateKey, message: bytes) -> bytes:

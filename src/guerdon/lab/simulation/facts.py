@@ -20,7 +20,7 @@ from guerdon.witness import witness_samples
 AROUND = frozenset({Need.PREDICTION, Need.TRUTH})  # evidence is gathered around it
 
 
-class AtModel(NamedTuple):
+class TruthAtModel(NamedTuple):
     """What only the simulator knows: the true gradient and σ² at a model. It is a `Truth`."""
 
     problem: Problem
@@ -68,10 +68,10 @@ def check_witness(rules: Mapping[str, Any], witness: int, max_batch: int) -> Non
 def without_dimension(
     problem: Any, agents: Sequence[Agent], servers: Sequence[Server], witness: int, wanted: bool | None
 ) -> Any:
-    """Return the problem in the frame of its gradients where nobody can tell the difference, else as it is.
+    """Return the problem in the frame of its gradients where this changes no result, else as it is.
 
-    Nobody can where agents look at no vector and send what they computed, and servers look at products alone. What an
-    agent's class inherits does not count: a class that overrides `choose` must say `size_only` itself.
+    It changes none where agents look at no vector and send what they computed, and servers look at products alone. What
+    an agent's class inherits does not count: a class that overrides `choose` must say `size_only` itself.
     """
     blind = all(vars(type(agent)).get("size_only", False) for agent in agents) and not witness
     plain = not any(isinstance(server.rule, Informed) for server in servers)

@@ -1,0 +1,88 @@
+"""A run under looks, on the operator's side: what a round names, who has committed, and what must be kept for looks."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from guerdon.ledger import Ledger, RefusedError
+from guerdon.looks.draw import commitment, nonce
+from guerdon.looks.naming import NamedRound, Used, member_seeds, named_rows, new_number, used_before
+from guerdon.looks.opening import RootChange
+from guerdon.looks.recompute import arrays_hash
+from guerdon.run.archive import Archive
+from guerdon.run.messages import Work
+from guerdon.run.reports import Arrays
+from guerdon.terms import Looks
+
+UNCOMMITTED = (
+    "it has not committed to its rows for run {run!r}: `guerdon commit` on its side, then `guerdon looks commit` here"
+)
+
+
+class NamedWork:
+    """What rounds name. `archive`: where reports are kept, and what the auditor committed to before the run.
+
+    Which rows members have used follows from the ledger, which is read when the run is taken up; then every recorded
+    round is added.
+    """
+
+    def __init__(self, ledger: Ledger, run: str, hold: Looks) -> None:
+        self.archive = Archive(ledger.files, run)
+        coins = self.archive.coins()
+        if (coins.ledger, coins.run, coins.auditor) != (ledger.name, run, hold.auditor):
+            raise RefusedError(
+                f"coins must be of the auditor of the terms, for run {run!r} of this ledger, {ledger.name}; got some "
+                f"for run {coins.run!r} of {coins.ledger}: `guerdon looks coins` makes them"
+            )
+        self.ledger, self.run, self.hold, self.coins = ledger, run, hold, coins
+        self._changes = dict[str, list[RootChange]]()
+        self._used: dict[str, list[tuple[int, Used]]] = {}
+        self._told: dict[tuple[str, NamedRound, int], Work] = {}  # of the open round
+
+    def open(self) -> None:
+        """Read what was committed to and used so far."""
+        self._changes, self._used = self.ledger.looks.changes(self.run), {}
+        if self.ledger.looks.watching(self.run) is not None:
+            for one in self.ledger.looks.work(self.run):
+                self._use(one.round, one.named.number, one.used)
+
+    def fresh(self, number: int, model: Arrays) -> NamedRound:
+        """Return what the ask of a round carries, with a fresh number, for what is broadcast in it."""
+        own = nonce(self.archive.secret(), "server", self.ledger.name, self.run, number)
+        server = commitment(own, "server", self.ledger.name, self.run, number)
+        return NamedRound(new_number(), server, self.coins.of_round(number), arrays_hash(model))
+
+    def of(self, member: str, named: NamedRound, number: int, request: int) -> Work:
+        """Return the work that a round names for a member."""
+        asked = member, named, request
+        if asked not in self._told:
+            self._told[asked] = self._named(*asked, number)
+        return self._told[asked]
+
+    def _named(self, member: str, named: NamedRound, request: int, number: int) -> Work:
+        seeds = member_seeds(named.number, ledger=self.ledger.name, run=self.run, round=number, member=member)
+        committed, used = used_before(self._changes[member], self._used.get(member, []), number)
+        rows = tuple(map(int, named_rows(seeds.rows, committed.size, used, request)))
+        return Work(rows, seeds.work, named.number.hex(), named.model.hex(), self.hold.code)
+
+    def lacks(self) -> Callable[[str], str]:
+        """Return what tells of an account why it is not asked: it has not committed to its rows."""
+        self._changes = self.ledger.looks.changes(self.run)
+        return lambda account: "" if account in self._changes else UNCOMMITTED.format(run=self.run)
+
+    def members(self) -> list[str]:
+        """Return the accounts that have committed to their rows, in the order of their names."""
+        return sorted(self._changes)
+
+    def keep(self, number: int, model: Arrays, reports: Mapping[str, Arrays]) -> None:
+        """Keep what a round broadcast, and what members sent, before the round is recorded."""
+        self.archive.keep(number, model, reports)
+
+    def recorded(self, number: int, named: NamedRound, counted: Sequence[str], request: int) -> None:
+        """Go on after a recorded round, in which these members' reports counted; drop what needs not be kept."""
+        self._use(number, named.number, dict.fromkeys(counted, request))
+        self._told = {}
+        self.archive.prune(self.ledger.looks.kept(self.run))
+
+    def _use(self, number: int, fresh: bytes, used: Mapping[str, int]) -> None:
+        for member, rows in used.items():
+            seeds = member_seeds(fresh, ledger=self.ledger.name, run=self.run, round=number, member=member)
+            self._used.setdefault(member, []).append((number, Used(seeds.rows, rows)))
