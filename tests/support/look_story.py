@@ -14,7 +14,7 @@ from guerdon.looks.isolation import code_hash
 from guerdon.looks.naming import NamedRound, Used, member_seeds, named_rows
 from guerdon.looks.recompute import arrays_hash
 from guerdon.looks.rows import read_rows, stacked
-from guerdon.run.archive import Archive, archive_of
+from guerdon.run.archive import Archive
 from guerdon.run.reports import hash_of
 from guerdon.terms import Looks, Terms
 
@@ -63,7 +63,7 @@ class Server:
 
     def __init__(self, folder: Path, ledger: Ledger, coins: CoinCommitments) -> None:
         self.folder, self.ledger, self.coins = folder, ledger, coins
-        self.archive = Archive(archive_of(ledger.where), RUN)
+        self.archive = Archive(ledger.files, RUN)
         self.used: dict[str, list[Used]] = {name: [] for name in NAMES}
         self.named: dict[tuple[int, str], list[int]] = {}
 
@@ -72,10 +72,9 @@ class Server:
 
     def play(self, number: int, replaced: Mapping[str, int] | None = None) -> None:
         """Play a round. `replaced`: how many of its named rows a member replaces by its first one."""
-        name_of: dict[str, Any] = {"ledger": self.ledger.name, "run": RUN, "round": number}
         fresh, reports = bytes([number]) * 32, dict[str, dict[str, np.ndarray]]()
         for name in NAMES:
-            seeds = member_seeds(fresh, **name_of, member=name)
+            seeds = member_seeds(fresh, ledger=self.ledger.name, run=RUN, round=number, member=name)
             rows = [int(row) for row in named_rows(seeds.rows, 60, self.used[name], REQUEST)]
             self.named[number, name] = list(rows)
             self.used[name].append(Used(seeds.rows, REQUEST))

@@ -106,9 +106,9 @@ def watched_run(ledger: "Ledger", name: str | None) -> str:
 
 def archive_for(ledger: "Ledger", run: str, folder: Path | None) -> "Archive":
     """Return where the server keeps the reports of a run."""
-    from guerdon.run.archive import Archive, archive_of
+    from guerdon.run.archive import Archive
 
-    return Archive(archive_of(ledger.where) if folder is None else folder, run)
+    return Archive(ledger.files if folder is None else folder, run)
 
 
 def read_task(path: Path) -> "Task":

@@ -49,6 +49,26 @@ def commit(
     )
 
 
+def accept(
+    coins: Annotated[Path, typer.Argument(help="What the auditor committed to, as `guerdon looks coins` wrote it.")],
+    db: DbOption = DEFAULT,
+) -> None:
+    """Keep the auditor's coins of a run where the server finds them: before the run begins.
+    """
+    check_installed()
+    from guerdon.looks.coins import read_commitments
+    from guerdon.run.archive import Archive
+
+    text = coins.read_text(encoding="utf-8")
+    told = read_commitments(text)
+    with open_ledger(db, write=True) as ledger:
+        if told.ledger != ledger.name:
+            raise ValueError(f"coins must be of this ledger, {ledger.name}, got those of {told.ledger}")
+        Archive(ledger.files, told.run).put_coins(told, text)
+    last = told.first + len(told.hashes) - 1
+    say(f"Run {told.run!r}: coins of rounds {told.first} to {last} by the auditor {told.auditor[:16]}…")
+
+
 def draw(
     nonces: Annotated[Path | None, typer.Argument(help="What the auditor opened (`guerdon looks open`).")] = None,
     db: DbOption = DEFAULT,

@@ -48,6 +48,7 @@ def _add(panel: str, name: str, command: Callable[..., None], example: str) -> N
 
 _OF_RUN = "--ledger 9f3c… --run heart"
 _add(OPERATOR, "commit", look_operator.commit, "rows.commitment.json --db guerdon.db")
+_add(OPERATOR, "accept", look_operator.accept, "coins.json --db guerdon.db")
 _add(OPERATOR, "draw", look_operator.draw, "nonces.json --db guerdon.db")
 _add(OPERATOR, "list", look_operator.list_open, "--db guerdon.db")
 _add(OPERATOR, "tasks", look_operator.tasks, "--db guerdon.db --auditor auditor.json --out tasks")

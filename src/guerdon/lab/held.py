@@ -1,4 +1,4 @@
-"""Pay that is held until a look, of many members and repetitions at once (THEORY §14).
+"""Pay that is held until a look, of many members and repetitions at once.
 
 `guerdon.looks.draw.kept` and `guerdon.looks.outcomes.settled` do the same for one member, in whole micro-units and with
 the coin that everybody can check. The tests hold both to equal results. Here pay is in units of the cost, and a coin

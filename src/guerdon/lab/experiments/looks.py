@@ -34,7 +34,9 @@ from guerdon.lab.problems.hospitals import VARIABLE, Hospitals, load_hospitals
 from guerdon.terms import Looks
 
 NAME = "looks"
-RUNS, TRAININGS = 8.0, 0.1  # times the repetitions: 2,000 runs and 25 trainings where there are 250
+# Times the repetitions. Where there are 250: 2,000 runs, 1,000 beside agreement (all their reports take 300 MB), and 25
+# trainings.
+RUNS, BESIDE, TRAININGS = 8.0, 4.0, 0.1
 ROUNDS = 200  # of a strategy: four periods
 STRICT = "two looks, all"
 TERMS: Mapping[str, Looks] = {
@@ -81,7 +83,7 @@ def run(repetitions: int, seed: int, tell: Tell) -> Experiment:
             step(setting.name)
             earned += job.result()
     step("agreement beside looks")
-    settled = _extras(data, repetitions, seed)
+    settled = _extras(data, round(BESIDE * repetitions), seed)
     cells = list[HonestCell]()
     for one in members:
         step(f"honest members, {one.name}")
@@ -199,7 +201,7 @@ def notes(found: Found, hospitals: Hospitals | None) -> tuple[str, ...]:
         f"{rare.strategy}, {rare.gain.value:+.3f} with a standard error of {rare.gain.error:.3f}. There the claim is "
         "the theorem's; that a cheat loses is claimed of two looks at all of it.",
         "With agreement beside looks, honest pay depends on others again. A member that sends the last mean in every "
-        f"second round, and passes, takes {lost:.2f} ± {beside.error:.2f} a round from each of five others, of 17. "
+        f"second round takes {lost:.2f} ± {beside.error:.2f} a round on average from each of five others, by passing. "
         "With flat pay it takes nothing from them.",
     ]
     said.append(
