@@ -3,20 +3,27 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from guerdon import FixedRequest
+from guerdon import Server as PayServer
 from guerdon.ledger import Ledger, RefusedError
-from guerdon.looks import Commitment, Table, draw, read_rows
+from guerdon.looks import Commitment, Table, draw, read_rows, stacked
 from guerdon.looks.auditors import auditor_of
 from guerdon.looks.coins import auditor_secret, commit_coins, open_coin
+from guerdon.looks.exchange import answer_to
+from guerdon.looks.look import Auditing, judge
 from guerdon.looks.naming import member_seeds, named_rows
 from guerdon.looks.outcomes import Asked, Decision, Outcome
+from guerdon.run import open_run
 from guerdon.run.archive import Archive
+from guerdon.run.driver import PaidRun
 from guerdon.run.looking import Awaited, awaited, can_appeal, check_draws, due, named_work, records, task_of, unneeded
 from guerdon.terms import Looks
 from tests.support.look_scenes import Clock
-from tests.support.look_story import NAMES, REQUEST, RULE, RUN, Server, terms, write_rows
+from tests.support.look_story import NAMES, REQUEST, RULE, RUN, Server, terms, work, write_rows
 
 AUDITOR, SECOND = (Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32) for seed in (1, 2))
 TEN = Looks(answer=10, verdict=10, appeal=10)
@@ -144,3 +151,51 @@ def test_a_run_whose_terms_name_no_function_has_no_tasks(scene: Scene) -> None:
     bare = told._replace(own=told.own._replace(hold=Looks(auditor=told.own.hold.auditor)))
     with pytest.raises(RefusedError, match="`work` and `code` of the terms of run 'knee' must name the function"):
         task_of(bare, look, scene.archive, [auditor_of(AUDITOR)], sends="gradients", appeal=False)
+
+
+def test_what_a_paid_run_named_passes_its_looks_and_a_replaced_row_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's rows, reports and archive; the task is made from what it wrote."""
+    Clock(monkeypatch)
+    write_rows(tmp_path)
+    tables = {name: read_rows(tmp_path / f"{name}.npz") for name in NAMES}
+    with Ledger(str(tmp_path / "guerdon.db")) as ledger:
+        coins = commit_coins(AUDITOR, ledger.name, RUN, 3)
+        Archive(ledger.files, RUN).put_coins(coins, coins.to_json(AUDITOR))
+        names = {"ledger": ledger.name, "run": RUN, "secret": b"m" * 32}
+        mine = {name: Commitment.of(tables[name], **names, member=name) for name in NAMES}
+        for one in mine.values():
+            ledger.looks.commit(one.committed())
+        keys = [auditor_of(key).signing for key in (AUDITOR, SECOND)]
+        run = open_run(
+            PayServer(RULE, FixedRequest(REQUEST, 0.1)), ledger, RUN, {"w": np.zeros(5, np.float32)},
+            terms(tmp_path, *keys, period=3),
+        )  # fmt: skip
+        for _ in range(3):
+            assert run.ask(list(NAMES))
+            run.settle([run.report(name, worked(run, name, tables[name])) for name in NAMES])
+        for number in (1, 2, 3):
+            own = draw.nonce(Archive(ledger.files, RUN).secret(), "server", ledger.name, RUN, number)
+            ledger.looks.draw(RUN, number, own, open_coin(auditor_secret(AUDITOR), ledger.name, RUN, number))
+        told, archive = records(ledger, RUN), Archive(ledger.files, RUN)
+        for look, appeal in due(told, ledger.looks.open(RUN)):
+            task = task_of(told, look, archive, [auditor_of(AUDITOR)], sends="gradients", appeal=appeal)
+            answer = answer_to(task, mine[look.member].open(task.subject.rows))
+            signed = judge(task, answer, AUDITOR, Auditing([tmp_path]))
+            expected = Outcome.FAILED if look.member == "Lyon" else Outcome.PASSED
+            assert signed.verdict.outcome is expected, signed.verdict.reasons
+            ledger.looks.answer(RUN, look.number, answer.hash)
+            ledger.looks.verdict(signed.to_json())
+        ledger.looks.settle(RUN)
+        assert {one.member for one in ledger.looks.settled(RUN)} == {"Basel", "Porto"}
+        assert check_draws(records(ledger, RUN))[1] == []
+        assert ledger.verify().holds
+
+
+def worked(run: PaidRun, name: str, table: Table) -> dict[str, np.ndarray]:
+    """Return a member's report on what it was asked for; Lyon replaces one of its rows."""
+    asked = run.request_of(name).work
+    assert asked is not None
+    rows = [*asked.rows[:-1], asked.rows[0]] if name == "Lyon" else asked.rows
+    return work(run.sent, stacked(table[row] for row in rows), asked.seed)

@@ -53,8 +53,7 @@ def accept(
     coins: Annotated[Path, typer.Argument(help="What the auditor committed to, as `guerdon looks coins` wrote it.")],
     db: DbOption = DEFAULT,
 ) -> None:
-    """Keep the auditor's coins of a run where the server finds them: before the run begins.
-    """
+    """Keep the auditor's coins of a run where the server finds them: before the run begins."""
     check_installed()
     from guerdon.looks.coins import read_commitments
     from guerdon.run.archive import Archive
