@@ -387,3 +387,21 @@ def test_the_commands_of_the_pages_run_in_their_order(scene: Folder, page: str, 
     assert len(commands) == count
     for words in commands:
         do(*(given.get(word, word) for word in words))
+
+
+def test_a_stream_that_grew_shows_that_its_old_rows_are_unchanged(tmp_path: Path) -> None:
+    do = Folder(tmp_path)
+    with Ledger(str(tmp_path / "guerdon.db")) as ledger:
+        names = ["--ledger", ledger.name, "--run", RUN, "--member", "Bern"]
+    rows = tmp_path / "rows.csv"
+    rows.write_text("age\n63\n41\n")
+    do.once("commit", "rows.csv", *names, "--stream")
+    do("looks", "commit", "rows.commitment.json", *DB)
+    rows.write_text("age\n63\n41\n55\n")
+    do.once("commit", "rows.csv", *names, "--append")
+    proof = tmp_path / "rows.commitment.growth.json"
+    wrong = proof.read_text().replace('"proof": ["', '"proof": ["ab", "')
+    (tmp_path / "wrong.json").write_text(wrong)
+    grown = ["looks", "commit", "rows.commitment.json", *DB, "--growth"]
+    refused(do, [*grown, "wrong.json"], "must be those of the old record: they are others")
+    assert "Bern: 3 rows" in do(*grown, proof.name).stdout

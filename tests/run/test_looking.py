@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -163,7 +164,7 @@ def test_what_a_paid_run_named_passes_its_looks_and_a_replaced_row_fails(
     with Ledger(str(tmp_path / "guerdon.db")) as ledger:
         coins = commit_coins(AUDITOR, ledger.name, RUN, 3)
         Archive(ledger.files, RUN).put_coins(coins, coins.to_json(AUDITOR))
-        names = {"ledger": ledger.name, "run": RUN, "secret": b"m" * 32}
+        names: dict[str, Any] = {"ledger": ledger.name, "run": RUN, "secret": b"m" * 32}
         mine = {name: Commitment.of(tables[name], **names, member=name) for name in NAMES}
         for one in mine.values():
             ledger.looks.commit(one.committed())
