@@ -1,5 +1,6 @@
 """Looks from the command line: one run from the commitments to the money, every command given twice."""
 
+import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,9 +10,11 @@ from typing import Any
 import pytest
 
 from guerdon.ledger import Ledger
+from guerdon.looks.auditors import read_auditor
 from guerdon.looks.coins import read_commitments
 from guerdon.looks.exchange import Task
 from guerdon.looks.recompute import arrays_hash
+from tests.pages.test_pages import TEXT
 from tests.support.command_line import Done, run, run_json
 from tests.support.look_scenes import Clock
 from tests.support.look_story import NAMES, PAY, ROUNDS, RULE, RUN, Server, terms, write_rows
@@ -161,7 +164,8 @@ def test_a_run_from_commitments_to_money(scene: Folder, clock: Clock) -> None:
     said = do("looks", "check", *DB, "--member", "Lyon").stdout
     assert "✓ All draws, named rows and verdicts follow." in said
     assert "of what was held" in said
-    do("ledger", "statement", "Basel", *DB)
+    for member, outcome in (("Basel", "passed"), ("Lyon", "failed"), ("Porto", "unanswered")):
+        assert outcome in do("ledger", "statement", member, *DB).stdout
 
 
 def test_an_appeal_is_decided_by_the_second_auditor(scene: Folder, clock: Clock) -> None:
@@ -307,8 +311,31 @@ def judged_on_another_model(do: Folder, look: int) -> None:
     assert "of Basel: failed." in do("look", "lie.npz", f"tasks/look-{look}.answer", "--key", "auditor.pem").stdout
 
 
+def other_answer(do: Folder, look: int) -> tuple[list[str], str]:
+    """The operator recorded one answer, and passes on another."""
+    answer(do, "Basel", f"look-{look}")
+    kept = ["--commitment", "Basel.commitment.npz", "--secret", "Basel.secret", "--auditor", public(do, "auditor")]
+    do("looks", "answer", f"tasks/look-{look}.npz", "--rows", "Basel.npz", *kept, "--out", "second.answer")
+    do("look", f"tasks/look-{look}.npz", "second.answer", "--key", "auditor.pem", "--out", "second.verdict.json")
+    return ["looks", "verdict", "second.verdict.json", *DB], "is on another answer than the one that is recorded"
+
+
+def another_answer_received(_: Folder, look: int) -> tuple[list[str], str]:
+    return ["looks", "receive", "second.answer", *DB], f"look {look} has another in answers already: the first"
+
+
+def early_appeal(do: Folder, look: int) -> tuple[list[str], str]:
+    task = Task.from_bytes((do.path / f"tasks/look-{look}.npz").read_bytes())
+    second = read_auditor((do.path / "second.json").read_text())
+    (do.path / "early.npz").write_bytes(replace(task, appeal=True, auditor=second).to_bytes())
+    kept = ["--commitment", "Basel.commitment.npz", "--secret", "Basel.secret", "--auditor", public(do, "second")]
+    do("looks", "answer", "early.npz", "--rows", "Basel.npz", *kept)
+    return ["looks", "receive", "early.answer", *DB], "cannot be appealed: it neither failed nor went unanswered"
+
+
 WRONG = [  # in this order: the last ones change what the others need
-    wrong_key, other_member, keys_are_missing, second_auditor, no_appeal_yet, other_model, damaged_archive, other_code,
+    wrong_key, other_member, keys_are_missing, second_auditor, other_answer, another_answer_received,
+    early_appeal, no_appeal_yet, other_model, damaged_archive, other_code,
 ]  # fmt: skip
 
 
@@ -340,3 +367,41 @@ def refused(do: Folder, command: list[str], words: str) -> None:
     assert done.code == 2, done.output
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def commands_of(page: str) -> list[list[str]]:
+    """Return the commands in a page's code, without the one that installs."""
+    lines = TEXT[page].replace(" \\\n", " ").splitlines()
+    return [shlex.split(line)[1:] for line in lines if line.startswith("    ") and line.split()[0] == "guerdon"]
+
+
+@pytest.mark.parametrize(("page", "count"), [("docs/how-to/looks.md", 15), ("docs/how-to/look.md", 5)])
+def test_the_commands_of_the_pages_run_in_their_order(scene: Folder, page: str, count: int) -> None:
+    do = scene
+    given = {"NAME": run_json("looks", "list", *DB, cwd=do.path)["ledger"], "HEX": public(do, "auditor")}
+    if page == "docs/how-to/look.md":
+        do("looks", "draw", "nonces.json", *DB)
+        tasks(do)
+        answer(do, "Basel", "look-1")
+    commands = commands_of(page)
+    assert len(commands) == count
+    for words in commands:
+        do(*(given.get(word, word) for word in words))
+
+
+def test_a_stream_that_grew_shows_that_its_old_rows_are_unchanged(tmp_path: Path) -> None:
+    do = Folder(tmp_path)
+    with Ledger(str(tmp_path / "guerdon.db")) as ledger:
+        names = ["--ledger", ledger.name, "--run", RUN, "--member", "Bern"]
+    rows = tmp_path / "rows.csv"
+    rows.write_text("age\n63\n41\n")
+    do.once("commit", "rows.csv", *names, "--stream")
+    do("looks", "commit", "rows.commitment.json", *DB)
+    rows.write_text("age\n63\n41\n55\n")
+    do.once("commit", "rows.csv", *names, "--append")
+    proof = tmp_path / "rows.commitment.growth.json"
+    wrong = proof.read_text().replace('"proof": ["', '"proof": ["ab", "')
+    (tmp_path / "wrong.json").write_text(wrong)
+    grown = ["looks", "commit", "rows.commitment.json", *DB, "--growth"]
+    refused(do, [*grown, "wrong.json"], "must be those of the old record: they are others")
+    assert "Bern: 3 rows" in do(*grown, proof.name).stdout

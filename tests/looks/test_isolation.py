@@ -199,3 +199,13 @@ def test_nothing_stays_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert run("honest").ending == "done"
     assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_named_by_a_dot_is_the_one_that_it_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = list[str]()
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "dotted.py").write_text(f"def work():\n    return {name!r}\n")
+        monkeypatch.chdir(tmp_path / name)
+        found.append(code_hash("dotted:work", ["."])[0])
+    assert found[0] != found[1]

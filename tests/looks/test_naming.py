@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guerdon.looks.naming import Deck, Seeds, Used, member_seeds, named_rows, new_number, rows_used
+from guerdon.looks.naming import Deck, Seeds, Used, member_seeds, named_rows, new_number, rows_used, used_before
+from guerdon.looks.opening import Committed, RootChange
 
 NAMES: dict[str, Any] = {"ledger": "heart", "run": "run 1", "round": 7, "member": "Bern"}
 
@@ -221,3 +222,21 @@ def test_the_work_seed_is_one_that_libraries_take() -> None:
 def test_what_cannot_be_is_refused(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_rows_count_as_used_since_the_rows_that_count_are_what_they_are() -> None:
+    rows, others = (Committed("books", "run", "Bern", bytes([part]) * 32, 40, 40) for part in (1, 2))
+    recorded = [(number, Used(bytes([number]) * 32, 8)) for number in (1, 2, 3, 4, 5, 6)]
+
+    def numbers(changes: list[RootChange], round: int) -> tuple[Committed, list[int]]:
+        committed, used = used_before(changes, recorded, round)
+        return committed, [one.seed[0] for one in used]
+
+    changed = [RootChange(rows, 0), RootChange(others, 4)]
+    assert numbers(changed, 3) == (rows, [1, 2])
+    assert numbers(changed, 4) == (others, []), "a new pass"
+    assert numbers(changed, 6) == (others, [4, 5])
+    taken_back = [*changed, RootChange(rows, 4)]
+    assert numbers(taken_back, 6) == (rows, [1, 2, 3, 4, 5]), "a change that never counted is none"
+    same = [RootChange(rows, 0), RootChange(rows._replace(distinct=39), 4)]
+    assert numbers(same, 6)[1] == [1, 2, 3, 4, 5], "the rows are the same"

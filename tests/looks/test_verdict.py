@@ -1,5 +1,6 @@
 """A verdict is what its auditor signed, and does not contradict itself."""
 
+import hashlib
 import json
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from guerdon.looks.isolation import Ran
 from guerdon.looks.outcomes import Outcome
 from guerdon.looks.recompute import Comparison
-from guerdon.looks.verdict import SignedVerdict, Verdict, judged, read, sign
+from guerdon.looks.verdict import SignedVerdict, Verdict, judged, read, sign, signed_from, verdict_hash
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
 AUDITOR = KEY.public_key().public_bytes_raw().hex()
@@ -33,10 +34,19 @@ def test_what_is_signed_can_be_read(verdict: Verdict) -> None:
 def test_what_is_signed_is_pinned() -> None:
     """Verdicts are checked years later: these bytes may not change under the same first line."""
     assert UNANSWERED.message == (
-        b'guerdon verdict 1\n{"code":"","errors":{},"ledger":"books","look":3,"member":"Saint-\xc3\x89tienne",'
-        b'"network":"","outcome":"unanswered","reasons":[],"replaces":"","report":"' + b"cd" * 32 + b'",'
-        b'"root":"' + b"ab" * 32 + b'","round":7,"run":"heart","tolerance":{}}'
+        b'guerdon verdict 1\n{"answer":"","code":"","errors":{},"ledger":"books","look":3,'
+        b'"member":"Saint-\xc3\x89tienne","network":"","outcome":"unanswered","reasons":[],"replaces":"","report":"'
+        + b"cd"
+        * 32
+        + b'",'
+        b'"root":"' + b"ab" * 32 + b'","round":7,"run":"heart","task":"","tolerance":{}}'
     )
+
+
+def test_an_appeal_names_the_bytes_that_were_signed() -> None:
+    text = sign(FAILED, KEY).to_json()
+    assert verdict_hash(text) == hashlib.sha256(FAILED.message).hexdigest()
+    assert signed_from(text) == sign(FAILED, KEY)
 
 
 def changed(name: str, value: Any) -> str:
@@ -49,6 +59,8 @@ def changed(name: str, value: Any) -> str:
     ("name", "value"),
     [
         ("ledger", "other"),
+        ("task", "12" * 32),
+        ("answer", "34" * 32),
         ("run", "lung"),
         ("round", 8),
         ("look", 4),

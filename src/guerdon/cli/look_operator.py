@@ -1,5 +1,6 @@
 """The operator's commands of looks: what goes into the ledger, and what the ledger and its archive give out."""
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -22,6 +23,7 @@ from guerdon.cli.tables import json_row, money, print_json, print_table, progres
 if TYPE_CHECKING:
     from guerdon.ledger import Ledger
     from guerdon.ledger.pay.looking import SettledPeriod
+    from guerdon.looks.opening import Committed
     from guerdon.run.archive import Archive
 
 DAY, HOUR, MINUTE = 86_400, 3_600, 60  # seconds
@@ -30,6 +32,10 @@ DAY, HOUR, MINUTE = 86_400, 3_600, 60  # seconds
 def commit(
     record: Annotated[Path, typer.Argument(help="The member's record, as its `guerdon commit` wrote it (.json).")],
     db: DbOption = DEFAULT,
+    growth: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Of a stream: the proof that old rows are unchanged (.json)."),
+    ] = None,
 ) -> None:
     """Record a member's commitment to its rows, and enrol the member if it is new.
 
@@ -40,6 +46,8 @@ def commit(
 
     told = Committed.from_json(record.read_text(encoding="utf-8"))
     with open_ledger(db, write=True) as ledger:
+        if growth is not None:
+            _check_grown(ledger, told, growth)
         done = ledger.looks.commit(told)
         start = ledger.looks.changes(told.run)[told.member][-1].from_round
     when = f"from round {start} on" if start else "from the first round on"
@@ -47,6 +55,21 @@ def commit(
         f"{told.member}: {told.size:,} rows, {told.distinct:,} differ, root {told.root.hex()[:16]}…; counts in run "
         f"{told.run!r} {when}.{' It was recorded already.' if done is None else ''}"
     )
+
+
+def _check_grown(ledger: "Ledger", told: "Committed", growth: Path) -> None:
+    """Raise unless a proof shows that a stream begins with the rows that its last record has."""
+    from guerdon.looks.opening import check_growth
+
+    known = ledger.looks.changes(told.run).get(told.member, [])
+    if not known:
+        raise ValueError(f"`--growth` must be of a stream that is recorded, got one of {told.member!r}, which has none")
+    try:
+        proof = [bytes.fromhex(one) for one in json.loads(growth.read_text(encoding="utf-8"))["proof"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"`--growth` must be a file that `guerdon commit --append` wrote: {error}") from error
+    if known[-1].committed != told:
+        check_growth(known[-1].committed, told, proof)
 
 
 def accept(

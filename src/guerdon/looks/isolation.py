@@ -118,7 +118,9 @@ def code_hash(function: str, path: Sequence[str] | None = None) -> tuple[str, tu
     module, colon, name = function.partition(":")
     if not colon or not all(part.isidentifier() for part in [*module.split("."), name]):
         raise ValueError(f"`function` must be 'module:function', such as 'my_app.task:work', got {function!r}")
-    spec = PathFinder.find_spec(module.partition(".")[0], path)
+    # Python remembers what folder "." was when it was first asked for: look in the folder that it is now.
+    places = None if path is None else [os.path.abspath(place) for place in path]
+    spec = PathFinder.find_spec(module.partition(".")[0], places)
     roots = [Path(place) for place in (spec.submodule_search_locations or ()) if spec] if spec else []
     files = sorted((file, root.parent) for root in roots for file in root.rglob("*.py"))
     if not files and spec and spec.origin and spec.origin.endswith(".py"):

@@ -178,11 +178,12 @@ def used_before(
     root or another size begins a new pass.
     """
     committed = committed_in(changes, round)
-    begin = round
-    for change in sorted(changes, key=lambda change: change.from_round, reverse=True):
-        if change.from_round > round:
-            continue
-        if (change.committed.root, change.committed.size) != (committed.root, committed.size):
+    begin, counting = (
+        round,
+        {change.from_round: change.committed for change in changes},
+    )  # of two for one round the later
+    for start in sorted((start for start in counting if start <= round), reverse=True):
+        if (counting[start].root, counting[start].size) != (committed.root, committed.size):
             break
-        begin = change.from_round
+        begin = start
     return committed, [used for number, used in recorded if begin <= number < round]

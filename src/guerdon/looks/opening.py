@@ -91,15 +91,10 @@ def committed_in(changes: Sequence[RootChange], round: int) -> Committed:
     >>> committed_in([RootChange(first, 0), RootChange(first._replace(size=650), 50)], round=49).size
     600
     """
-    return change_in(changes, round).committed
-
-
-def change_in(changes: Sequence[RootChange], round: int) -> RootChange:
-    """Return which of a member's changes is in effect in a round: of two for one round the later."""
     found = [change for change in changes if change.from_round <= round]
     if not found:
         raise ValueError(f"`changes` must have a root from round {round} on, got {[c.from_round for c in changes]}")
-    return max(reversed(found), key=lambda change: change.from_round)
+    return max(reversed(found), key=lambda change: change.from_round).committed  # of two for one round the later
 
 
 @dataclass(frozen=True, slots=True)

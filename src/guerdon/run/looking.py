@@ -13,8 +13,8 @@ from guerdon.looks import draw, periods
 from guerdon.looks.auditors import Auditor
 from guerdon.looks.draw import BITS
 from guerdon.looks.exchange import SENDS, Answer, Subject, Task
-from guerdon.looks.naming import Used, member_seeds, named_rows
-from guerdon.looks.opening import change_in
+from guerdon.looks.naming import Used, member_seeds, named_rows, used_before
+from guerdon.looks.opening import committed_in
 from guerdon.looks.outcomes import Asked, decided, first_decision
 from guerdon.looks.verdict import Verdict, read, verdict_hash
 from guerdon.run.archive import Archive
@@ -58,20 +58,18 @@ def records(ledger: Ledger, run: str) -> LookRecords:
 
 def named_work(told: LookRecords, number: int, member: str) -> tuple[tuple[int, ...], int]:
     """Return the rows that a recorded round named and the member used, in their order, and the seed of its work."""
-    current = change_in(told.changes.get(member, ()), number)
-    used, count, own = list[Used](), 0, None
-    for one in told.work:
-        if one.round > number or member not in one.used or change_in(told.changes[member], one.round) != current:
-            continue
-        seeds = member_seeds(one.named.number, ledger=told.ledger, run=told.run, round=one.round, member=member)
-        if one.round == number:
-            own, count = seeds, one.used[member]
-        else:
-            used.append(Used(seeds.rows, one.used[member]))
-    if own is None:
+    seeds = {
+        one.round: member_seeds(one.named.number, ledger=told.ledger, run=told.run, round=one.round, member=member)
+        for one in told.work
+        if member in one.used and one.round <= number
+    }
+    if number not in seeds:
         raise RefusedError(f"round {number} of run {told.run!r} must name rows that {member!r} used: it did not")
-    rows = named_rows(own.rows, current.committed.size, used, count)
-    return tuple(int(row) for row in rows), own.work
+    counts = {one.round: one.used.get(member, 0) for one in told.work}
+    recorded = [(round, Used(own.rows, counts[round])) for round, own in seeds.items()]
+    committed, used = used_before(told.changes[member], recorded, number)
+    rows = named_rows(seeds[number].rows, committed.size, used, counts[number])
+    return tuple(int(row) for row in rows), seeds[number].work
 
 
 def subject_of(told: LookRecords, look: int, number: int, member: str) -> Subject:
@@ -85,7 +83,7 @@ def subject_of(told: LookRecords, look: int, number: int, member: str) -> Subjec
     rows, seed = named_work(told, number, member)
     (model,) = [one.named.model for one in told.work if one.round == number]
     report = told.sent[number, member].report or b""
-    committed = change_in(told.changes[member], number).committed
+    committed = committed_in(told.changes[member], number)
     return Subject(look, number, committed, rows, seed, hold.work, hold.code, model.hex(), report.hex())
 
 

@@ -79,6 +79,7 @@ STORIES: dict[str, Story] = {
         "commit rows.csv --ledger heart --run first --member Bern --stream",
         "commit rows.csv --ledger heart --run first --member Bern --json --out again.npz",
         "commit rows.csv --ledger heart --run first --member Bern",
+        "look nowhere.npz nowhere.answer --key auditor.pem",
         "looks plan --epsilon 0.001", "looks plan --looks 1 --forfeit all --epsilon 0.001 --rounds 60 --json",
     ]),
     "plan": Story(["plan --variance 400 --signal 4 --target 0.2 --repetitions 20 --max-batch 32"], slow=True),
