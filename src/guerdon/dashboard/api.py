@@ -10,10 +10,11 @@ from fastapi.responses import StreamingResponse
 from guerdon.dashboard import audits, queries, series, statistics
 from guerdon.dashboard.models import (
     ErrorAnswer,
+    LooksOfRun,
+    LooksPage,
     PayoutDetail,
     PayoutList,
     PayoutShare,
-    RunLooksAnswer,
     StatementLine,
     StatementPage,
 )
@@ -136,13 +137,11 @@ def read_audit(request: Request, run: Id) -> audits.RunVerdicts:
 
 
 @router.get("/runs/{run}/looks", responses=MISSING)
-def read_looks(request: Request, run: Id) -> RunLooksAnswer:
+def read_looks(request: Request, run: Id) -> LooksPage:
     """Return what looks hold of a run's pay, which looks are open, and which periods are settled."""
     with source_of(request).reading() as connection:
         found, unit = queries.looks_of_run(connection, run), queries.read_head(connection).unit
-    if found is None:
-        raise queries.UnknownError(f"run {run} is not under looks: its terms hold no pay until a look")
-    return RunLooksAnswer.of(found, unit)
+    return LooksPage(unit=unit, runs=[] if found is None else [LooksOfRun.of(found)])
 
 
 @router.get("/runs/{run}/participation", responses=MISSING)
@@ -185,12 +184,12 @@ def read_statement(request: Request, agent: Id, start: Start = 0, count: Count =
 
 
 @router.get("/agents/{agent}/looks", responses=MISSING)
-def read_looks_of_agent(request: Request, agent: Id) -> list[RunLooksAnswer]:
+def read_looks_of_agent(request: Request, agent: Id) -> LooksPage:
     """Return an agent's looks in each run under looks that it belongs to, the newest run first."""
     with source_of(request).reading() as connection:
         queries.need_agent(connection, agent)
-        unit = queries.read_head(connection).unit
-        return [RunLooksAnswer.of(one, unit) for one in queries.looks_of_agent(connection, agent)]
+        found, unit = queries.looks_of_agent(connection, agent), queries.read_head(connection).unit
+    return LooksPage(unit=unit, runs=[LooksOfRun.of(one) for one in found])
 
 
 @router.get("/agents/{agent}/runs/{run}", responses=MISSING)

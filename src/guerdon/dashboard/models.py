@@ -72,12 +72,11 @@ class SettledPeriod(BaseModel):
     words: str
 
 
-class RunLooksAnswer(BaseModel):
+class LooksOfRun(BaseModel):
     """The looks of a run: of all members, or of one. At most 100 open looks, and the 100 newest settled periods."""
 
     run: int
     name: str
-    unit: str
     held: Amount
     released: Amount
     forfeited: Amount
@@ -88,11 +87,18 @@ class RunLooksAnswer(BaseModel):
     settled_total: int
 
     @classmethod
-    def of(cls, found: RunLooks, unit: str) -> Self:
-        """Return what was read."""
+    def of(cls, found: RunLooks) -> Self:
+        """Return what was read of a run."""
         looks = [one._asdict() | {"by": one.awaited.by, "until": one.until, "words": one.words} for one in found.open]
         periods = [one._asdict() for one in found.settled]
-        return cls.model_validate(found._asdict() | {"unit": unit, "open": looks, "settled": periods})
+        return cls.model_validate(found._asdict() | {"open": looks, "settled": periods})
+
+
+class LooksPage(BaseModel):
+    """The looks of one run, or of an agent in all its runs, the newest first; none where looks hold no pay."""
+
+    unit: str
+    runs: list[LooksOfRun]
 
 
 class PayoutOverview(BaseModel):

@@ -106,7 +106,7 @@ def run_looks(connection: Connection, run: str, agent: int | None = None) -> Run
     found, (count, released, forfeited) = _settled(connection, own.row.id, agent)
     amount = sum(one.amount for _, one in held)
     return RunLooks(
-        own.row.id, run, amount, released, forfeited, waiting(held), lines, len(looks), found, count
+        own.row.id, run, amount, released, forfeited, waiting(held), lines, len(looks), found, count,
     )  # fmt: skip
 
 
@@ -114,8 +114,8 @@ def totals(connection: Connection, run: int) -> tuple[int, int, int]:
     """Return what a run, by its number, holds, and what looks released and took of its pay, in micro-units."""
     account = tables.accounts.c
     held = select(func.sum(account.balance)).where(account.run == run, account.kind == "held")
-    _, released, forfeited = connection.execute(_totals().where(tables.settled.c.run == run)).one()
-    return int(connection.execute(held).scalar() or 0), int(released or 0), int(forfeited or 0)
+    row: AnyRow = connection.execute(_totals().where(tables.settled.c.run == run)).one()
+    return int(connection.execute(held).scalar() or 0), int(row[1] or 0), int(row[2] or 0)
 
 
 def waiting(held: Sequence[tuple[int, HeldPeriod]]) -> list[str]:
