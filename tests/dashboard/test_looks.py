@@ -35,7 +35,7 @@ def test_a_run_shows_what_is_held_and_which_looks_are_open(served: Served) -> No
     for amount, words in (("198.45", HELD), ("75.60", "released by looks"), ("37.80", "forfeited in failed looks")):
         assert f"{amount} <small>EUR</small></b><span>{words}</span>" in page
     assert "paid in all" not in page
-    assert "Held: 85.05 of 3 members until the looks of round 12." in page
+    assert "Held, in EUR: 85.05 of 3 members until the looks of round 12." in page
     assert "The member must open its rows by 1970-01-12 13:50 UTC, else the look counts as unanswered." in page
     assert "Failed; the member may appeal by 1970-01-12 13:50 UTC, else that is final." in page
     assert "The auditor must sign a verdict by 1970-01-12 13:50 UTC, else the look says nothing against" in page
