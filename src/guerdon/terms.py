@@ -147,6 +147,14 @@ class Looks:
         """
         return (round - first + 1) % self.period == 0
 
+    def end_of_period(self, round: int, first: int = 1) -> int:
+        """Return the last round of the period of a round, in a run whose first round has the number `first`.
+
+        >>> Looks(period=50).end_of_period(7), Looks(period=50).end_of_period(51)
+        (50, 100)
+        """
+        return first + ((round - first) // self.period + 1) * self.period - 1
+
 
 Hold: TypeAlias = AtOnce | Vesting | Looks
 HOLDS = {kind.kind: kind for kind in (AtOnce, Vesting, Looks)}

@@ -20,7 +20,7 @@ from guerdon.ledger import Ledger
 from tests.dashboard.conftest import Served, ask, serving
 from tests.support.dashboard_scenes import NAMES
 
-GETS = ["/api/status", "/api/runs", "/api/runs/1", "/api/runs/1/rounds", "/api/runs/1/agents", "/api/runs/1/distances", "/api/runs/1/audit", "/api/runs/1/participation", "/api/agents", "/api/agents/6", "/api/agents/6/statement", "/api/agents/6/runs/1", "/api/payouts", "/api/payouts/1", "/api/game"]  # noqa: E501  # fmt: skip
+GETS = ["/api/status", "/api/runs", "/api/runs/1", "/api/runs/1/rounds", "/api/runs/1/agents", "/api/runs/1/distances", "/api/runs/1/audit", "/api/runs/1/participation", "/api/runs/1/looks", "/api/agents", "/api/agents/6", "/api/agents/6/statement", "/api/agents/6/looks", "/api/agents/6/runs/1", "/api/payouts", "/api/payouts/1", "/api/game"]  # noqa: E501  # fmt: skip
 STREAMS = ["/api/events", "/api/game/simulation"]
 
 UNIMPORTANT = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much]

@@ -348,10 +348,10 @@ def test_held_pay_says_why_and_until_when(ledger: Ledger) -> None:
     play(ledger, 1)
     draw_coins(ledger, 1)
     (held,) = ledger.held("Basel")
-    assert held.words == "9.45 held in run knee until the period has ended and its looks are decided"
+    assert held.words == "9.45 held in run knee for round 1, until the looks of round 4"
     ledger.looks.leave(RUN, ["Basel"])
     (held,) = ledger.held("Basel")
-    assert held.words == "9.45 held in run knee until one open look is decided"
+    assert held.words == "9.45 held in run knee for round 1, until one open look is decided"
 
 
 def test_the_statement_says_what_is_held_and_what_the_looks_came_to(ledger: Ledger, clock: Clock) -> None:
@@ -362,7 +362,7 @@ def test_the_statement_says_what_is_held_and_what_the_looks_came_to(ledger: Ledg
     ledger.looks.settle(RUN)
     count = len(ledger.looks.settled(RUN)[0].looks)
     lines = ledger.statement("Basel").lines
-    assert "9.45 of it held until looks" in lines[0].why
+    assert "9.45 of it held until the looks of round 4" in lines[0].why
     assert lines[-1].why == f"knee, rounds 1 to 4: {count} of {count} looks passed; 37.80 released"
     assert lines[-1].change == 4 * PAY
     lost = ledger.statement("Lyon").lines[-1]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from guerdon.looks.draw import Candidates
-from guerdon.looks.outcomes import Asked, Decision, Outcome, decided, settled
+from guerdon.looks.outcomes import Asked, Decision, Outcome, awaited, decided, settled
 from guerdon.terms import Looks
 
 TERMS = Looks(answer=10, verdict=20, appeal=30)
@@ -114,3 +114,31 @@ def test_a_look_at_two_rounds_fails_where_one_does() -> None:
 def test_nothing_is_settled_before_all_is_decided() -> None:
     with pytest.raises(ValueError, match=r"got none for \[4\]: wait"):
         settled(Looks(), Candidates(100, ((1,), (4,))), {1: PASSED})
+
+
+@pytest.mark.parametrize(
+    ("asked", "now", "by", "until", "words"),
+    [
+        (Asked(0), 10, "member", 10, "the member must open its rows by 1970-01-01 00:00 UTC, else the look counts as"),
+        (Asked(0, 5), 25, "auditor", 25, "the auditor must sign a verdict by"),
+        (Asked(0), 11, "appeal", 40, "unanswered; the member may appeal by"),
+        (Asked(0, 5, Decision(FAILED, 9)), 9, "appeal", 39, "failed; the member may appeal by"),
+        (
+            Asked(0, 5, Decision(FAILED, 9), 20),
+            21,
+            "second auditor",
+            40,
+            "failed and appealed; the second auditor must",
+        ),
+        (Asked(0, 5, Decision(PASSED, 9)), 9, "", None, "passed; its period is settled when all its looks are decided"),
+        (Asked(0, 5), 26, "", None, "auditor silent; its period is settled"),
+        (Asked(0, 5, Decision(FAILED, 9)), 40, "", None, "failed; its period is settled"),
+    ],
+)
+def test_what_a_look_waits_for_is_said(asked: Asked, now: int, by: str, until: int | None, words: str) -> None:
+    found = awaited(asked, TERMS, now)
+    assert (found.by, found.until) == (by, until)
+    assert found.words.startswith(words)
+    assert (found.until is None) == (decided(asked, TERMS, now) is not None)
+    if until is not None:  # and what it waits for is over one second later
+        assert awaited(asked, TERMS, until + 1) != found

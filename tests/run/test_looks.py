@@ -207,3 +207,19 @@ def test_files_that_were_changed_or_lost_are_named(ledger: Ledger) -> None:
     (ledger.files / "coin.secret").write_bytes(b"short")
     with pytest.raises(Exception, match="must hold 32 bytes, got 5: restore it"):
         archive.secret()
+
+
+def test_what_is_said_of_a_round_names_the_looks_that_its_pay_waits_for(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="guerdon")
+    run = start(ledger)
+    play(run)
+    assert "Round 1 earns 3 members 28.350000" in caplog.text
+    assert "held until the looks of round 4" in caplog.text
+    assert "Basel: 9.450000 (held until the looks of round 4)" in caplog.text
+    assert "(paid" not in caplog.text
+    pay = run.book.pay_of("Basel")
+    assert pay is not None
+    assert (pay.status, pay.balance) == ("held until looks", 0)
+    assert pay.why.endswith("9.45 of it held until the looks of round 4")

@@ -134,3 +134,22 @@ def pass_all(ledger: Ledger, *, but: Mapping[str, Outcome] | None = None) -> Non
         outcome = (but or {}).get(look.member, Outcome.PASSED)
         ledger.looks.answer(RUN, look.number, look.number.to_bytes(32, "big"))
         ledger.looks.verdict(verdict_on(ledger, look, outcome).to_json())
+
+
+def watched(ledger: Ledger, clock: Clock, hold: Looks = LOOKS) -> None:
+    """Play eleven rounds: a period in which Lyon failed its looks, one whose looks are open, and three rounds more.
+
+    Of the open looks Lyon's are failed, Porto's are answered, and Basel's wait for its rows.
+    """
+    begin(ledger, hold)
+    play_period(ledger)
+    pass_all(ledger, but={"Lyon": Outcome.FAILED})
+    clock.now += hold.appeal + 1
+    ledger.looks.settle(RUN)
+    play_period(ledger, 5)
+    for look in ledger.looks.open(RUN):
+        if look.member != "Basel":
+            ledger.looks.answer(RUN, look.number, look.number.to_bytes(32, "big"))
+        if look.member == "Lyon":
+            ledger.looks.verdict(verdict_on(ledger, look, Outcome.FAILED).to_json())
+    play_period(ledger, 9, 3)

@@ -32,6 +32,7 @@ from guerdon.cli.tables import (
     write_text,
 )
 from guerdon.ledger.books.money import parse_amount
+from guerdon.terms import Looks
 
 app = typer.Typer(no_args_is_help=True, help="Who was paid what and why: read, check, pay out, sign, export.")
 app.add_typer(payouts.app, name="payout")
@@ -42,6 +43,7 @@ StatementForm = Literal["text", "json", "csv", "html"]
 ExportForm = Literal["beancount", "hledger", "csv", "parquet"]
 ExportTable = Literal["journal", "payments"]
 CANNOT_TELL = 3  # exit status of `verify`: a rule is not installed here
+LOOKED = ("released", "forfeited")  # by looks; shown where there were any
 AMOUNTS = ("earned", "balance", "deposit", "held", "carried")
 MoveKind = Literal["deposit", "withdraw", "hold", "release", "forfeit", "repay", "waive"]
 
@@ -57,15 +59,19 @@ def balances(db: DbOption = DEFAULT, as_json: JsonOption = False) -> None:
     with open_ledger(db) as ledger:
         rows, common, unit, against = ledger.balances(), ledger.common_balances(), ledger.unit, ledger.earnings()
     if as_json:
-        agents = [json_row(row._asdict() | {"owed": row.owed}, money=(*AMOUNTS, "owed")) for row in rows]
+        agents = [json_row(row._asdict() | {"owed": row.owed}, money=(*AMOUNTS, *LOOKED, "owed")) for row in rows]
         report = {"unit": unit, "agents": agents, "common": json_row(common, money=tuple(common))}
         print_json(report | {"pay_against_cost": earnings_report(against)})
         return
-    cells = [[str(row.number), row.agent, *(money(getattr(row, kind)) for kind in AMOUNTS)] for row in rows]
-    headings = ("no.", "agent", *AMOUNTS)
+    kinds = (*AMOUNTS, *LOOKED) if any(row.released or row.forfeited for row in rows) else AMOUNTS
+    cells = [[str(row.number), row.agent, *(money(getattr(row, kind)) for kind in kinds)] for row in rows]
+    headings = ("no.", "agent", *kinds)
     print_table(f"Balances in {unit}", headings, cells, text=("agent",), empty="Nobody is enrolled yet.")
-    earned, waiting, left = money(-common["treasury"]), money(common["payable"]), money(common["bank"])
-    line = f"Earned in all {earned}, waiting in payouts {waiting}, through the bank {left}."
+    earned = money(-common["treasury"] - common["reserve"])
+    line = f"Earned in all {earned}, waiting in payouts {money(common['payable'])}, "
+    line += f"through the bank {money(common['bank'])}."
+    if common["reserve"]:
+        line += f" Failed looks forfeited {money(common['reserve'])}: it lies in the reserve."
     Console().print(line, highlight=False)
     print_earnings(against, unit)
 
@@ -226,6 +232,9 @@ def stakes(
     """
     with open_ledger(db) as ledger:
         run = find_run(ledger.runs(), run, "RUN").name if run is None else run
+        if isinstance(ledger.terms(run).hold, Looks):
+            _say_covered(run, as_json=as_json)
+            return
         found, unit = ledger.stakes(run, level, rounds), ledger.unit
     rows = {
         "now": found.now,
@@ -250,6 +259,17 @@ def stakes(
     enough = "is enough" if found.enough else "is NOT enough"
     line = f"{about}. What is at stake now {enough} at the level of {level:g} of the cost ({rounds} rounds at most)."
     Console().print(line, highlight=False)
+
+
+def _say_covered(run: str, *, as_json: bool) -> None:
+    """Say that looks cover a run, where deposits would not."""
+    from guerdon.ledger.read.looked import DEPOSITS
+
+    why = DEPOSITS.format(run=run)
+    if as_json:
+        print_json({"run": run, "covered_by": "looks", "why": why})
+    else:
+        Console(soft_wrap=True).print(f"{why[0].upper()}{why[1:]}.", highlight=False, markup=False)
 
 
 @app.command(epilog="Example: [bold]guerdon ledger close heart[/]")

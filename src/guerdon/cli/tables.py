@@ -108,6 +108,9 @@ def print_earnings(earned: "Sequence[Earnings]", unit: str) -> None:
     ]
     if cells:
         headings = ("no.", "agent", "rounds", "cost a round", "pay a round", "95 %")
+        if any(row.forfeited for row, _ in shown):
+            headings += ("forfeited",)
+            cells = [[*line, f"{row.forfeited:,.{places}f}"] for line, (row, _) in zip(cells, shown, strict=True)]
         print_table(f"Pay against cost, in {unit}", headings, cells, text=("agent",), empty="")
 
 
@@ -115,7 +118,7 @@ def earnings_report(earned: "Sequence[Earnings]") -> list[dict[str, Any]]:
     """Return the same for JSON; `margin` is null where there is one round only."""
     return [
         {"agent": row.agent, "number": row.number, "rounds": row.rounds, "cost": row.round_cost, "pay": row.pay,
-         "margin": row.margin}
+         "margin": row.margin, "forfeited": row.forfeited}
         for row in earned
     ]  # fmt: skip
 

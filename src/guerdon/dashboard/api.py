@@ -8,12 +8,22 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
 from guerdon.dashboard import audits, queries, series, statistics
-from guerdon.dashboard.models import ErrorAnswer, PayoutDetail, PayoutList, PayoutShare, StatementLine, StatementPage
+from guerdon.dashboard.models import (
+    ErrorAnswer,
+    LooksOfRun,
+    LooksPage,
+    PayoutDetail,
+    PayoutList,
+    PayoutShare,
+    StatementLine,
+    StatementPage,
+)
 from guerdon.dashboard.monitor import LedgerMonitor, LedgerStatus, follow
 from guerdon.dashboard.playground import GameAnswer, GameSettings, SimulationQueue, can_simulate, play
 from guerdon.dashboard.security import problem
 from guerdon.dashboard.source import LedgerSource
 from guerdon.ledger.pay.payouts import find_payout
+from guerdon.ledger.read.looked import fates, is_looked_at
 from guerdon.ledger.read.queries import LARGEST_ID
 
 
@@ -126,6 +136,14 @@ def read_audit(request: Request, run: Id) -> audits.RunVerdicts:
     return audits.verdicts(source_of(request).audit(data), data)
 
 
+@router.get("/runs/{run}/looks", responses=MISSING)
+def read_looks(request: Request, run: Id) -> LooksPage:
+    """Return what looks hold of a run's pay, which looks are open, and which periods are settled."""
+    with source_of(request).reading() as connection:
+        found, unit = queries.looks_of_run(connection, run), queries.read_head(connection).unit
+    return LooksPage(unit=unit, runs=[] if found is None else [LooksOfRun.of(found)])
+
+
 @router.get("/runs/{run}/participation", responses=MISSING)
 def read_participation(request: Request, run: Id, last: Last = None) -> series.Participation:
     """Return which agents took part in 120 rounds: up to 40 agents; of more, those that missed most."""
@@ -133,7 +151,8 @@ def read_participation(request: Request, run: Id, last: Last = None) -> series.P
     shown = series.participation(data, last)
     ends = data.record[np.searchsorted(data.number, [shown.first, shown.last])] if shown.rounds else (0, 0)
     with source_of(request).reading() as connection:
-        return replace(shown, notes=queries.notes_of(connection, int(ends[0]), int(ends[-1]), run))
+        shown = replace(shown, notes=queries.notes_of(connection, int(ends[0]), int(ends[-1]), run))
+        return series.with_fates(shown, fates(connection, run)) if is_looked_at(connection, run) else shown
 
 
 @router.get("/agents", responses=NO_LEDGER)
@@ -162,6 +181,15 @@ def read_statement(request: Request, agent: Id, start: Start = 0, count: Count =
         for line, formula in rows
     ]
     return StatementPage(unit=unit, agent=name, total=total, lines=lines)
+
+
+@router.get("/agents/{agent}/looks", responses=MISSING)
+def read_looks_of_agent(request: Request, agent: Id) -> LooksPage:
+    """Return an agent's looks in each run under looks that it belongs to, the newest run first."""
+    with source_of(request).reading() as connection:
+        queries.need_agent(connection, agent)
+        found, unit = queries.looks_of_agent(connection, agent), queries.read_head(connection).unit
+    return LooksPage(unit=unit, runs=[LooksOfRun.of(one) for one in found])
 
 
 @router.get("/agents/{agent}/runs/{run}", responses=MISSING)

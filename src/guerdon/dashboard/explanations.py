@@ -7,6 +7,7 @@ from guerdon.costs import ExpressionCost
 from guerdon.ledger.books.money import MICRO, format_amount
 from guerdon.ledger.books.tables import AnyRow
 from guerdon.ledger.pay.recorded_rules import restored
+from guerdon.ledger.pay.recorded_terms import read
 from guerdon.rule import PAID_LABELS
 from guerdon.words import about, cut_words, price, settled
 
@@ -42,8 +43,10 @@ def formula(payment: AnyRow) -> Formula | None:
         return None
     cost, nu = ExpressionCost(payment.cost), payment.request
     total = format_amount(payment.released)
-    factor = payment.factor / MICRO
+    factor, margin = payment.factor / MICRO, read(payment.terms).price
     times, factor_words = ("", "") if factor == 1 else ("c · ", f"{_number(factor)} · ")
+    if margin != 1:  # of a run under looks
+        factor, times, factor_words = factor * margin, f"{times}(1 + margin) · ", f"{factor_words}{_number(margin)} · "
     if payment.variance is None:  # of what all were asked for, unless the note says otherwise
         same = abs(payment.released - factor * cost(nu) * MICRO) < 1
         return Formula(f"R = {times}h(ν)", f"{factor_words}h({nu}) = {total}" if same else total)

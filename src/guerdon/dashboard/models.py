@@ -1,11 +1,12 @@
 """What the JSON API answers where the ledger's own rows are shown. Amounts are exact: decimal text in the unit."""
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, PlainSerializer
 
 from guerdon.ledger.books.money import plain_amount
+from guerdon.ledger.read.looked import RunLooks
 
 AmountText = Annotated[str, Field(description="An exact amount in the ledger's unit.", pattern=r"^-?\d+\.\d{6}$")]
 Amount = Annotated[int, PlainSerializer(plain_amount, return_type=AmountText)]  # micro-units, text in JSON
@@ -41,6 +42,63 @@ class StatementPage(BaseModel):
     agent: str
     total: int
     lines: list[StatementLine]
+
+
+class OpenLook(BaseModel):
+    """A look that is not decided, or whose period is not settled yet."""
+
+    number: int = Field(description="Its number in the run.")
+    agent: int
+    member: str
+    round: int = Field(description="The round that is looked at.")
+    by: Literal["", "member", "appeal", "auditor", "second auditor"] = Field(description="Whose step is next.")
+    until: datetime | None = Field(description="When that must have happened; null where the look is decided.")
+    words: str
+
+
+class SettledPeriod(BaseModel):
+    """A member's period that is over, and what became of its pay."""
+
+    record: int
+    at: datetime
+    agent: int
+    member: str
+    first: int
+    last: int
+    passed: int
+    looks: int
+    released: Amount
+    forfeited: Amount
+    words: str
+
+
+class LooksOfRun(BaseModel):
+    """The looks of a run: of all members, or of one. At most 100 open looks, and the 100 newest settled periods."""
+
+    run: int
+    name: str
+    held: Amount
+    released: Amount
+    forfeited: Amount
+    waiting: list[str] = Field(description="What is held and until when, in words.")
+    open: list[OpenLook]
+    open_total: int
+    settled: list[SettledPeriod]
+    settled_total: int
+
+    @classmethod
+    def of(cls, found: RunLooks) -> Self:
+        """Return what was read of a run."""
+        looks = [one._asdict() | {"by": one.awaited.by, "until": one.until, "words": one.words} for one in found.open]
+        periods = [one._asdict() for one in found.settled]
+        return cls.model_validate(found._asdict() | {"open": looks, "settled": periods})
+
+
+class LooksPage(BaseModel):
+    """The looks of one run, or of an agent in all its runs, the newest first; none where looks hold no pay."""
+
+    unit: str
+    runs: list[LooksOfRun]
 
 
 class PayoutOverview(BaseModel):

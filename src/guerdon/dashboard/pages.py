@@ -19,6 +19,7 @@ from guerdon.ledger.books.errors import UnavailableError
 from guerdon.ledger.pay.holding import held_of
 from guerdon.ledger.pay.payouts import find_payout, owed
 from guerdon.ledger.read import render
+from guerdon.ledger.read.looked import HELD
 from guerdon.ledger.read.queries import common_accounts
 from guerdon.pilot import PilotRecord, assess, wording
 
@@ -107,9 +108,9 @@ def run(request: Request, number: str) -> HTMLResponse:
     wanted, source = number_in(number, "run"), source_of(request)
     source.expect(wanted)
     with source.reading() as connection:
-        overview = queries.need_run(connection, wanted)
+        overview, looked = queries.need_run(connection, wanted), queries.looks_of_run(connection, wanted)
         unit = queries.read_head(connection).unit
-    return show(request, "run.html", run=overview, unit=unit)
+    return show(request, "run.html", run=overview, looked=looked, unit=unit)
 
 
 @router.get("/agents")
@@ -132,11 +133,11 @@ def agent(request: Request, number: str) -> HTMLResponse:
         row = queries.need_agent(connection, number_in(number, "agent"))
         lines, total = queries.statement_lines(connection, row.id, pager.start, pager.size)
         joined, unit = queries.runs_of_agent(connection, row.id), queries.read_head(connection).unit
-        held = held_of(connection, row.id)
+        held, looked = held_of(connection, row.id), queries.looks_of_agent(connection, row.id)
     for run, _ in joined[:1]:  # the one that its chart shows first
         source_of(request).expect(run)
     pager, shown = pager._replace(total=total), {"agent": row, "lines": lines, "runs": joined, "unit": unit}
-    shown["held"] = held
+    shown |= {"held": held, "looked": looked, "unmarked": ("paid", "waiting", HELD)}
     return show(request, "agent.html", 200, pager=pager, sizes=STATEMENT_SIZES, **shown)
 
 
@@ -286,4 +287,9 @@ def named(name: str) -> str:
     return name if visible else "(blank name)"
 
 
-FILTERS = {"money": render.aligned, "brief": brief, "moment": moment, "named": named}
+def sentence(words: str) -> str:
+    """Return words with a capital at their beginning."""
+    return words[:1].upper() + words[1:]
+
+
+FILTERS = {"sentence": sentence, "money": render.aligned, "brief": brief, "moment": moment, "named": named}

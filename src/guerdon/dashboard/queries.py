@@ -20,10 +20,12 @@ from guerdon.ledger.books.tables import AnyRow
 from guerdon.ledger.pay.payouts import payout_summaries
 from guerdon.ledger.pay.recorded_rules import restored
 from guerdon.ledger.pay.recorded_terms import micro_deposit, terms_of
+from guerdon.ledger.read.looked import RunLooks, is_looked_at, run_looks, totals
 from guerdon.ledger.read.queries import LARGEST_ID, PAID, balances, last_round, roster, run_summary
 from guerdon.ledger.read.statements import Line, payments_of, read_lines
 from guerdon.provenance import version_of
 from guerdon.rule import Need, Rule
+from guerdon.terms import Looks
 from guerdon.words import about
 
 agents, members, payments = tables.agents, tables.members, tables.payments
@@ -61,6 +63,10 @@ class RunOverview:
     hold: str  # until when pay is held, in words
     deposit: Amount  # that an agent must have to join later
     cost_factors: dict[str, float]  # what the cost is multiplied by for agents, where that is not 1
+    looks: bool  # whether looks hold its pay: then `paid` is what rounds gave, held, released or forfeited since
+    held: Amount
+    released: Amount  # by looks
+    forfeited: Amount  # in failed looks
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,8 @@ class AgentOverview:
     deposit: Amount
     held: Amount
     carried: Amount
+    released: Amount  # by looks
+    forfeited: Amount  # in failed looks
 
 
 @dataclass(frozen=True)
@@ -169,6 +177,7 @@ def _run_overview(connection: Connection, run: AnyRow) -> RunOverview:
         done.agents, done.rounds, done.paid, done.started_at, done.last_activity, terms.losses,
         None if last is None else last.request, kind,
         quiet_in, "" if terms.hold is None else terms.hold.words, micro_deposit(terms), done.cost_factors,
+        isinstance(terms.hold, Looks), *totals(connection, run.id),
     )  # fmt: skip
 
 
@@ -216,15 +225,30 @@ def need_agent(connection: Connection, number: int) -> AgentOverview:
 def _agent_overviews(connection: Connection, rows: Sequence[AnyRow]) -> list[AgentOverview]:
     owned = balances(connection, [row.id for row in rows])
     return [
-        AgentOverview(row.number, row.agent, row.earned, row.balance, row.deposit, row.held, row.carried)
+        AgentOverview(
+            row.number, row.agent, row.earned, row.balance, row.deposit, row.held, row.carried, row.released,
+            row.forfeited,
+        )
         for row in owned
-    ]
+    ]  # fmt: skip
 
 
 def runs_of_agent(connection: Connection, agent: int) -> list[tuple[int, str]]:
     """Return number and name of the runs that an agent belongs to, the newest first."""
     query = select(runs.c.id, runs.c.name).join(members, members.c.run == runs.c.id).where(members.c.agent == agent)
     return [(row.id, row.name) for row in connection.execute(query.order_by(runs.c.id.desc()))]
+
+
+def looks_of_run(connection: Connection, number: int) -> RunLooks | None:
+    """Return a run's looks; None where its pay is not held until looks."""
+    row = _need_row(connection, runs, number)
+    return run_looks(connection, row.name) if is_looked_at(connection, number) else None
+
+
+def looks_of_agent(connection: Connection, agent: int) -> list[RunLooks]:
+    """Return an agent's looks in each run under looks that it belongs to, the newest run first."""
+    joined = runs_of_agent(connection, agent)
+    return [run_looks(connection, name, agent) for number, name in joined if is_looked_at(connection, number)]
 
 
 def statement_lines(

@@ -1,7 +1,8 @@
 """A run round by round, drawn with a bounded number of points; what was averaged says so."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,22 @@ def participation(data: RunData, last: int | None = None) -> Participation:
     newest = int(data.number[-1]) if count else 0
     labels, hidden = [code.label for code in Status], len(data.agents) - len(shown)
     return Participation(labels, first, end, newest, numbers, shown, grid[rows].tolist(), hidden, [])
+
+
+def with_fates(shown: Participation, fate: Callable[[int, int], str]) -> Participation:
+    """Return the same for a run under looks, where a paid round is held, released or forfeited by now.
+
+    `fate`: which of these, of an agent's number and a round.
+    """
+    labels, paid = list(shown.labels), shown.labels.index(Status.PAID.label)
+    statuses = [list(line) for line in shown.statuses]
+    for line, member in zip(statuses, shown.agents, strict=True):
+        for column, number in enumerate(shown.rounds):
+            if line[column] == paid:
+                name = fate(member.id, number)
+                labels += [] if name in labels else [name]
+                line[column] = labels.index(name)
+    return replace(shown, labels=labels, statuses=statuses)
 
 
 def agent_series(data: RunData, agent: int, most: int = MOST_POINTS) -> AgentSeries:

@@ -1,6 +1,7 @@
 """What follows from the outcomes of looks: when each is final, what is released, and what is forfeited."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -40,6 +41,31 @@ class Asked(NamedTuple):
     second: Decision | None = None  # on the appeal
 
 
+class Awaited(NamedTuple):
+    """What a look waits for: whose step is next, and until when (whole seconds since 1970); else what it came to.
+
+    `by`: "member", "appeal" (the member may appeal), "auditor" or "second auditor"; empty where it is decided.
+    """
+
+    by: str
+    until: int | None
+    so_far: Outcome | None = None
+
+    @property
+    def words(self) -> str:
+        """What must happen until when, and what follows if it does not, as a sentence without its full stop."""
+        if self.until is None:
+            return f"{self.so_far}; its period is settled when all its looks are decided"
+        by = f"by {datetime.fromtimestamp(self.until, UTC):%Y-%m-%d %H:%M} UTC"
+        return {
+            "member": f"the member must open its rows {by}, else the look counts as unanswered",
+            "auditor": f"the auditor must sign a verdict {by}, else the look says nothing against the member",
+            "appeal": f"{self.so_far}; the member may appeal {by}, else that is final",
+            "second auditor": f"{self.so_far} and appealed; the second auditor must sign a verdict {by}, else the look "
+            "says nothing against the member",
+        }[self.by]
+
+
 class Settlement(NamedTuple):
     """What becomes of the held pay of a period, in micro-units, and which looks failed."""
 
@@ -73,6 +99,24 @@ def decided(asked: Asked, terms: Looks, now: int) -> Outcome | None:
         return first.outcome if now > end else None
     second = _in_time(asked.second, asked.appealed + terms.verdict, now)
     return None if second is None else second.outcome
+
+
+def awaited(asked: Asked, terms: Looks, now: int) -> Awaited:
+    """Return what a look waits for at a moment in seconds since 1970.
+
+    >>> awaited(Asked(opened=0), Looks(answer=60), now=30).words
+    'the member must open its rows by 1970-01-01 00:01 UTC, else the look counts as unanswered'
+    """
+    final, first = decided(asked, terms, now), first_decision(asked, terms, now)
+    if final is not None:
+        return Awaited("", None, final)
+    if first is None and asked.answered is None:
+        return Awaited("member", asked.opened + terms.answer)
+    if first is None:
+        return Awaited("auditor", (asked.answered or 0) + terms.verdict)
+    if asked.appealed is None:
+        return Awaited("appeal", first.moment + terms.appeal, first.outcome)
+    return Awaited("second auditor", asked.appealed + terms.verdict, first.outcome)
 
 
 def _in_time(verdict: Decision | None, deadline: int, now: int) -> Decision | None:

@@ -248,6 +248,15 @@ class Book(RunBook):
         told = ", ".join(f"{name} × {factor:g}" for name, factor in self.terms.cost_factors.items())
         return [f"Paid rounds of run {self.run!r}, recorded in {self.ledger.where}", *[f"Cost: {told}"] * bool(told)]
 
+    def lines(self, paid: PaidRound) -> list[str]:
+        """Return what is to be said of a recorded round; under looks also until when its pay is held."""
+        until = next((slip.held for slip in self._payslips.values() if slip.round == paid.request.round), "")
+        if not until:
+            return super().lines(paid)
+        people, total = paid.participants, f"{paid.total:.6f} {self.unit}"
+        headline = f"Round {paid.request.round} earns {people} members {total}, held {until}"
+        return [headline, *paid.lines({Status.PAID.label: f"held {until}"})]
+
     def close(self) -> None:
         """Release the rest of what the run holds."""
         if not self.roster:

@@ -8,7 +8,7 @@ import numpy as np
 from guerdon.ledger import Ledger
 from guerdon.ledger.books.errors import RefusedError
 from guerdon.ledger.pay.looking import OpenLook
-from guerdon.ledger.read.looked import LookRecords, look_records
+from guerdon.ledger.read.look_records import LookRecords, look_records
 from guerdon.looks import draw, periods
 from guerdon.looks.auditors import Auditor
 from guerdon.looks.draw import BITS

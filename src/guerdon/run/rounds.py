@@ -1,6 +1,7 @@
 """A round of a run: its agents in their order, and what it came to before it is recorded."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -90,13 +91,15 @@ class PaidRound(NamedTuple):
         count = self.participants
         return f"nobody is paid, because only {count} of the replies can be used; at least three agents must take part"
 
-    def lines(self) -> list[str]:
-        """Return a line for each agent: what it gets, or why it gets nothing."""
-        statuses = [Status(int(status)) for status in self.payments.status]
+    def lines(self, words: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+        """Return a line for each agent: what it gets, or why it gets nothing.
+
+        `words`: what is said in the place of some statuses.
+        """
+        labels = [Status(int(status)).label for status in self.payments.status]
+        statuses = [words.get(label, label) for label in labels]
         rows = zip(self.seats.accounts, self.payments.released, statuses, self.seats.notes(), strict=True)
-        return [
-            f"{name}: {reward:.6f} ({status.label}{f', {note}' if note else ''})" for name, reward, status, note in rows
-        ]
+        return [f"{name}: {reward:.6f} ({status}{f', {note}' if note else ''})" for name, reward, status, note in rows]
 
     def numbers(self) -> dict[str, float]:
         """Return the round as flat numbers, for a log of experiments; what is not known, or infinite, is left out.

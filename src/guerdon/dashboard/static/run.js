@@ -4,12 +4,13 @@ import { colour, complain, digits, draw, number, plain, read, roundAxis, settled
 const box = document.getElementById("run");
 const address = `/api/runs/${box.dataset.run}`;
 const unit = box.dataset.unit;
+const looked = box.dataset.pay !== "paid"; // looks hold the pay: what a round gave is not paid yet
 let metric = null;
 let until = null; // the last round of the matrix; null follows the newest
 let sequence = 0;
 
 const statusColours = () => ({
-  paid: style("--paid"), declined: style("--declined"), invalid: colour("red"), alone: colour("orange"), "too-few": colour("purple"), "no-variance": colour("yellow"), waiting: colour("sky"),
+  paid: style("--paid"), declined: style("--declined"), invalid: colour("red"), alone: colour("orange"), "too-few": colour("purple"), "no-variance": colour("yellow"), waiting: colour("sky"), "held until looks": colour("sky"), released: style("--paid"), "forfeited, all or in part": colour("red"),
 });
 
 async function update() {
@@ -107,12 +108,12 @@ function drawRounds(data) {
     layout: { xaxis: x, yaxis: { title: { text: "samples asked for" }, rangemode: "tozero" } },
   }) : null, { remark, summary: `Requested batch size, ${number(data.request.at(-1))} in round ${last}`, table: () => ({ head: ["round", "samples asked for", "agents that took part"], rows: rows(data.request, data.took_part) }) });
   const money = (paid, work) => () => ({
-    traces: [trace(paid, "paid", { line: { color: colour("blue"), width: 2 } }), trace(work, "cost of the requested work", { line: { color: colour("orange"), width: 2, dash: "dash" } })],
+    traces: [trace(paid, box.dataset.pay, { line: { color: colour("blue"), width: 2 } }), trace(work, "cost of the requested work", { line: { color: colour("orange"), width: 2, dash: "dash" } })],
     layout: { xaxis: x, yaxis: { title: { text: plain(unit) }, rangemode: "tozero" }, showlegend: true, hovermode: "x unified" },
   });
-  const head = ["round", `paid (${unit})`, `cost of the requested work (${unit})`];
-  draw("payout", some ? money(data.paid, data.work) : null, { remark, summary: `Paid per round; ${number(data.paid.at(-1))} ${unit} in round ${last}, where the work costs ${number(data.work.at(-1))}`, table: () => ({ head, rows: rows(data.paid, data.work) }) });
-  draw("total", some ? money(data.cumulative_paid, data.cumulative_work) : null, { summary: `${number(data.cumulative_paid.at(-1))} ${unit} paid up to round ${last}; the work cost ${number(data.cumulative_work.at(-1))}`, table: () => ({ head, rows: rows(data.cumulative_paid, data.cumulative_work) }) });
+  const head = ["round", `${box.dataset.pay} (${unit})`, `cost of the requested work (${unit})`];
+  draw("payout", some ? money(data.paid, data.work) : null, { remark, summary: `${looked ? "Pay per round, held until looks" : "Paid per round"}; ${number(data.paid.at(-1))} ${unit} in round ${last}, where the work costs ${number(data.work.at(-1))}`, table: () => ({ head, rows: rows(data.paid, data.work) }) });
+  draw("total", some ? money(data.cumulative_paid, data.cumulative_work) : null, { summary: `${number(data.cumulative_paid.at(-1))} ${unit} ${looked ? "of pay, held until looks," : "paid"} up to round ${last}; the work cost ${number(data.cumulative_work.at(-1))}`, table: () => ({ head, rows: rows(data.cumulative_paid, data.cumulative_work) }) });
 }
 
 function chooseMetric(names) {
@@ -217,6 +218,7 @@ function drawMatrix(data) {
   const seen = [...new Set(data.statuses.flat())].filter((code) => code >= 0).toSorted((a, b) => a - b);
   const remarks = new Map(data.notes.map(({ agent, round, note }) => [`${agent} ${round}`, note]));
   const at = (row, column) => remarks.get(`${data.agents[row].id} ${data.rounds[column]}`);
+  const quiet = new Set(["paid", "released", "held until looks"]); // counted only: most rounds have one of these
   const label = (code) => (code < 0 ? "not a member yet" : data.labels[code]);
   const counts = seen.map((code) => `${number(data.statuses.flat().filter((other) => other === code).length)} ${data.labels[code]}`).join(", ");
   document.getElementById("earlier").disabled = !some || data.first <= 1 || data.rounds.length < 120;
@@ -248,7 +250,7 @@ function drawMatrix(data) {
     table: () => ({
       head: ["agent", ...data.labels, "other rounds and remarks"],
       rows: data.statuses.map((line, row) => [called(data.agents[row], Infinity), ...data.labels.map((_, code) => line.filter((other) => other === code).length),
-        line.map((code, column) => (code === 0 && !at(row, column) ? null : `${data.rounds[column]}: ${label(code)}${at(row, column) ? ` (${at(row, column)})` : ""}`)).filter(Boolean).join("; ")]),
+        line.map((code, column) => (quiet.has(label(code)) && !at(row, column) ? null : `${data.rounds[column]}: ${label(code)}${at(row, column) ? ` (${at(row, column)})` : ""}`)).filter(Boolean).join("; ")]),
     }),
   });
   box.dataset.first = data.first;

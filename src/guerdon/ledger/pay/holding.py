@@ -31,18 +31,46 @@ ALTERED = (
 )
 
 
+class HeldPeriod(NamedTuple):
+    """What looks hold of a member for one period: its first and last paid round, and the amount in micro-units.
+
+    `ends`: the round whose looks decide about it; None where the period has ended. `looks`: how many of its looks are
+    open.
+    """
+
+    first: int
+    last: int
+    amount: int
+    ends: int | None
+    looks: int
+
+    @property
+    def until(self) -> str:
+        """Until when it is held, in words."""
+        if self.ends is not None:
+            return f"until the looks of round {self.ends}"
+        if not self.looks:
+            return "until the coins of its rounds are drawn, which say what is looked at"
+        return "until one open look is decided" if self.looks == 1 else f"until {self.looks} open looks are decided"
+
+    @property
+    def rounds(self) -> str:
+        """Its rounds, in words."""
+        return f"round {self.first}" if self.first == self.last else f"rounds {self.first} to {self.last}"
+
+
 class Held(NamedTuple):
     """What is held of an agent in one account, in micro-units; and when the next part of it is released, if none is
     taken: after so many more `rounds` of its own. No rounds: only something else than rounds releases it.
 
-    `looks`: how many looks are open of those that decide about it; None where no look does.
+    `periods`: where looks decide about it, what is held for each period.
     """
 
     run: str | None  # None: it was held by hand
     amount: int
     rounds: int
     next: int
-    looks: int | None = None
+    periods: tuple[HeldPeriod, ...] = ()
 
     @property
     def words(self) -> str:
@@ -50,9 +78,11 @@ class Held(NamedTuple):
         if self.run is None:
             return f"{format_amount(self.amount)} held by hand, until somebody releases it"
         held = f"{format_amount(self.amount)} held in run {self.run}"
-        if self.looks is not None:
-            which = f"{self.looks} open looks are decided" if self.looks > 1 else "one open look is decided"
-            return f"{held} until {which if self.looks else 'the period has ended and its looks are decided'}"
+        if len(self.periods) == 1:
+            return f"{held} for {self.periods[0].rounds}, {self.periods[0].until}"
+        if self.periods:
+            parts = [f"{format_amount(one.amount)} for {one.rounds}, {one.until}" for one in self.periods]
+            return f"{held}: {'; '.join(parts)}"
         if not self.rounds:
             return f"{held}: it waits for the end of the run"
         more = "one more round" if self.rounds == 1 else f"{self.rounds} more rounds"
@@ -148,13 +178,24 @@ def held_of(connection: Connection, agent: int) -> list[Held]:
         if run is None:
             found.append(Held(None, amount, 0, 0))
             continue
-        state = load(connection, run, terms_of(connection, run))
+        terms = terms_of(connection, run)
+        state = load(connection, run, terms)
         query = select(member.position).where(member.run == run, member.agent == agent)
         place = connection.execute(query).scalar_one()
         if isinstance(state, Watched):
-            count = sum(one == place for one, _ in periods.open_looks(state))
-            found.append(Held(runs[run].name, amount, 0, 0, count))
+            found.append(Held(runs[run].name, amount, 0, 0, held_periods(state, terms, place)))
             continue
         due = (0, 0) if state is None else vesting.next_release(state, place)
         found.append(Held(runs[run].name, amount, *due))
     return found
+
+
+def held_periods(state: Watched, terms: Terms, place: int) -> tuple[HeldPeriod, ...]:
+    """Return what looks hold of the member at a place, period by period, the oldest first."""
+    hold, found = terms.hold, list[HeldPeriod]()
+    if not isinstance(hold, Looks):
+        return ()
+    for one in state.members[place]:
+        ends = None if one.ended else hold.end_of_period(one.last, one.first if state.first is None else state.first)
+        found.append(HeldPeriod(one.first, one.last, one.weight, ends, len(one.looks)))
+    return tuple(found)

@@ -341,7 +341,7 @@ def _counts_from(connection: Connection, told: Committed, member: AnyRow) -> int
 
 def first_of_next_period(hold: Looks, first: int, last: int) -> int:
     """Return the first round of the period after that of the round `last`, in a run that began with round `first`."""
-    return first + ((last - first) // hold.period + 1) * hold.period
+    return hold.end_of_period(last, first) + 1
 
 
 def _check_of_look(connection: Connection, own: Watching, told: Verdict) -> None:

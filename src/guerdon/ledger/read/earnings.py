@@ -19,7 +19,8 @@ ABSENT = (Status.DECLINED.label, Status.INVALID.label)  # of all others, the wor
 class Earnings(NamedTuple):
     """An agent's rounds in which it sent something usable, paid or not; the sums are in units.
 
-    What it got in other rounds is the extra of these: it is in `paid`, and counts for each of them alike.
+    What it got in other rounds is the extra of these: it is in `paid`, and counts for each of them alike. Under looks
+    `paid` is what the rounds gave, also while it is held; `forfeited` is what failed looks took of it.
     """
 
     agent: str
@@ -28,6 +29,7 @@ class Earnings(NamedTuple):
     paid: float  # less losses; what of them was waived is none
     cost: float  # of the samples that were asked for, to this agent
     squares: float  # of each round's profit, about 0
+    forfeited: float = 0.0
 
     @property
     def pay(self) -> float:
@@ -52,7 +54,8 @@ class Earnings(NamedTuple):
     def words(self) -> str:
         """Pay against cost in one line."""
         about = "" if self.margin is None else f" ± {self.margin:.2g} (95 %)"
-        return f"paid {self.pay:.4g}{about} a round for work that costs {self.round_cost:.4g}, in {self.rounds} rounds"
+        words = f"paid {self.pay:.4g}{about} a round for work that costs {self.round_cost:.4g}, in {self.rounds} rounds"
+        return words + (f"; failed looks forfeited {self.forfeited:.4g}" if self.forfeited else "")
 
 
 def earnings(connection: Connection, run: str | None = None) -> list[Earnings]:
@@ -79,7 +82,16 @@ def earnings(connection: Connection, run: str | None = None) -> list[Earnings]:
     for name, late in _paid_late(connection, run).items():
         if name in found:
             found[name] = _with_extra(found[name], late)
-    return [found[name] for name in sorted(found)]
+    lost = _forfeited(connection, run)
+    return [found[name]._replace(forfeited=lost.get(found[name].number, 0.0)) for name in sorted(found)]
+
+
+def _forfeited(connection: Connection, run: str | None) -> dict[int, float]:
+    """Return what failed looks took of agents, by number, in units."""
+    own = tables.settled.c
+    query = select(own.agent, func.sum(own.forfeited)).group_by(own.agent)
+    query = query if run is None else query.where(own.run == need_run(connection, run).id)
+    return {agent: float(amount) / MICRO for agent, amount in connection.execute(query)}
 
 
 def _paid_late(connection: Connection, run: str | None) -> dict[str, float]:

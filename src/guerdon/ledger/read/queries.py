@@ -32,7 +32,8 @@ PAID = payments.c.released + payments.c.cut  # what a reward moved: what nobody 
 class Balance(NamedTuple):
     """What an agent has, in micro-units: payable, deposited, held, and (at most 0) carried into later rounds.
 
-    `earned` is what the treasury gave it in all, less what it took back; `number` is the agent's own.
+    `earned` is what the treasury gave it in all, less what it took back or failed looks forfeited; `number` is the
+    agent's own. `released`: what was held until looks and reached the balance; `forfeited`: what failed looks took.
     """
 
     agent: str
@@ -42,6 +43,8 @@ class Balance(NamedTuple):
     carried: int
     earned: int
     number: int
+    released: int = 0
+    forfeited: int = 0
 
     @property
     def owed(self) -> int:
@@ -258,11 +261,21 @@ def balances(connection: Connection, people: Sequence[int] | None = None) -> lis
     query = select(agents.c.id, agents.c.name, *own).join(accounts, accounts.c.owner == agents.c.id)
     query = query if people is None else query.where(agents.c.id.in_(people))
     rows: Any = connection.execute(query.group_by(agents.c.id, agents.c.name).order_by(agents.c.name)).all()
-    left, found = _left(connection, people), list[Balance]()
+    left, found, looked = _left(connection, people), list[Balance](), settled_by_looks(connection, people)
     for number, name, *values in rows:
         has = [int(value) for value in values]
-        found.append(Balance(name, *has, earned=sum(has) + left[number], number=number))
+        released, forfeited = looked.get(number, (0, 0))
+        row = Balance(name, *has, earned=sum(has) + left[number], number=number, released=released, forfeited=forfeited)
+        found.append(row)
     return found
+
+
+def settled_by_looks(connection: Connection, people: Sequence[int] | None = None) -> dict[int, tuple[int, int]]:
+    """Return what was released to agents after looks, and what failed looks took, in micro-units, by number."""
+    own = tables.settled.c
+    query = select(own.agent, func.sum(own.released), func.sum(own.forfeited)).group_by(own.agent)
+    query = query if people is None else query.where(own.agent.in_(people))
+    return {agent: (int(released), int(forfeited)) for agent, released, forfeited in connection.execute(query)}
 
 
 def collateral(connection: Connection, run: AnyRow | None) -> dict[str, tuple[int, int]]:

@@ -18,10 +18,15 @@ from sqlalchemy import Connection
 from guerdon.arrays import check_choice
 from guerdon.ledger.books.checks import UNPRINTABLE
 from guerdon.ledger.books.money import format_amount, plain_amount
+from guerdon.ledger.read.looked import HELD
 from guerdon.ledger.read.statements import Line, Statement, stream_statement
 from guerdon.rule import PAID_LABELS
 
 PAGE, STYLE = (files("guerdon.ledger.read").joinpath(f"statement.{end}").read_text("utf-8") for end in ("html", "css"))
+LOOKED_AT = (
+    "What looks hold is <b>released</b> to the balance when the looks of its period have passed; what a failed look "
+    "takes is <b>forfeited</b> to the reserve, and is not in what was earned. "
+)
 NOTHING = "Nothing has happened yet."
 WIDTH = 78  # of a statement for a terminal
 MONEY = ("reward", "cut", "change", "balance", "deposit", "held", "carried")
@@ -31,6 +36,8 @@ TOTALS = {
     "deposit": "deposit",
     "held": "held, not payable yet",
     "carried": "carried into later rounds",
+    "released": "released by looks, in all",
+    "forfeited": "forfeited in failed looks",
 }
 
 
@@ -39,9 +46,10 @@ def statement_json(statement: Statement, lines: Iterable[Line]) -> Iterator[str]
     shown: dict[str, object] = {name: getattr(statement, name) for name in ("agent", "number", "unit", "ledger")}
     shown |= {kind: plain_amount(amount) for kind, amount in _totals(statement).items()}
     shown["holds"] = [
-        {"run": one.run, "held": plain_amount(one.amount), "rounds": one.rounds, "next": plain_amount(one.next)}
+        {"run": one.run, "held": plain_amount(one.amount), "rounds": one.rounds, "next": plain_amount(one.next),
+         "why": one.words}
         for one in statement.held
-    ]
+    ]  # fmt: skip
     yield json.dumps(shown, indent=2, ensure_ascii=False).removesuffix("\n}") + ',\n  "lines": ['
     before = "\n"
     for line in lines:
@@ -71,6 +79,7 @@ def statement_html(statement: Statement, lines: Iterable[Line]) -> Iterator[str]
         "name": f"{escape(statement.agent)} #{statement.number}", "unit": escape(statement.unit),
         "ledger": escape(statement.ledger), "day": f"{datetime.now(UTC):%d %B %Y}",
         "style": STYLE, "items": "".join(items),
+        "footer": LOOKED_AT if _is_looked_at(statement) else "",
         "held": "".join(f"<p>{escape(one.words)}.</p>" for one in statement.held),
     }  # fmt: skip
     before, after = (Template(part) for part in PAGE.split("$rows"))
@@ -85,8 +94,8 @@ def statement_html(statement: Statement, lines: Iterable[Line]) -> Iterator[str]
 def statement_text(statement: Statement, lines: Iterator[Line]) -> Iterator[str]:
     """Yield a statement for a terminal: one line per thing that happened, and below it the reason."""
     yield f"Statement of {_printable(statement.agent)} #{statement.number}, in {statement.unit}\n"
-    for one in statement.held:
-        yield fill(_printable(one.words), WIDTH) + "\n"
+    for words in [*(one.words for one in statement.held), *filter(None, [_by_looks(statement)])]:
+        yield fill(_printable(words), WIDTH) + "\n"
     row = "{:<12}{:<26}{:>8}{:>16}{:>16}\n".format
     first = next(lines, None)
     yield row("when", "what", "asked", "reward", "balance") if first else f"{NOTHING}\n"
@@ -157,7 +166,7 @@ def _is_number(text: str) -> bool:
 
 def _row(line: Line) -> str:
     reward = "" if line.reward is None else aligned(line.reward)
-    mark = "" if line.status in (None, *PAID_LABELS) else f' class="{escape(str(line.status))}"'
+    mark = "" if line.status in (None, HELD, *PAID_LABELS) else f' class="{escape(str(line.status))}"'
     cells = [
         f"{line.at:%Y-%m-%d %H:%M}", escape(line.what), str(line.request or ""), reward, aligned(line.change),
         aligned(line.balance), escape(line.why),
@@ -169,6 +178,18 @@ def _plain(line: Line) -> Mapping[str, object]:
     amounts: dict[str, int | None] = {name: getattr(line, name) for name in MONEY}
     exact = {name: None if amount is None else plain_amount(amount) for name, amount in amounts.items()}
     return line._asdict() | {"at": line.at.isoformat()} | exact
+
+
+def _is_looked_at(statement: Statement) -> bool:
+    has = statement.has
+    return bool(has.released or has.forfeited or any(one.periods for one in statement.held))
+
+
+def _by_looks(statement: Statement) -> str:
+    """Return what looks released and took in all, in words; empty text where they did neither."""
+    has = statement.has
+    told = [(getattr(has, kind), TOTALS[kind]) for kind in ("released", "forfeited")]
+    return "; ".join(f"{format_amount(amount)} {what}" for amount, what in told if amount)
 
 
 def _totals(statement: Statement) -> dict[str, int]:

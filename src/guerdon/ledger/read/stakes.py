@@ -32,6 +32,7 @@ from guerdon.ledger.pay.recorded_rules import costs_of
 from guerdon.ledger.pay.recorded_terms import micro_deposit, terms_of
 from guerdon.ledger.pay.vesting import Played
 from guerdon.ledger.read import queries
+from guerdon.ledger.read.looked import DEPOSITS, is_looked_at
 from guerdon.rule import PAID_LABELS
 from guerdon.terms import LONGEST, Terms, Vesting
 
@@ -79,11 +80,14 @@ class Stakes(NamedTuple):
 def stakes(connection: Connection, run: str, level: float = 0.05, rounds: int = 100) -> Stakes:
     """Return what a new name can earn in a run by leaving its losses behind, and what hold or deposit ends it.
 
-    `level`: how much of the cost of a round it may earn a round; `rounds`: how many it plays at most.
+    `level`: how much of the cost of a round it may earn a round; `rounds`: how many it plays at most. Refused in a run
+    under looks: there it is looks that a cheat pays for.
     """
     check_number("level", level, minimum=0, inclusive=False)
     check_positive_integer("rounds", rounds)
     found = queries.need_run(connection, run)
+    if is_looked_at(connection, found.id):
+        raise RefusedError(DEPOSITS.format(run=run))
     relative, cost = _payments(connection, found.id)
     rewards, terms = to_micro(cost / MICRO * _draw(relative, rounds)), terms_of(connection, found.id)
     most = level * cost

@@ -1,7 +1,6 @@
 """An agent's statement: what was asked, what the agent earned and why, and where the money is, line by line."""
 
 import heapq
-import json
 import math
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
@@ -19,6 +18,7 @@ from guerdon.ledger.books.tables import AnyRow
 from guerdon.ledger.pay.holding import Held, held_of
 from guerdon.ledger.pay.recorded_rules import restored
 from guerdon.ledger.pay.recorded_terms import read
+from guerdon.ledger.read.looked import settled_words, status_of, until_words
 from guerdon.ledger.read.queries import (
     FACTOR,
     OF_PAYMENT,
@@ -31,9 +31,8 @@ from guerdon.ledger.read.queries import (
     per_member,
     roster,
 )
-from guerdon.looks.outcomes import Outcome
 from guerdon.rule import Payments
-from guerdon.terms import AtOnce, Vesting
+from guerdon.terms import AtOnce, Hold, Looks, Vesting
 from guerdon.words import explain
 
 BLOCK = 1000  # rows read at a time
@@ -93,7 +92,10 @@ class Statement(NamedTuple):
 
 
 class Payslip(NamedTuple):
-    """What an agent was paid for a round of a run and why, and what it has now; amounts in micro-units."""
+    """What an agent was paid for a round of a run and why, and what it has now; amounts in micro-units.
+
+    `held`: until when looks hold this pay, in words; empty where none do.
+    """
 
     agent: str
     round: int
@@ -103,6 +105,7 @@ class Payslip(NamedTuple):
     why: str
     balance: int
     gradient: bytes | None = None  # the hash of what it sent
+    held: str = ""
 
 
 def payslips(connection: Connection, run: str, number: int | None = None) -> list[Payslip]:
@@ -119,8 +122,10 @@ def payslips(connection: Connection, run: str, number: int | None = None) -> lis
     query = _paid().where(tables.payments.c.record == last.record).order_by(tables.payments.c.position)
     for row in connection.execute(query):
         moved = Counter({kind: changes[own[row.position]] for kind, own in people.accounts.items()})
-        paid = (row.number, row.request, row.status, row.released, _why(row, moved))
-        slips.append(Payslip(people.names[row.position], *paid, amounts[row.position], row.gradient))
+        hold = read(row.terms).hold
+        status, until = status_of(row.status, hold), _until(row, hold) if isinstance(hold, Looks) else ""
+        paid = (row.number, row.request, status, row.released, _why(row, moved))
+        slips.append(Payslip(people.names[row.position], *paid, amounts[row.position], row.gradient, until))
     return slips
 
 
@@ -194,7 +199,7 @@ def _event(rows: list[AnyRow], owned: Mapping[int, str]) -> _Event:
         elif row.what == "outcome":
             settled = f"payout {row.number} {row.outcome}"
         elif row.what == "look":
-            settled = "; ".join(filter(None, [settled, _looked(row)]))
+            settled = "; ".join(filter(None, [settled, settled_words(row.run_name, row)]))
         else:
             moved.update({owned[row.source]: -row.amount} if row.source in owned else {})
             moved.update({owned[row.target]: row.amount} if row.target in owned else {})
@@ -206,7 +211,8 @@ def _line(event: _Event, standing: Counter[str]) -> Line:
     if paid is None:
         round_, why, sealed = (None,) * 6, _why_moved(record, settled, moved), None
     else:
-        round_ = (paid.run, paid.number, paid.request, paid.status, paid.released, paid.cut)
+        status = status_of(paid.status, read(paid.terms).hold)
+        round_ = (paid.run, paid.number, paid.request, status, paid.released, paid.cut)
         why, sealed = _why(paid, moved), paid.hash.hex()
     after = (standing[kind] for kind in tables.PERSONAL)
     return Line._make((record.record, record.created_at, record.kind, *round_, moved["agent"], why, sealed, *after))
@@ -230,20 +236,28 @@ def _why(paid: AnyRow, moved: Mapping[str, int]) -> str:
     )
     words = explain(restored(paid.rule, paid.cost), payment, paid.request, [paid.factor / MICRO])
     hold = read(paid.terms).hold
+    if isinstance(hold, Looks) and hold.margin and paid.variance is None and paid.released:
+        words[0] += f" (a margin of {100 * hold.margin:g} %)"  # flat pay: what it pays beyond the cost
     holds = not isinstance(hold, AtOnce)
     entered = moved["held"] + (moved["agent"] if holds else 0)  # in such a run the balance gets what is released
-    until = f"for {hold.rounds} more rounds of its own" if isinstance(hold, Vesting) else "until looks"
     said = {
         "of the loss was waived (limited liability)": paid.cut,
         "of it met from what was held": -entered,
         "carried, to be netted against later rewards": -moved["carried"],
         "of it netted against an earlier loss": moved["carried"],
         "charged to the deposit": -moved["deposit"],
-        f"of it held {until}": entered,
+        f"of it held {_until(paid, hold)}": entered,
         "of earlier rounds released": moved["agent"] if holds else 0,
     }
     words += [f"{format_amount(amount)} {what}" for what, amount in said.items() if amount > 0]
     return "; ".join([*words, f"note: {paid.note}"] if paid.note else words)
+
+
+def _until(paid: AnyRow, hold: Hold | None) -> str:
+    """Return until when a run holds the pay of a round, in words."""
+    if isinstance(hold, Looks):
+        return until_words(hold, paid.first_round, paid.number, is_last=bool(paid.is_last))
+    return f"for {hold.rounds} more rounds of its own" if isinstance(hold, Vesting) else ""
 
 
 def _count_events(connection: Connection, agent: int) -> int:
@@ -292,17 +306,6 @@ def _settled(agent: int) -> tuple[Select[Any], Any]:
     return mine, own.c.record
 
 
-def _looked(row: AnyRow) -> str:
-    """Return what became of a period, in plain words."""
-    looks: dict[str, str] = json.loads(row.looks)
-    passed = sum(outcome == Outcome.PASSED for outcome in looks.values())
-    others = [f"round {number}: {outcome}" for number, outcome in looks.items() if outcome != Outcome.PASSED]
-    words = f"{row.run_name}, rounds {row.first} to {row.last}: {passed} of {len(looks)} looks passed"
-    words += f" ({', '.join(others)})" if others else ""
-    words += f"; {format_amount(row.released)} released" if row.released else ""
-    return words + (f"; {format_amount(row.forfeited)} forfeited to the reserve" if row.forfeited else "")
-
-
 def payments_of(connection: Connection, agent: int, first: int, last: int) -> dict[int, AnyRow]:
     """Return the agent's payments from record to record, each with its round, by record."""
     query, record = _payments(agent)
@@ -312,7 +315,10 @@ def payments_of(connection: Connection, agent: int, first: int, last: int) -> di
 def _paid() -> Select[Any]:
     """Return the query for payments, each with its round."""
     paid, played, run, record = tables.payments, tables.rounds, tables.runs, tables.records
+    others = tables.rounds.alias()
+    first = select(func.min(others.c.number)).where(others.c.run == played.c.run).scalar_subquery()
     of_round = (played.c.number, played.c.request, played.c.rule, played.c.cost, run.c.name.label("run"))
+    of_round += (played.c.is_last, first.label("first_round"))
     terms = tables.terms.c  # those that the run began with: how it holds pay stays
     of_round += (terms.text.label("terms"), FACTOR.label("factor"))
     source = paid.join(played).join(run).join(tables.terms, terms.record == run.c.record)
