@@ -1,21 +1,22 @@
-"""Verified work in a real Flower deployment: pay is held, an auditor looks, and cheats forfeit."""
+"""The NumPy example under looks, in a real deployment and in memory: honest work is paid, cheats forfeit."""
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pytest
-from examples.deployment import Deployment, deployed
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from examples.deployment import deployed
+from flwr.app import Context, RecordDict
 
 from guerdon.ledger import Ledger
 from guerdon.ledger.proof.submissions import read_public_key
 from guerdon.looks.commitment import Commitment
+from tests.flower.grids import MemoryGrid, Node
 from tests.flower.wire import public_key
 from tests.support.auditing import PUBLIC, Auditor, pass_appeals
 from tests.support.namespaces import ROOT
-
-pytestmark = pytest.mark.slow  # Flower asks for replies every three seconds
 
 APP = ROOT / "examples/paid-numpy"
 WORK, RUN = "paid_numpy.task:work", "looked"
@@ -25,48 +26,66 @@ NODES = {"Basel": "honest", "Lyon": "replacing", "Porto": "replaying"}
 PERIOD, ROUNDS, REQUEST = 2, 3, 16
 HELD = [2, 1]  # rounds of each period
 PAY = 17_850_000  # micro-units for a round: 1 + 16 units, and 5 % of it
-
-
-class Played(NamedTuple):
-    """A run that is over: who looks, what each member committed to, and what was logged."""
-
-    auditor: Auditor
-    commitments: Mapping[str, Commitment]
-    log: str
+SETTINGS: dict[str, Any] = {
+    "rule": "flat", "max-samples": REQUEST, "auditor": PUBLIC, "period": PERIOD, "min-nodes": len(NODES),
+    "num-server-rounds": ROUNDS, "guerdon-run": RUN,
+}  # fmt: skip
 
 
 @pytest.fixture
-def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
-    """Three members commit, the auditor commits to its coins, and the example runs on SuperNodes."""
+def task(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The example's module of the work, as members and auditor import it."""
     monkeypatch.syspath_prepend(APP)
-    task = importlib.import_module("paid_numpy.task")  # as members and auditor import it
-    nodes = {name: {"partition-id": i, "behaviour": kind} for i, (name, kind) in enumerate(NODES.items())}
-    with Ledger(tmp_path / "guerdon.db") as ledger, deployed(tmp_path / "flower", nodes) as flower:
-        auditor = Auditor(ledger, RUN, REQUEST, WORK, APP, task.work)
-        commitments = auditor.commit({name: task.own_rows(i) for i, name in enumerate(NODES)}, ROUNDS)
-        yield Played(auditor, commitments, train(flower, ledger))
+    return importlib.import_module("paid_numpy.task")
 
 
-def train(flower: Deployment, ledger: Ledger) -> str:
-    """Enrol the nodes' keys, run the example, and return what it logged."""
-    ledger.enrol({name: read_public_key(public_key(flower, name)) for name in NODES})
-    told = {"rule": "flat", "max-samples": REQUEST, "auditor": PUBLIC, "period": PERIOD, "min-nodes": len(NODES)}
-    told |= {"num-server-rounds": ROUNDS, "guerdon-db": ledger.where, "guerdon-run": RUN}
-    run = flower.run_app(APP, told)
-    assert run.wait(120) == "finished:completed", run.log()[-3000:]
-    return run.log()
-
-
-def test_honest_work_is_paid_and_each_cheat_that_is_looked_at_forfeits(
-    played: Played, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.slow  # Flower asks for replies every three seconds
+def test_a_deployment_pays_honest_work_and_each_cheat_that_is_looked_at_forfeits(
+    task: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    auditor, ledger = played.auditor, played.auditor.ledger
-    assert "declined" not in played.log
+    nodes = {name: config_of(name) for name in NODES}
+    with Ledger(tmp_path / "guerdon.db") as ledger, deployed(tmp_path / "flower", nodes) as flower:
+        auditor, commitments = begin(ledger, task)
+        ledger.enrol({name: read_public_key(public_key(flower, name)) for name in NODES})
+        run = flower.run_app(APP, SETTINGS | {"guerdon-db": ledger.where})
+        assert run.wait(120) == "finished:completed", run.log()[-3000:]
+        check_looks(auditor, commitments, monkeypatch)
+
+
+def test_the_example_pays_the_same_in_memory(task: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, server = (importlib.import_module(f"paid_numpy.{part}").app for part in ("client_app", "server_app"))
+    nodes = [Node(100 + i, client, config=config_of(name)) for i, name in enumerate(NODES)]
+    with Ledger(tmp_path / "guerdon.db") as ledger:
+        auditor, commitments = begin(ledger, task)
+        ledger.enrol({name: node.der for name, node in zip(NODES, nodes, strict=True)})
+        for name, node in zip(NODES, nodes, strict=True):
+            path = tmp_path / f"{name}.pem"
+            path.write_bytes(node.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+            node.context.node_config["guerdon-key"] = str(path)
+        told = SETTINGS | {"guerdon-db": ledger.where, "anonymous": False, "round-timeout": 60}
+        server(MemoryGrid(nodes), Context(1, 1, {}, RecordDict(), told))
+        check_looks(auditor, commitments, monkeypatch)
+
+
+def config_of(name: str) -> dict[str, Any]:
+    """Return the configuration of a member's node."""
+    return {"partition-id": list(NODES).index(name), "behaviour": NODES[name]}
+
+
+def begin(ledger: Ledger, task: Any) -> tuple[Auditor, dict[str, Commitment]]:
+    """Record what the auditor and the members commit to."""
+    auditor = Auditor(ledger, RUN, REQUEST, WORK, APP, task.work)
+    return auditor, auditor.commit({name: task.own_rows(i) for i, name in enumerate(NODES)}, ROUNDS)
+
+
+def check_looks(auditor: Auditor, commitments: Mapping[str, Commitment], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw the coins, look, and settle a run that is over: who worked is paid all, who cheated forfeits."""
+    ledger = auditor.ledger
     assert [money(ledger, name) for name in NODES] == [(0, ROUNDS * PAY)] * len(NODES), "all pay is held"
     auditor.draw()
     looks = ledger.looks.open(RUN)
     assert {look.member for look in looks} == set(NODES)
-    passed = {(look.member, look.round): auditor.look(look, played.commitments[look.member]) for look in looks}
+    passed = {(look.member, look.round): auditor.look(look, commitments[look.member]) for look in looks}
     for (member, number), is_passed in passed.items():
         honest = NODES[member] == "honest" or (NODES[member] == "replaying" and number == 1)
         assert is_passed == honest, f"{member} in round {number}"
@@ -77,11 +96,8 @@ def test_honest_work_is_paid_and_each_cheat_that_is_looked_at_forfeits(
     released = {name: [one.released for one in settled[name]] for name in NODES}
     assert released["Basel"] == [PAY * rounds for rounds in HELD]
     assert released["Lyon"] == [0, 0]
-    by_coins: dict[tuple[int, ...], int] = {
-        (1,): 2 * PAY,
-        (1, 2): PAY,
-        (2,): 0,
-    }  # half of the period's pay hangs on each of its two looks
+    # Half of a period's pay hangs on each of its two looks.
+    by_coins: dict[tuple[int, ...], int] = {(1,): 2 * PAY, (1, 2): PAY, (2,): 0}
     assert released["Porto"] == [by_coins[rounds_of("Porto", passed)[:-1]], 0]
     for name, periods in settled.items():
         assert [one.released + one.forfeited for one in periods] == [PAY * rounds for rounds in HELD], name

@@ -94,8 +94,7 @@ def play(app: Quickstart, folder: Path, rounds: int, agents: dict[int, Agent]) -
     package = f"quickstart_{app.name}"
     client, server = (importlib.import_module(f"{package}.{part}").app for part in ("client_app", "server_app"))
     settings = {"num-server-rounds": rounds, "anonymous": True, "guerdon-db": str(folder / "paid.db")}
-    settings |= {"guerdon-run": "run", "fraction-evaluate": 0.0, "fraction-train": 1.0, "local-epochs": 1}
-    settings |= {"learning-rate": 0.03, "batch-size": 8}
+    settings |= {"guerdon-run": "run", "fraction-train": 1.0, "local-epochs": 1}
     nodes = [
         Node(100 + i, instead(agents[i], client) if i in agents else client, config=partition(i)) for i in range(NODES)
     ]
