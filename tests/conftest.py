@@ -30,6 +30,7 @@ LONGEST = [
     "tests/flower/test_crashes.py",
     "tests/lab/experiments/test_planner.py",
     "tests/flower/test_deployment.py",
+    "tests/flower/test_deployment_looks.py",
     "tests/flower/test_tutorial.py",
     "tests/ledger/test_tampering.py",
     "tests/ledger/test_properties.py",

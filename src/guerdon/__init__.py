@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from guerdon.statistical.calibrated import CalibratedAgreement
     from guerdon.statistical.information import InformationPay
     from guerdon.statistical.steady import SteadyPay
-    from guerdon.terms import AtOnce, Terms, Vesting
+    from guerdon.terms import AtOnce, Looks, Terms, Vesting
     from guerdon.witness import WitnessedPay
     from guerdon.words import explain
 
@@ -37,6 +37,7 @@ __all__ = [
     "FunctionCost",
     "InformationPay",
     "KnownVariance",
+    "Looks",
     "MinibatchGame",
     "NoiseScaleRequest",
     "Outcome",

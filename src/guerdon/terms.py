@@ -84,7 +84,8 @@ class Looks:
     who can open rows may be away; two for the others because they must compute or consult first.
 
     `work`, `code`: the application's function, "module:function", which members and auditor use, and the SHA-256 of its
-    source (`guerdon.looks.isolation.code_hash`). Empty where they are not settled yet.
+    source (`guerdon.looks.isolation.code_hash`). Empty where they are not settled yet. Where only `work` is said, a run
+    takes the code of the function as it is installed with the server.
 
     >>> Looks(period=20, looks=1, forfeit="all").pay(17_000_000)
     17850000

@@ -19,6 +19,7 @@ from guerdon.lab.agents import Agent, Portion, zero
 from guerdon.lab.strategic_nodes import strategic
 from guerdon.ledger import Ledger
 from tests.flower.grids import MemoryGrid, Node
+from tests.support.auditing import PUBLIC, Auditor, pass_appeals
 from tests.support.namespaces import ROOT, run_alone
 
 PAGE = (ROOT / "docs/tutorials/quickstarts.md").read_text()
@@ -31,6 +32,7 @@ class Quickstart(NamedTuple):
 
     name: str
     package: str
+    run: str  # as the ledger has it
 
     @property
     def section(self) -> str:
@@ -51,7 +53,7 @@ class Quickstart(NamedTuple):
         return app
 
 
-TORCH, SKLEARN = Quickstart("torch", "torch"), Quickstart("sklearn", "sklearn")
+TORCH, SKLEARN = Quickstart("torch", "torch", "torch"), Quickstart("sklearn", "sklearn", "quickstart-sklearn")
 both = pytest.mark.parametrize("app", [TORCH, SKLEARN], ids=["torch", "sklearn"])
 
 
@@ -72,14 +74,18 @@ def test_the_commands_run(app: Quickstart, tmp_path: Path) -> None:
     app.paid(tmp_path)
     plain = first.replace(f"my-{app.name}", f"{tmp_path}/plain")
     placed = second.replace("$PWD/", f"{tmp_path}/").replace("--db ", f"--db {tmp_path}/")
-    paid = placed.replace(f"my-{app.name}", f"{tmp_path}/my-{app.name}")
+    paid = placed.replace(f"my-{app.name}", f"{tmp_path}/my-{app.name}").replace("prepare.py", f"{tmp_path}/prepare.py")
+    for script in app.blocks("python"):
+        (tmp_path / "prepare.py").write_text(script)
     commands = f"export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1\n{plain}\necho {PAID}\n{paid}"
     unpaid, _, told = run_alone(commands, tmp_path, "ray", app.package).partition(PAID)
     assert "aggregate_train: Received 8 results and 0 failures" in unpaid
     assert "[ROUND 20/20]" in told
     assert "Nodes report other" not in told
     with Ledger(tmp_path / f"{app.name}.db", read_only=True) as ledger:
-        assert [found.statuses for found in ledger.rounds(f"quickstart-{app.name}")] == [{"paid": NODES}] * 20
+        assert [found.statuses for found in ledger.rounds(app.run)] == [{"paid": NODES}] * 20
+        if app is TORCH:
+            assert {balance.held for balance in ledger.balances() if balance.earned} == {20 * 68_250_000}
         assert ledger.verify().holds
 
 
@@ -88,8 +94,7 @@ def play(app: Quickstart, folder: Path, rounds: int, agents: dict[int, Agent]) -
     package = f"quickstart_{app.name}"
     client, server = (importlib.import_module(f"{package}.{part}").app for part in ("client_app", "server_app"))
     settings = {"num-server-rounds": rounds, "anonymous": True, "guerdon-db": str(folder / "paid.db")}
-    settings |= {"guerdon-run": "run", "fraction-evaluate": 0.0, "fraction-train": 1.0, "local-epochs": 1}
-    settings |= {"learning-rate": 0.03, "batch-size": 8}
+    settings |= {"guerdon-run": "run", "fraction-train": 1.0, "local-epochs": 1}
     nodes = [
         Node(100 + i, instead(agents[i], client) if i in agents else client, config=partition(i)) for i in range(NODES)
     ]
@@ -140,11 +145,44 @@ def one_thread() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-def test_an_idle_node_of_the_pytorch_quickstart_loses(importable: Callable[[Quickstart], Path]) -> None:
-    """Honest work costs 65. The first node sends the model back as it came."""
-    paid = play(TORCH, importable(TORCH), 120, {0: zero()})[20:].mean(axis=0)
-    assert paid[0] < 0
-    assert 40 < paid[1:].min() < 65 < paid[1:].max() < 120
+def test_who_trains_on_the_named_rows_of_the_pytorch_quickstart_is_paid_and_an_idle_node_is_not(
+    importable: Callable[[Quickstart], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round costs 65 and pays 68.25. The third node sends the model back as it came."""
+    app, names, rounds = importable(TORCH) / "my-torch", ["Basel", "Lyon", "Porto"], 2
+    client, server, task = (
+        importlib.import_module(f"quickstart_torch.{part}") for part in ("client_app", "server_app", "task")
+    )
+    nodes = [
+        Node(100 + i, instead(zero(), client.app) if name == "Porto" else client.app, config=partition(i))
+        for i, name in enumerate(names)
+    ]
+    settings = {"num-server-rounds": rounds, "fraction-evaluate": 0.0, "local-epochs": 1, "learning-rate": 0.03}
+    settings |= {"batch-size": 8, "auditor": PUBLIC}
+    for node in nodes:
+        node.context.run_config = settings
+    with Ledger(tmp_path / "torch.db") as ledger:
+        ledger.enrol({name: node.der for name, node in zip(names, nodes, strict=True)})
+        auditor = Auditor(ledger, "torch", 64, "quickstart_torch.task:work", app, task.work, models=True)
+        data = {name: task.load_data(i, NODES, 8)[0].dataset[:] for i, name in enumerate(names)}
+        rows = {name: {"x": x.numpy(), "y": y.numpy()} for name, (x, y) in data.items()}
+        commitments = auditor.commit(rows, rounds)
+        server.app(MemoryGrid(nodes), Context(1, 1, {}, RecordDict(), settings))
+        auditor.draw()
+        passed = {look.member: auditor.look(look, commitments[look.member]) for look in ledger.looks.open("torch")}
+        assert passed == {"Basel": True, "Lyon": True, "Porto": False}
+        pass_appeals(monkeypatch)
+        released = {one.member: one.released for one in ledger.looks.settle("torch")}
+        assert released == {"Basel": rounds * 68_250_000, "Lyon": rounds * 68_250_000, "Porto": 0}
+        assert ledger.verify().holds
+
+
+def test_the_pytorch_quickstart_takes_as_many_lines_as_the_page_says() -> None:
+    """A line that changes counts, a blank one does not."""
+    added = [line for line in TORCH.blocks("diff")[0].splitlines() if line.startswith("+") and line.strip("+")]
+    counted = len([line for line in added if not line.startswith("+++")])
+    assert f"It adds\n{counted} lines" in TORCH.section
+    assert counted <= 15, "the most that a user should have to add"
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from guerdon.ledger import Ledger, RefusedError
 from guerdon.looks import draw
 from guerdon.looks.coins import auditor_secret, commit_coins, open_coin
 from guerdon.looks.commitment import Commitment
+from guerdon.looks.isolation import code_hash
 from guerdon.looks.naming import Used, member_seeds, named_rows
 from guerdon.looks.recompute import arrays_hash
 from guerdon.run import open_run
@@ -21,7 +22,8 @@ from guerdon.run.archive import Archive
 from guerdon.run.driver import PaidRun
 from guerdon.run.messages import Request, Work
 from guerdon.run.reports import hash_of
-from guerdon.terms import Terms
+from guerdon.run.work import with_code
+from guerdon.terms import Looks, Terms
 from tests.support.look_scenes import AUDITOR, LOOKS, NAMES, RUN, commitment_of, rows_of, verdict_on
 
 SERVER = Server(FlatPay(AffineCost(1, 1)), FixedRequest(8, 0.1))
@@ -191,6 +193,23 @@ def test_a_run_needs_the_coins_of_its_auditor(tmp_path: Path) -> None:
             start(ledger)
         with pytest.raises(RefusedError, match="has other coins"):
             Archive(ledger.files, RUN).put_coins(coins, "{}")
+
+
+def test_terms_that_name_the_function_take_its_code_and_keep_what_was_said() -> None:
+    named = Terms(replace(LOOKS, work="guerdon.looks.draw:kept"))
+    code = with_code(named).hold.code  # type: ignore[union-attr]
+    assert code == code_hash("guerdon.looks.draw:kept")[0]
+    for terms in (Terms(), Terms(LOOKS), Terms(replace(LOOKS, work="nowhere:work", code="ab" * 32))):
+        assert with_code(terms) is terms
+    with pytest.raises(ValueError, match="`function` must be in a module with source that can be found"):
+        with_code(Terms(replace(LOOKS, work="nowhere:work")))
+
+
+def test_a_run_records_the_code_of_its_function(ledger: Ledger) -> None:
+    play(start(ledger, Terms(replace(LOOKS, work="guerdon.looks.draw:kept"))))
+    recorded = ledger.terms(RUN).hold
+    assert isinstance(recorded, Looks)
+    assert recorded.code == code_hash("guerdon.looks.draw:kept")[0]
 
 
 def test_files_that_were_changed_or_lost_are_named(ledger: Ledger) -> None:

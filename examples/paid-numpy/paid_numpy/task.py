@@ -1,41 +1,54 @@
-"""What is learned: a logistic regression in 20 dimensions."""
+"""What is learned: a logistic regression in 20 dimensions. Nodes, server and auditor compute with this module alone."""
 
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
 
 DIMENSION = 20
+ROWS = 2000  # of a node
 TRUTH = np.random.default_rng(1).normal(size=DIMENSION)
 
+Arrays = dict[str, Any]  # by name: a model, a report, or rows, whose first axis counts them
 
-def make_model() -> ArrayRecord:
+
+def make_model() -> Arrays:
     """Return the model to begin with: all zero."""
-    return ArrayRecord({"weights": Array(np.zeros(DIMENSION, np.float32)), "bias": Array(np.zeros(1, np.float32))})
+    return {"weights": np.zeros(DIMENSION, np.float32), "bias": np.zeros(1, np.float32)}
 
 
-def draw(samples: int, seed: int | None = None) -> tuple[Any, Any]:
-    """Return fresh samples: in a real app, the node's own data."""
+def own_rows(node: int) -> Arrays:
+    """Return the data set of a node, the same each time: in a real app, a file that the node has."""
+    return _draw(ROWS, seed=1000 + node)
+
+
+def work(model: Arrays, rows: Arrays, seed: int) -> Arrays:
+    """Return what a node reports: the mean gradient of the loss over these rows. An auditor computes it again.
+
+    `seed`: of all randomness of the work. A gradient has none; dropout or an order of rows would take it from here.
+    """
+    del seed
+    residual = 1 / (1 + np.exp(-_logits(model, rows))) - rows["label"]
+    return {"weights": rows["point"].T @ residual / len(residual), "bias": residual.mean(keepdims=True)}
+
+
+def loss(model: Arrays, rows: Arrays) -> float:
+    """Return the mean loss over these rows."""
+    logits = _logits(model, rows)
+    return float((np.logaddexp(0, logits) - rows["label"] * logits).mean())
+
+
+def accuracy(model: Arrays) -> float:
+    """Return the share of 5,000 test samples that the model gets right."""
+    rows = _draw(5000, seed=2)
+    return float(((_logits(model, rows) > 0) == rows["label"]).mean())
+
+
+def _draw(samples: int, seed: int) -> Arrays:
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(samples, DIMENSION))
-    return points, rng.random(samples) < 1 / (1 + np.exp(-points @ TRUTH))
+    labels = rng.random(samples) < 1 / (1 + np.exp(-points @ TRUTH))
+    return {"point": points.astype(np.float32), "label": labels.astype(np.float32)}
 
 
-def gradient(model: ArrayRecord, samples: int) -> tuple[ArrayRecord, float]:
-    """Return the mean gradient of the loss over this many fresh samples, and the loss."""
-    points, labels = draw(samples)
-    logits = _logits(model, points)
-    residual = 1 / (1 + np.exp(-logits)) - labels
-    loss = float((np.logaddexp(0, logits) - labels * logits).mean())
-    parts = {"weights": points.T @ residual / samples, "bias": residual.mean(keepdims=True)}
-    return ArrayRecord({name: Array(part.astype(np.float32)) for name, part in parts.items()}), loss
-
-
-def accuracy(model: ArrayRecord) -> float:
-    """Return the share of 5,000 test samples that the model gets right."""
-    points, labels = draw(5000, seed=2)
-    return float(((_logits(model, points) > 0) == labels).mean())
-
-
-def _logits(model: ArrayRecord, points: Any) -> Any:
-    return points @ model["weights"].numpy() + model["bias"].numpy()
+def _logits(model: Arrays, rows: Arrays) -> Any:
+    return rows["point"] @ model["weights"] + model["bias"]

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from guerdon.flower.client import decline, last_pay, named_work, paid_work, samples_to_use
     from guerdon.flower.fedsgd import FedSGD
     from guerdon.flower.pilot import Pilot
+    from guerdon.flower.pytorch import torch_work
     from guerdon.flower.strategy import Paid
     from guerdon.run.messages import Pay, Request
 
@@ -22,6 +23,7 @@ __all__ = [
     "named_work",
     "paid_work",
     "samples_to_use",
+    "torch_work",
 ]
 
 _WHERE = {
@@ -35,6 +37,7 @@ _WHERE = {
     "last_pay": "client",
     "named_work": "client",
     "paid_work": "client",
+    "torch_work": "pytorch",
 }
 
 __getattr__ = loader(__name__, _WHERE)

@@ -20,7 +20,7 @@ from guerdon.run.messages import Pay, Request, Work
 from guerdon.run.notices import warning_of_terms
 from guerdon.run.reports import Arrays, Report
 from guerdon.run.rounds import PaidRound, Seats, no_factors
-from guerdon.run.work import NamedWork
+from guerdon.run.work import NamedWork, with_code
 from guerdon.terms import Looks, Terms
 from guerdon.witness import WitnessSample
 from guerdon.words import about
@@ -123,7 +123,7 @@ class Book(RunBook):
     def __init__(self, ledger: Ledger, run: str, rule: Rule, terms: Terms, log: logging.Logger | None = None) -> None:
         check_name("a run's name", run)
         self.ledger, self.run, self.rule = ledger, run, rule
-        self.terms = terms.under(rule)
+        self.terms = with_code(terms).under(rule)
         self._holds_as_begun = terms.hold is None  # nothing was said: a run that exists keeps what it has
         self._factors: Mapping[str, float] = terms.cost_factors
         self.log = logging.getLogger("guerdon") if log is None else log

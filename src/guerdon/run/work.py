@@ -1,20 +1,30 @@
 """A run under looks, on the operator's side: what a round names, who has committed, and what must be kept for looks."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from guerdon.ledger import Ledger, RefusedError
 from guerdon.looks.draw import commitment, nonce
+from guerdon.looks.isolation import code_hash
 from guerdon.looks.naming import NamedRound, Used, member_seeds, named_rows, new_number, used_before
 from guerdon.looks.opening import RootChange
 from guerdon.looks.recompute import arrays_hash
 from guerdon.run.archive import Archive
 from guerdon.run.messages import Work
 from guerdon.run.reports import Arrays
-from guerdon.terms import Looks
+from guerdon.terms import Looks, Terms
 
 UNCOMMITTED = (
     "it has not committed to its rows for run {run!r}: `guerdon commit` on its side, then `guerdon looks commit` here"
 )
+
+
+def with_code(terms: Terms) -> Terms:
+    """Return terms whose looks name the code of their function: where they leave it out, that of the function here."""
+    hold = terms.hold
+    if not isinstance(hold, Looks) or not hold.work or hold.code:
+        return terms
+    return replace(terms, hold=replace(hold, code=code_hash(hold.work)[0]))
 
 
 class NamedWork:
