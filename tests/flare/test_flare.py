@@ -13,13 +13,17 @@ import pytest
 from examples.deployment import program
 from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
 
-from guerdon import AffineCost, FixedRequest, OutputAgreement
+from guerdon import AffineCost, FixedRequest, FlatPay, OutputAgreement, Server
 from guerdon.ledger import Ledger
+from guerdon.looks.coins import commit_coins
+from guerdon.run.archive import Archive
 from guerdon.run.driver import open_run
 from guerdon.statistical.dithers import Dither
 from guerdon.statistical.servers import server_for
+from guerdon.terms import Terms
 from tests.flower.test_one_server import same_dither, settled_by_default, simulated
 from tests.support.ledger_scenes import check_agreement
+from tests.support.look_scenes import AUDITOR, LOOKS, NAMES, RUN, commitment_of
 from tests.support.namespaces import run_alone
 from tests.support.one_server_scene import AGENTS, COST, REQUESTS, ROUNDS, RULE, scene
 
@@ -62,6 +66,36 @@ def test_the_aggregator_pays_as_the_simulator_does(tmp_path: Path) -> None:
     assert rewards == pytest.approx(history.rewards["reward"][0], rel=1e-9, abs=1e-6)
     length = sum(float(np.sum(part * part)) for part in aggregator.run.model.values())
     assert length == pytest.approx(history.metrics["length"][0, -1], rel=1e-9)
+
+
+def test_clients_are_told_which_rows_a_round_names(tmp_path: Path) -> None:
+    """One message names the work of every client that has committed; reports can be computed again from it."""
+    from guerdon.flare import PaidAggregator, named_work
+
+    server = Server(FlatPay(COST), FixedRequest(8, 0.1))
+    with Ledger(tmp_path / "guerdon.db") as ledger:
+        coins = commit_coins(AUDITOR, ledger.name, RUN, rounds=4)
+        Archive(ledger.files, RUN).put_coins(coins, coins.to_json(AUDITOR))
+        for name in NAMES:
+            ledger.looks.commit(commitment_of(ledger, name).committed())
+        aggregator = PaidAggregator(open_run(server, ledger, RUN, MODEL, Terms(LOOKS), rounds=4))
+        sent = aggregator.broadcast()
+        for _ in range(4):
+            aggregator.reset_stats()
+            for name in NAMES:
+                rows, seed = named_work(sent, name)
+                assert (len(set(rows.tolist())), seed >= 0) == (8, True)
+                aggregator.accept_model(sent_by(name, np.full(12, float(rows.sum()))))
+            sent = aggregator.aggregate_model()
+        work = ledger.looks.work(RUN)
+        assert [set(one.used) for one in work] == [set(NAMES)] * 4
+        assert {slip.reward for slip in ledger.payslips(RUN)} == {9_450_000}
+        with pytest.raises(ValueError, match="names no rows for 'Vigo'"):
+            named_work(sent, "Vigo")
+        sent.params["b"] = sent.params["b"] + 1
+        with pytest.raises(ValueError, match="names no rows|another was sent"):
+            named_work(sent, NAMES[0])
+        assert ledger.verify().holds
 
 
 def test_the_default_rule_adds_up(tmp_path: Path) -> None:
