@@ -93,7 +93,7 @@ def test_clients_are_told_which_rows_a_round_names(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="names no rows for 'Vigo'"):
             named_work(sent, "Vigo")
         sent.params["b"] = sent.params["b"] + 1
-        with pytest.raises(ValueError, match="names no rows|another was sent"):
+        with pytest.raises(ValueError, match="names no rows"):
             named_work(sent, NAMES[0])
         assert ledger.verify().holds
 
