@@ -1,5 +1,9 @@
 """The work of a PyTorch app as one function, which nodes train by and an auditor computes again."""
 
+# PyTorch is optional, and its types are unknown where it is not installed.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false
+
 from collections.abc import Callable, Mapping
 from typing import Any
 
