@@ -173,7 +173,7 @@ def test_garbage_cannot_drag_the_others_down_under_the_balanced_rule() -> None:
 
 
 def test_absence_costs_the_present_under_the_literal_rule_only() -> None:
-    """THEORY §2: with 5 of 10 present, K/(K−1) underpays by ν·(5/4 − 10/9) ≈ 1.1 a round at ν = 8."""
+    """With 5 of 10 present, K/(K−1) underpays by ν·(5/4 − 10/9) ≈ 1.1 a round at ν = 8."""
     mask = np.arange(10) < 5
     told = round_of(gather(normal(10), mask), mask, 8)
     rewards = [

@@ -90,7 +90,7 @@ class Connection:
     proven: bool = False
 
     def end(self) -> None:
-        """Break it off; whoever reads or writes it closes it."""
+        """Break it off; its reader or writer closes it."""
         with suppress(OSError):
             self.taken.shutdown(socket.SHUT_RDWR)
 

@@ -47,7 +47,7 @@ def test_theorem_1_does_not_deter_made_up_reports(theorem: Certificate) -> None:
 
 
 def test_gains_are_those_of_the_theory(theorem: Certificate) -> None:
-    """THEORY §3 and §8, per round: half the work −4, double −4; zeros and echo near +16, shrinking near +6."""
+    """Known per round: half the work −4, double −4; zeros and echo near +16, shrinking near +6."""
     gains = {finding.deviation: finding for finding in theorem.findings}
     for name, gain in (("use 4", -4.0), ("use 16", -4.0), ("use 7", -1 / 7), ("use 9", -1 / 9)):
         assert abs(gains[name].gain - gain) < 4 * gains[name].standard_error

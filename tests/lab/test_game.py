@@ -1,4 +1,4 @@
-"""The game: the facts of THEORY §3, equilibria, ties, and all array libraries."""
+"""The game: facts of the closed form, equilibria, ties, and all array libraries."""
 
 import math
 from typing import Any

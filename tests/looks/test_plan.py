@@ -163,7 +163,7 @@ def test_below_the_least_margin_somebody_does_better_than_honest_work() -> None:
 def test_the_condition_for_two_looks_alone_is_not_enough() -> None:
     """After one round both looks have the same candidate: who cheats and leaves needs the luck of one."""
     margin, delta = 0.05, 0.2
-    assert (1 + margin) * (1 - delta**2) > 1, "THEORY §14's condition"
+    assert (1 + margin) * (1 - delta**2) > 1, "the condition at M looks"
     assert best(8, 2, margin, 0.0, delta, honest=False) > best(8, 2, margin, 0.0, delta, honest=True) + 0.05
     assert margin < least_margin("all", 2, 0.0, delta) == least_margin("share", 2, 0.0, delta)
 

@@ -1,4 +1,4 @@
-"""What is proved of information pay (THEORY §9), by Monte Carlo: balance, truthfulness, no information no pay, garbage.
+"""What is proved of information pay, by Monte Carlo: balance, truthfulness, no information no pay, garbage.
 
 Each test has a fixed seed. A mean "equals" a number when it lies within `SURE` standard errors of it, and each standard
 error is asserted to be small enough to find an error of the size that would matter.
@@ -81,7 +81,7 @@ def test_a_server_who_doubts_easily_pays_honest_agents_the_same() -> None:
 
 
 def expected_reward(share: float, factor: float, extra: float, x: float, ratio: float = 1.0) -> float:
-    """Return THEORY §9's expected pay of agent 0, with his own part in the scale; x = ν/B, and ã = ratio·a.
+    """Return the expected pay of agent 0, with its own part in the scale; x = ν/B, and ã = ratio·a.
 
     In units of σ²/ν an honest v has squared length x + 1, of which x is common to all.
     """

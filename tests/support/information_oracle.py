@@ -1,4 +1,4 @@
-"""Information pay (THEORY §9) in plain loops over agents and pairs: slow, and easy to check by eye.
+"""Information pay in plain loops over agents and pairs: slow, and easy to check by eye.
 
 It shares no code with the engine, the mechanism, the predictions and the dither, so that each can be tested against it.
 """

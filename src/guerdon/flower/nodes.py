@@ -1,8 +1,8 @@
 """Which account a node belongs to: only a node whose public key is enrolled in the ledger has an account.
 
 A node cannot fetch or answer a message without the private key that belongs to its public key: Flower checks that. A
-ServerApp cannot see whether the SuperLink admits strangers (whether it runs with `--enable-supernode-auth`). Without
-that option every node has a key too: one it made up, or even another node's, in another spelling. So the ledger keeps
+ServerApp cannot see whether the SuperLink admits unknown nodes (whether `--enable-supernode-auth` is on). Without that
+option every node has a key too: one it made up, or even another node's, in another spelling. So the ledger keeps
 its own list of members that may be paid. If several nodes show the same key, at most one is asked.
 """
 

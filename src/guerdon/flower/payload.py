@@ -77,6 +77,6 @@ def _header(array: Array) -> tuple[tuple[int, ...], np.dtype[Any], bool, int]:
     buffer = io.BytesIO(array.data)
     try:
         shape, fortran, dtype = _HEADERS[np.lib.format.read_magic(buffer)](buffer, max_header_size=LONGEST_HEADER)
-    except Exception as error:  # NumPy's parser stumbles in many ways over what a stranger may send
+    except Exception as error:  # NumPy's parser stumbles in many ways over what anybody may send
         raise ValueError(f"it does not begin as an array does ({type(error).__name__})") from error
     return tuple(shape), dtype, bool(fortran), buffer.tell()

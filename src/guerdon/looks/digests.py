@@ -1,6 +1,6 @@
 """Rows that two members share are found at enrolment, and nobody learns a row: a keyed digest of every row.
 
-The auditor has a key k. Equal rows have equal digests, whoever has them; without k nobody can compute one. Digests are
+The auditor has a key k. Equal rows have equal digests, at any member; without k nobody can compute one. Digests are
 made together, blindly (an oblivious pseudo-random function, on the curve P-256):
 
     member     P = point of the row;  r fresh and random for each row;  sends r·P: to the auditor a random point

@@ -1,4 +1,4 @@
-"""Which rounds are looked at: M candidates per member, kept by weighted reservoir sampling (THEORY §14).
+"""Which rounds are looked at: M candidates per member, kept by weighted reservoir sampling.
 
 Round t has the weight f_t, the pay that is held for it, and F_t = f_1 + … + f_t. When the round is closed, it replaces
 candidate m with chance f_t / F_t. So at any time each candidate is round s with chance f_s / F_t, and
@@ -16,7 +16,7 @@ is a martingale for whatever members do: cheating in a round is worth what decli
 One number per round and look is shared by all members. Members of equal pay have equal candidates, so that an archive
 holds M rounds, and members × M at most where pay differs.
 
-**A refusal.** Whoever opens last knows the coin, and may refuse to open. So a coin that is not complete at the deadline
+**A refusal.** Who opens last knows the coin, and may refuse to open. So a coin that is not complete at the deadline
 is `None`, and the round *joins* every candidate instead of replacing it: both are looked at. That is never better for
 a member that cheated than either side of the coin, and costs an honest member nothing but one more look. Without any
 coin every round is looked at.

@@ -4,7 +4,7 @@ A fresh Python gets the rows and the model as files of plain arrays (never pickl
 arrays. What it prints is thrown away, and so are the messages of its exceptions, because both may quote rows. A crash,
 a time that is over and memory that is used up are outcomes with a reason, not exceptions.
 
-The function is code that all have agreed on by its hash; rows are what a stranger sent. This keeps such code from the
+The function is code that all have agreed on by its hash; rows are what a member sent. This keeps such code from the
 network, and from using up the machine. It is no jail for hostile code, which could read what the user may read: run
 `guerdon look` in a container, or as a user of its own, where that matters.
 """

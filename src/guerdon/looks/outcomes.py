@@ -77,8 +77,8 @@ class Settlement(NamedTuple):
 def decided(asked: Asked, terms: Looks, now: int) -> Outcome | None:
     """Return the final outcome of a look, or None while something may still change it: until then nothing moves.
 
-    - An answer after its deadline is none. Without an answer in time the look counts as unanswered, whoever says what;
-      but a member that was looked at and passed all the same has passed.
+    - An answer after its deadline is none. Without an answer in time the look counts as unanswered, whatever a verdict
+      says; but a member that was looked at and passed all the same has passed.
     - A verdict after its deadline is none: the auditor was silent. That holds for appeals too.
     - "Failed" and "unanswered" can be appealed until `appeal` seconds after the verdict, or after the deadline for the
       answer. An appeal comes with the member's rows, sealed to the second auditor, or it is none. The verdict on it

@@ -13,7 +13,7 @@ verdict. A member that cheats in c of T rounds is released, of its T·f,
     share:  (1 + m)·((1 − ε) − δ) ≥ 1
     all:    (1 + m)·((1 − ε)^d − δ^d) ≥ 1  for d = 1 and d = M
 
-d = M is THEORY §14's condition. It is not enough where δ > ε: early in a period both looks have the same candidate, and
+The condition at d = M is not enough where δ > ε: early in a period both looks have the same candidate, and
 who leaves then needs one look's luck, not M. So "all" never needs a smaller margin than "share".
 
 **Kind to the honest first.** By ε honest work loses ε of its pay under "share" with any number of looks, and about M·ε

@@ -1,6 +1,6 @@
 """Work that is computed again: how exactly it repeats, whether it is what was sent, and which rows hardly matter.
 
-Everything is compared tensor by tensor, in float64, relative to the larger of two lengths (THEORY §14):
+Everything is compared tensor by tensor, in float64, relative to the larger of two lengths:
 
     error = ‖again − sent‖ / max(‖again‖, effect),   effect = mean length of what one row alone would report
 

@@ -30,10 +30,10 @@ SEARCHED = 3
 # Of the other process. More than one changes the order of sums; four are more than most shared machines give a process.
 THREADS = 4
 # Named rows that may be skipped unseen. One row of 16 is 6 %, and on a trained model one row is nearly always quiet;
-# two are 12 %. THEORY §14 has 30 to 63 % for a tolerance that is too wide.
+# two are 12 %. A tolerance of 1e-2, which is too wide, has 30 to 63 %.
 SHARE = 0.1
-# A tolerance that is usually wider has a cause worth naming: up to eight steps in float32 repeat within 2e-4 (THEORY
-# §14), and the tolerance is ten times as wide.
+# A tolerance that is usually wider has a cause worth naming: up to eight steps in float32 repeat within 2e-4, and the
+# tolerance is ten times as wide.
 WIDE = 2e-3
 
 CONTRACT = (

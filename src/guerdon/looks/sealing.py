@@ -8,7 +8,7 @@
 seal does not say who made it: the member signs `sealed_hash`, which the ledger records, so that "unanswered" can be
 disputed. Its length tells roughly how many bytes were opened.
 
-Whoever gets the auditor's key later can open all that was sealed to it. So an auditor takes a new key for each run, and
+Who gets the auditor's key later can open all that was sealed to it. So an auditor takes a new key for each run, and
 destroys it when the appeals are over.
 """
 

@@ -107,7 +107,7 @@ class PaidRun:
         self._ask: Any = None  # an `Ask`, with the model as it is sent
         self._own: dict[str, int] = {}  # what agents are asked for, where it is a number of their own
         self._asked: set[str] = set()  # who was told what the open round asks for
-        self._told: set[str] = set()  # of whom the log has said that it is left out
+        self._told: set[str] = set()  # accounts that the log has said are left out
         self.named: NamedRound | None = None  # what the open round's ask carries, where looks hold the pay
         self._fresh = True  # nobody was asked yet
 
@@ -178,7 +178,7 @@ class PaidRun:
     ) -> Request | None:
         """Open the next round, and return what all are asked for; None: the run has ended.
 
-        `members`: the accounts that are asked, but for those that lack a deposit (`short_of`), of whom the log tells.
+        `members`: the accounts that are asked, but for those that lack a deposit (`short_of`); the log names these.
         `normals`, `named`: of the same round, where it was opened before; else they are made anew. `is_last`: whether
         no other round is planned.
         """

@@ -132,7 +132,7 @@ def find_settings(content: Mapping[str, Any], name: str) -> Mapping[str, Any] | 
 
 
 def whole(name: str, value: object) -> int:
-    """Return a whole number that a stranger may have sent, or raise."""
+    """Return a whole number that anybody may have sent, or raise."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"its {name} must be a whole number, got {value!r:.40}")
     return value

@@ -68,7 +68,7 @@ def test_a_figure_is_fit_for_print(small: tuple[Path, Experiment]) -> None:
 
 
 def test_a_run_reaches_the_target_before_the_expected_error_does() -> None:
-    """THEORY §5: the expected error takes 74, 36, 18, 10, 6 rounds; a run stops at the first passage of its own."""
+    """The expected error takes 74, 36, 18, 10, 6 rounds; a run stops at the first passage of its own."""
     expected = [fig4.expected_rounds(nu) for nu in (1, 2, 4, 8, 16)]
     for mean, rounds in zip(expected, (74, 36, 18, 10, 6), strict=True):
         assert mean.value < rounds - 3 * mean.error
@@ -88,7 +88,7 @@ def literal_rounds(nu: int, seed: int) -> int:
 
 
 def test_what_an_agent_is_expected_to_be_paid() -> None:
-    """THEORY §3 under known variance; the estimated one pays less than the cost at the request."""
+    """Under known variance; the estimated one pays less than the cost at the request."""
     np.testing.assert_allclose(expected_pay("known", [1, 2, 4, 8, 16]), [-47, -15, 1, 9, 13])
     assert expected_pay("estimated", 8) == pytest.approx(9 - 8 * 2 / 70)
     # Lengths of noise that vary as χ² with S degrees of freedom, drawn.

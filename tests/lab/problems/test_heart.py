@@ -358,7 +358,7 @@ def accuracy(features: Any, labels: Any, models: Any) -> Any:
 # That ν = 2 is the cheapest, on both, is a claim of Fig. 5, which tests/lab/experiments/test_reproduce.py checks.
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_best_accuracy_is_that_of_the_paper(source: str) -> None:
-    """THEORY §6: 0.764 on validation rows. One standard error is √(0.764·0.236/10950) = 0.004."""
+    """The best fit reaches 0.764 on validation rows. One standard error is √(0.764·0.236/10950) = 0.004."""
     prepared = data(source)
     model = fit_logistic(prepared.train_features.astype(np.float64), prepared.train_labels)[None]
     assert abs(accuracy(prepared.validation_features, prepared.validation_labels, model)[0] - 0.764) < 0.004

@@ -119,7 +119,7 @@ def test_gradients_at_the_target_and_far_away_are_finite() -> None:
             assert np.isfinite(draw(problem, np.full(DIM, length), sizes, seed=5)).all()
 
 
-# THEORY §5, the paper's Figures 2 and 4: K = 10, d = 100, h = s + 1, from x = 100.
+# The paper's Figures 2 and 4: K = 10, d = 100, h = s + 1, from x = 100.
 
 
 @pytest.mark.parametrize(("size", "factor"), [(1, 2.284), (2, 1.298), (4, 0.805), (8, 0.558), (16, 0.435)])

@@ -188,7 +188,7 @@ def assert_equal_means(one: Mean, other: Mean, within: float) -> None:
 
 @pytest.mark.parametrize("size", [2, 8])
 def test_errors_follow_the_exact_recursion(size: int) -> None:
-    """THEORY §5: the expected error after each round, when everybody uses `size`."""
+    """The expected error after each round, when everybody uses `size`."""
     history = train((size,) * AGENTS)
     expected = expected_errors(DIM, AGENTS, size, STEP, DISTANCE, ROUNDS)
     for t in range(1, ROUNDS + 1):
@@ -351,7 +351,7 @@ def test_declining_agents_decline_at_their_own_time() -> None:
 
 
 def test_a_learning_agent_finds_the_request() -> None:
-    """From nothing but his pay: with known variance ν is best whatever the others do (THEORY §3)."""
+    """From nothing but his pay: with known variance ν is best whatever the others do."""
     sizes = crowd().batch_sizes[..., LEARNER]
     assert np.mean(sizes[:, :30] == NU) < 0.6
     late = sizes[:, LONG // 2 :]

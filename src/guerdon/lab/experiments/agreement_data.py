@@ -252,7 +252,7 @@ class LinearWorld:
         return 2 * models + level * (found - 2 * models)
 
     def _fresh(self, models: Any, size: int, rng: Any) -> Any:
-        """Return minibatch gradients of fresh samples, at a cost of size + dim numbers (the sampler of THEORY §5)."""
+        """Return minibatch gradients of fresh samples, of size + dim numbers, by the exact sampler."""
         length = np.linalg.norm(models, axis=1, keepdims=True)
         along = models / np.where(length > 0, length, 1.0)
         features = rng.standard_normal((len(models), size), dtype=np.float32)

@@ -3,7 +3,7 @@
 What is expected: a round pays an agent the same on average whatever happened before (`expected_pay`), so a run pays n
 times that and E[T] in all, where T is the first round after which its own error is at the target (Wald's equation). The
 error x = ‖δ‖² is a Markov chain: the mean of n gradients of ν samples is one of N = nν, and with a_i, ε_i, e_i of
-THEORY §5 and L = √x
+the closed form of linear regression and L = √x
 
     x' = (L − (2η/N)·Σ a_i e_i)² + (2η/N)²·Σ e_i²·χ²_{d−1}
 """

@@ -1,4 +1,4 @@
-"""Agreement with looks: flat pay and an extra for agreement, which is settled after the looks (THEORY §14).
+"""Agreement with looks: flat pay and an extra for agreement, which is settled after the looks.
 
 A round's weight is the larger of its pay and its cost. A failed look costs its share of all weights, also where pay was
 less: held pay and collateral. Extras are settled among those that passed, without the reports of those that failed.

@@ -43,7 +43,7 @@ def expected_pay(rule: str, size: Any, request: int = REQUEST) -> Any:
 
     Exact under the known variance: h(ν) + h'(ν)·ν·(1 − ν/S). Under the estimated one in many dimensions: there the
     noises of two gradients are orthogonal, and the squared length of one is (σ²/S)·χ²_S/S, since it has the factor
-    Σ e_i² of its S residuals (THEORY §5). With L_k the agent's squared length and L the sum of the others',
+    Σ e_i² of its S residuals. With L_k the agent's squared length and L the sum of the others',
 
         h(ν) + h'(ν)·ν·(1 − (n − 1)·E[L_k/L]),   E[L_k/L] = ν²/(S(f − 2)),   f = (n − 1)·ν
 

@@ -43,10 +43,10 @@ def factor_rows(
 ) -> list[dict[str, Any]]:
     """Return the rows that give the agents of a run after the first `already` their factors; 1 needs none."""
     given = {} if told is None else _as_told(connection, told)
-    strangers = sorted(set(given) - set(roster))
-    if strangers:
+    others = sorted(set(given) - set(roster))
+    if others:
         raise RefusedError(
-            f"`cost_factors` must be of agents of the run ({', '.join(roster[:10])}), got one of {strangers[0]!r}"
+            f"`cost_factors` must be of agents of the run ({', '.join(roster[:10])}), got one of {others[0]!r}"
         )
     numbers = known_agents(connection, [name for name in roster[already:] if given.get(name, MICRO) != MICRO])
     rows = [{"run": run, "agent": number, "factor": given[name]} for name, number in numbers.items()]

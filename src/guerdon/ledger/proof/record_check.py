@@ -242,7 +242,7 @@ def _of_closing(lookup: Lookup, state: VerifierState, row: AnyRow, told: list[di
     people = state.members.get(run, [])
     before = holding.joined(state.holding.get(run), len(people))
     if not isinstance(before, Vested) or not all(one["run"] == run and one["agent"] in people for one in told):
-        raise MismatchError(f"closings: record {row.seq} closes a run for agents of whom it holds nothing")
+        raise MismatchError(f"closings: record {row.seq} closes a run for agents that it holds nothing of")
     chosen = np.isin(people, [one["agent"] for one in told])
     own = lookup.own(run, people)
     amounts = vesting.closing(before, state.balances[own["carried"]], chosen)

@@ -79,7 +79,7 @@ def public_key_der(text: bytes) -> bytes:
     try:
         is_pem = text.lstrip().startswith(b"-----")
         key = (serialization.load_pem_public_key if is_pem else serialization.load_ssh_public_key)(text)
-    except Exception as error:  # the parsers fail in many ways on what a stranger may send as a key
+    except Exception as error:  # the parsers fail in many ways on what anybody may send as a key
         raise RefusedError(f"must hold a public key (PEM or OpenSSH): {error}") from error
     der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     load_public_key(der)
