@@ -71,7 +71,7 @@ class Looks:
     `forfeit`: what a failed look costs. "share": its part F/M of what is held. Cheating in a round is then worth
     exactly what declining it is worth, and one false failure costs an honest member least. "all": everything that is
     held. Every cheat but "never works" then loses more, and honest work loses M times as much by false failures. The
-    default is "share", for operators that have not measured how often honest work fails; `plan.choose` decides from that.
+    default is "share", where nobody has measured how often honest work fails; `plan.choose` decides from that.
 
     `auditor`, `second_auditor`: Ed25519 public keys (32 bytes, in hexadecimal) whose verdicts count; the second one
     decides appeals. Empty where they are not settled yet.

@@ -34,7 +34,7 @@ class ConflictError(Exception):
 class Service:
     """A run in a ledger that agents, the `members`, work for.
 
-    A round is settled once all members that it asked have answered, or as many as the `quorum` of the terms; or, where somebody
+    A round is settled once all that it asked have answered, or as many as the `quorum` of the terms; or, where somebody
     has, at their `deadline` (default: ten minutes). An agent that has not been heard of for as long as a deadline is
     not waited for; when it comes back, its reports count again, and the next round waits for it. A round that nobody
     answered stays open.
