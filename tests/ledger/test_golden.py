@@ -64,7 +64,7 @@ def test_a_version_pays_what_it_always_paid(golden: Path, name: str) -> None:
 
 
 def test_every_ledger_here_is_pinned_also_of_older_versions() -> None:
-    files = {path.stem: make.digest_of(path) for path in make.HERE.glob("*.db")}
+    files = {path.stem: make.digest_of(path) for path in make.HERE.glob("*-*.db")}
     assert files == make.read_pinned()
 
 
@@ -165,3 +165,14 @@ def test_a_number_that_changes_is_found(golden: Path, place: str, monkeypatch: p
     monkeypatch.setattr(f"guerdon.{place}", changed)
     with Ledger(golden, read_only=True) as ledger:
         assert "is not what its evidence gives" in str(ledger.verify().problem)
+
+
+def test_coins_and_looks_are_what_they_always_were(tmp_path: Path) -> None:
+    """Rounds, coins, verdicts and settlements of then are computed again: a change of any of them shows here."""
+    settled = [("Basel", [2, 3], 37_800_000, 0), ("Porto", [2, 3], 37_800_000, 0), ("Lyon", [2, 3], 0, 37_800_000)]
+    with Ledger(shutil.copy(make.HERE / make.LOOKS, tmp_path), read_only=True) as ledger:
+        assert ledger.verify().problem is None
+        periods = ledger.looks.settled("knee")
+        assert [(one.member, sorted(one.looks), one.released, one.forfeited) for one in periods] == settled
+        assert [(look.member, look.round) for look in ledger.looks.open("knee")] == [("Basel", 5), ("Basel", 6)]
+        assert ledger.common_balances()["reserve"] == 37_800_000

@@ -1,4 +1,4 @@
-"""Writes the golden ledgers beside it, one for every rule: `python -m tests.data.golden.make` in the root.
+"""Writes the golden ledgers beside it, one for every rule and one of verified work: `python -m tests.data.golden.make`.
 
 Twelve rounds of five agents: one joins, and sends noise in its second round; one is absent twice; one sends NaN once.
 Numbers, times and the ledger's name have seeds, so the same program writes the same rows again. A test verifies what
@@ -20,11 +20,13 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
+from tests.support import look_scenes
 
 from guerdon import AffineCost, EstimatedVariance, FlatPay, InformationPay, KnownVariance, OutputAgreement, gather
 from guerdon.evidence import Evidence
 from guerdon.ledger import Ledger
 from guerdon.ledger.books.tables import EPOCH
+from guerdon.looks.outcomes import Outcome
 from guerdon.rule import Need, Round, Rule, notice_of, padded, round_of
 from guerdon.statistical.calibrated import CalibratedAgreement
 from guerdon.statistical.steady import SteadyPay
@@ -33,7 +35,7 @@ from guerdon.terms import AtOnce, Terms
 from guerdon.witness import WitnessedPay, WitnessSample, evidence_around_witness, witness_samples
 
 HERE = Path(__file__).parent
-PINNED = HERE / "payments.json"
+PINNED, LOOKS = HERE / "payments.json", "looks.db"
 CHANGED = (
     "a number of rule {name!r} changed: raise its version (now {version}) and make its golden ledger anew with "
     "`python -m tests.data.golden.make`; say in the changelog what changed"
@@ -119,6 +121,24 @@ def write(path: Path, name: str) -> None:
     shrink(path)
 
 
+def write_looks(path: Path) -> None:
+    """Write a ledger of verified work: two periods of three members, one of whose looks all failed."""
+    seconds, known = iter(range(10**6)), "0" * 32
+    clock = SimpleNamespace(now=lambda _: EPOCH + timedelta(days=20_000, seconds=next(seconds)))
+    seeded = patch("guerdon.ledger.books.journal.datetime", clock), patch("secrets.token_hex", return_value=known)
+    with seeded[0], seeded[1], Ledger(path, unit="EUR") as ledger:
+        look_scenes.begin(ledger)
+        look_scenes.play_period(ledger)
+        look_scenes.pass_all(ledger, but={"Lyon": Outcome.FAILED})
+        ledger.looks.settle(look_scenes.RUN)
+        for _ in range(200):  # until Lyon can no longer appeal
+            next(seconds)
+        ledger.looks.settle(look_scenes.RUN)
+        look_scenes.play_period(ledger, first=5, rounds=3, absent=["Porto"])
+        ledger.looks.leave(look_scenes.RUN, ["Basel"])
+    shrink(path)
+
+
 def file_of(name: str) -> str:
     """Return the name of the golden ledger of a rule: it has the rule's version."""
     return f"{name}-{RULES[name].version}.db"
@@ -155,6 +175,10 @@ def main(folder: Path) -> None:
         write(fresh, name)
         pinned = check_pinned(pinned, name, fresh)
         fresh.replace(path)
+    fresh = folder / "fresh.db"
+    fresh.unlink(missing_ok=True)
+    write_looks(fresh)
+    fresh.replace(folder / LOOKS)
     (folder / PINNED.name).write_text(json.dumps(pinned, indent=2, sort_keys=True) + "\n")
 
 
