@@ -76,8 +76,9 @@ class Looks:
     `auditor`, `second_auditor`: Ed25519 public keys (32 bytes, in hexadecimal) whose verdicts count; the second one
     decides appeals. Empty where they are not settled yet.
 
-    `forfeited_to`: the account that forfeited money goes to. It should be neither the operator's nor the auditor's,
-    for they would gain by failures; nor be shared among members, for they would gain by each other's.
+    `forfeited_to`: for what forfeited money is meant, in words. The ledger keeps it in an account of its own, the
+    reserve. It should go to neither operator nor auditor, who would gain by failures; nor to members, who would gain
+    by each other's.
 
     `answer`, `verdict`, `appeal`: seconds until a member must have opened its rows, until the auditor must have signed
     a verdict after that, and until a failed look can no longer be appealed. A week for the member because the person
@@ -115,7 +116,10 @@ class Looks:
         if self.auditor and self.auditor == self.second_auditor:
             raise ValueError("`second_auditor` must be another than `auditor`: an appeal needs somebody else")
         if not self.forfeited_to:
-            raise ValueError("`forfeited_to` must be the name of an account, got '': say where forfeited money goes")
+            raise ValueError("`forfeited_to` must say what forfeited money is for, got ''")
+        module, _, function = self.work.partition(":")
+        if self.work and not all(part.isidentifier() for part in [*module.split("."), function]):
+            raise ValueError(f"`work` must be 'module:function', such as 'my_app.task:work', got {self.work!r:.80}")
         if self.code and (len(self.code) != 64 or set(self.code) - set("0123456789abcdef")):
             raise ValueError(f"`code` must be a SHA-256, 64 hexadecimal digits in lower case, got {self.code!r:.80}")
 

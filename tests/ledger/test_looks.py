@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from guerdon.terms import AtOnce, Terms
 from tests.ledger.test_tampering import attacker, reseal, unprotect
 from tests.support.look_scenes import (
     AUDITOR,
+    LOOKS,
     NAMES,
     REQUEST,
     RULE,
@@ -129,6 +131,63 @@ def test_a_member_that_does_not_answer_forfeits_and_a_silent_auditor_releases(le
     verified(ledger)
 
 
+def test_an_appeal_counts_only_against_a_failure_in_time_and_where_somebody_decides_it(
+    ledger: Ledger, clock: Clock
+) -> None:
+    begin(ledger, replace(LOOKS, second_auditor=""))
+    play_period(ledger)
+    pass_all(ledger, but={"Lyon": Outcome.FAILED})
+    look = next(look for look in ledger.looks.open(RUN) if look.member == "Lyon")
+    with pytest.raises(RefusedError, match="the terms name no second auditor"):
+        ledger.looks.answer(RUN, look.number, b"b" * 32, appeal=True)
+    clock.now += 101
+    assert {one.forfeited for one in ledger.looks.settle(RUN)} == {0, 4 * PAY}
+
+
+def test_what_is_judged_before_or_after_its_time_is_refused(ledger: Ledger, clock: Clock) -> None:
+    begin(ledger)
+    play_period(ledger)
+    look = ledger.looks.open(RUN)[0]
+    with pytest.raises(RefusedError, match="must have failed, or be unanswered, to be appealed"):
+        ledger.looks.answer(RUN, look.number, b"b" * 32, appeal=True)
+    with pytest.raises(RefusedError, match="must follow an answer"):
+        ledger.looks.verdict(verdict_on(ledger, look, Outcome.FAILED).to_json())
+    with pytest.raises(RefusedError, match="must not be 'unanswered'"):
+        ledger.looks.verdict(verdict_on(ledger, look, Outcome.UNANSWERED, reasons=()).to_json())
+    clock.now += 101
+    ledger.looks.answer(RUN, look.number, b"b" * 32, appeal=True)
+    with pytest.raises(RefusedError, match="was appealed: a verdict must be of the second auditor"):
+        ledger.looks.verdict(verdict_on(ledger, look).to_json())
+    other = ledger.looks.open(RUN)[1]
+    clock.now += 101
+    with pytest.raises(RefusedError, match="must be appealed within 100 seconds"):
+        ledger.looks.answer(RUN, other.number, b"b" * 32, appeal=True)
+    verified(ledger)
+
+
+def test_settlements_name_the_members_that_they_are_of(ledger: Ledger, clock: Clock) -> None:
+    """Members' numbers follow their enrolment, their places follow the run."""
+    ledger.enrol(dict.fromkeys(reversed(NAMES)))
+    begin(ledger)
+    play_period(ledger)
+    pass_all(ledger, but={"Basel": Outcome.FAILED})
+    clock.now += 101
+    done = {one.member: one.forfeited for one in ledger.looks.settle(RUN)}
+    assert done == {"Basel": 4 * PAY, "Lyon": 0, "Porto": 0}
+    assert balances(ledger)["Basel"] == (0, 0)
+    verified(ledger)
+
+
+def test_nothing_is_settled_while_the_last_record_is_ahead_of_the_clock(ledger: Ledger, clock: Clock) -> None:
+    begin(ledger)
+    play_period(ledger)
+    clock.now += 10**8
+    ledger.enrol({"Vigo": None})
+    clock.now -= 10**8
+    with pytest.raises(RefusedError, match="later than this machine's clock"):
+        ledger.looks.settle(RUN)
+
+
 def test_absences_leaving_and_the_end_of_a_run_settle_what_was_worked(ledger: Ledger) -> None:
     begin(ledger)
     play(ledger, 1)
@@ -204,7 +263,7 @@ def test_a_root_that_changes_counts_from_the_next_period_on(ledger: Ledger) -> N
     assert [change.from_round for change in ledger.looks.changes(RUN)["Basel"]] == [0, 5]
     late = commitment_of(ledger, "Basel").committed()._replace(member="Vigo")
     ledger.looks.commit(late)
-    assert [change.from_round for change in ledger.looks.changes(RUN)["Vigo"]] == [2], "it joins with the next round"
+    assert [change.from_round for change in ledger.looks.changes(RUN)["Vigo"]] == [3], "round 2 may be open"
     verified(ledger)
 
 

@@ -10,7 +10,8 @@ from guerdon.looks.draw import BITS
 from guerdon.looks.outcomes import Outcome
 from guerdon.terms import Looks
 
-TERMS = Looks(period=4, looks=2, answer=10, verdict=10, appeal=10)
+SECOND = "cd" * 32
+TERMS = Looks(period=4, looks=2, answer=10, verdict=10, appeal=10, second_auditor=SECOND)
 
 
 def play(rounds: int, weights: tuple[int, ...], terms: Looks = TERMS) -> periods.Watched:
@@ -69,8 +70,8 @@ def test_a_first_round_with_the_number_0_counts_the_period_from_there():
 def test_what_is_decided_is_released_or_forfeited_once():
     state = play(4, (10, 10))
     (place, first), (_, second) = periods.open_looks(state)[:2]
-    state = periods.answered(state, first.number, 10, appeal=False)
-    state = periods.answered(state, second.number, 10, appeal=False)
+    state = periods.answered(state, first.number, TERMS, 10, appeal=False)
+    state = periods.answered(state, second.number, TERMS, 10, appeal=False)
     state = periods.judged(state, first.number, Outcome.PASSED, 12, appeal=False)
     state = periods.judged(state, second.number, Outcome.FAILED, 12, appeal=False)
     assert periods.settle(state, TERMS, 22)[0] == [], "it can be appealed until 22"
@@ -82,12 +83,12 @@ def test_what_is_decided_is_released_or_forfeited_once():
 
 
 def test_an_appeal_that_is_not_decided_keeps_everything_where_it_is():
-    state = play(4, (10,), Looks(period=4, looks=1, answer=10, verdict=10, appeal=10))
+    state = play(4, (10,), Looks(period=4, looks=1, answer=10, verdict=10, appeal=10, second_auditor=SECOND))
     ((_, look),) = periods.open_looks(state)
-    state = periods.answered(state, look.number, 5, appeal=False)
+    state = periods.answered(state, look.number, TERMS, 5, appeal=False)
     state = periods.judged(state, look.number, Outcome.FAILED, 6, appeal=False)
-    state = periods.answered(state, look.number, 7, appeal=True)
-    terms = Looks(period=4, looks=1, answer=10, verdict=10, appeal=10)
+    state = periods.answered(state, look.number, TERMS, 7, appeal=True)
+    terms = Looks(period=4, looks=1, answer=10, verdict=10, appeal=10, second_auditor=SECOND)
     assert periods.settle(state, terms, 17)[0] == []
     state = periods.judged(state, look.number, Outcome.PASSED, 17, appeal=True)
     ((done,), _) = periods.settle(state, terms, 17)
@@ -97,11 +98,11 @@ def test_an_appeal_that_is_not_decided_keeps_everything_where_it_is():
 def test_what_is_refused():
     state = play(4, (10,))
     number = periods.open_looks(state)[0][1].number
-    answered = periods.answered(state, number, 5, appeal=False)
+    answered = periods.answered(state, number, TERMS, 5, appeal=False)
     with pytest.raises(ValueError, match="answered once"):
-        periods.answered(answered, number, 6, appeal=False)
+        periods.answered(answered, number, TERMS, 6, appeal=False)
     with pytest.raises(ValueError, match="got 99"):
-        periods.answered(state, 99, 5, appeal=False)
+        periods.answered(state, 99, TERMS, 5, appeal=False)
     with pytest.raises(ValueError, match="appealed before"):
         periods.judged(state, number, Outcome.PASSED, 5, appeal=True)
 
@@ -126,7 +127,7 @@ def test_nothing_is_lost_whatever_happens_and_the_state_can_be_kept():
             elif looks := periods.open_looks(state):
                 _, look = chance.choice(looks)
                 if look.asked.answered is None:
-                    state = periods.answered(state, look.number, now, appeal=False)
+                    state = periods.answered(state, look.number, TERMS, now, appeal=False)
                 elif look.asked.verdict is None:
                     state = periods.judged(state, look.number, chance.choice(list(Outcome)[:2]), now, appeal=False)
             done, state = periods.settle(state, TERMS, now)

@@ -180,7 +180,11 @@ def test_who_has_not_committed_is_not_asked(ledger: Ledger, caplog: pytest.LogCa
     rows = np.random.default_rng(5).normal(size=(40, 3)).astype(np.float32)
     vigo = Commitment.of(rows, ledger=ledger.name, run=RUN, member="Vigo", secret=b"v" * 32)
     ledger.looks.commit(vigo.committed())
-    assert len(told(run, "Vigo").rows) == 8, "it may come in while the round is open"
+    with pytest.raises(RefusedError, match="not committed"):
+        run.request_of("Vigo")  # the round's number is known: it could have chosen its rows by it
+    run.settle([run.report(name, MODEL) for name in NAMES])
+    assert run.ask([*NAMES, "Vigo"])
+    assert len(told(run, "Vigo").rows) == 8
 
 
 def test_a_run_needs_the_coins_of_its_auditor(tmp_path: Path) -> None:
@@ -191,22 +195,28 @@ def test_a_run_needs_the_coins_of_its_auditor(tmp_path: Path) -> None:
         Archive(ledger.files, RUN).put_coins(coins, coins.to_json(AUDITOR))
         with pytest.raises(RefusedError, match="got some for run 'another run'"):
             start(ledger)
-        with pytest.raises(RefusedError, match="has other coins"):
-            Archive(ledger.files, RUN).put_coins(coins, "{}")
+        longer = commit_coins(AUDITOR, ledger.name, "another run", rounds=9)
+        Archive(ledger.files, RUN).put_coins(longer, longer.to_json(AUDITOR))
+        assert Archive(ledger.files, RUN).coins() == longer
+        for wrong in (coins, commit_coins(AUDITOR, ledger.name, "another run", rounds=9, first=2)):
+            with pytest.raises(RefusedError, match="has other coins"):
+                Archive(ledger.files, RUN).put_coins(wrong, "")
+        with pytest.raises(RefusedError, match="`work` and `code` of the terms' looks must name"):
+            start(ledger, Terms(replace(LOOKS, work="")))
 
 
 def test_terms_that_name_the_function_take_its_code_and_keep_what_was_said() -> None:
-    named = Terms(replace(LOOKS, work="guerdon.looks.draw:kept"))
+    named = Terms(replace(LOOKS, work="guerdon.looks.draw:kept", code=""))
     code = with_code(named).hold.code  # type: ignore[union-attr]
     assert code == code_hash("guerdon.looks.draw:kept")[0]
     for terms in (Terms(), Terms(LOOKS), Terms(replace(LOOKS, work="nowhere:work", code="ab" * 32))):
         assert with_code(terms) is terms
     with pytest.raises(ValueError, match="`function` must be in a module with source that can be found"):
-        with_code(Terms(replace(LOOKS, work="nowhere:work")))
+        with_code(Terms(replace(LOOKS, work="nowhere:work", code="")))
 
 
 def test_a_run_records_the_code_of_its_function(ledger: Ledger) -> None:
-    play(start(ledger, Terms(replace(LOOKS, work="guerdon.looks.draw:kept"))))
+    play(start(ledger, Terms(replace(LOOKS, work="guerdon.looks.draw:kept", code=""))))
     recorded = ledger.terms(RUN).hold
     assert isinstance(recorded, Looks)
     assert recorded.code == code_hash("guerdon.looks.draw:kept")[0]
@@ -217,7 +227,8 @@ def test_files_that_were_changed_or_lost_are_named(ledger: Ledger) -> None:
     secret = archive.secret()
     assert archive.secret() == secret
     assert (ledger.files / "coin.secret").stat().st_mode & 0o077 == 0
-    archive.keep(3, MODEL, {"../Basel": MODEL})
+    archive.keep(3, MODEL, {"../Basel": MODEL, "\u533b" * 120: MODEL})
+    assert archive.report(3, "\u533b" * 120).keys() == {"w"}
     assert archive.report(3, "../Basel")["w"].dtype == np.float32
     file = next(ledger.files.rglob("of *Basel.npz"))
     file.write_bytes(file.read_bytes()[:50])

@@ -33,8 +33,9 @@ def public(key: Ed25519PrivateKey) -> str:
 
 
 LOOKS = Looks(
-    period=4, looks=2, auditor=public(AUDITOR), second_auditor=public(SECOND), answer=100, verdict=100, appeal=100
-)
+    period=4, looks=2, auditor=public(AUDITOR), second_auditor=public(SECOND), answer=100, verdict=100, appeal=100,
+    work="task:work", code="ab" * 32,
+)  # fmt: skip
 
 
 def rows_of(name: str) -> Any:

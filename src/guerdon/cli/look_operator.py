@@ -72,6 +72,15 @@ def _check_grown(ledger: "Ledger", told: "Committed", growth: Path) -> None:
         check_growth(known[-1].committed, told, proof)
 
 
+def ledger_name(db: DbOption = DEFAULT) -> None:
+    """Print the ledger's name, for members that commit and auditors that make coins; make a ledger if there is none."""
+    check_installed()
+    from guerdon.ledger import Ledger
+
+    with Ledger(db) as ledger:
+        typer.echo(ledger.name)
+
+
 def accept(
     coins: Annotated[Path, typer.Argument(help="What the auditor committed to, as `guerdon looks coins` wrote it.")],
     db: DbOption = DEFAULT,

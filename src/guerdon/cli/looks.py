@@ -47,6 +47,7 @@ def _add(panel: str, name: str, command: Callable[..., None], example: str) -> N
 
 
 _OF_RUN = "--ledger 9f3c… --run heart"
+_add(OPERATOR, "ledger", look_operator.ledger_name, "--db guerdon.db")
 _add(OPERATOR, "commit", look_operator.commit, "rows.commitment.json --db guerdon.db")
 _add(OPERATOR, "accept", look_operator.accept, "coins.json --db guerdon.db")
 _add(OPERATOR, "draw", look_operator.draw, "nonces.json --db guerdon.db")

@@ -76,6 +76,13 @@ class VerifiedWork(NamedTuple):
         with self.database.reading() as connection:
             return None if queries.find_run(connection, run) is None else looking.watching(connection, run)
 
+    def last(self, run: str) -> int | None:
+        """Return the number of a run's last recorded round; None: it has none."""
+        with self.database.reading() as connection:
+            row = queries.find_run(connection, run)
+            last = None if row is None else queries.last_round(connection, row.id)
+            return None if last is None else last.number
+
     def kept(self, run: str) -> set[int]:
         """Return the rounds whose reports must be kept: that wait for coins, are candidates, or are looked at."""
         with self.database.reading() as connection:

@@ -189,6 +189,8 @@ def _check(task: Task) -> None:
         raise ValueError(f"`seed` must be a whole number from 0 to 2**63 - 1, got {subject.seed!r:.80}")
     if type(task.appeal) is not bool or (task.replaces and not task.appeal):
         raise ValueError(f"`appeal` must be true or false, and true where a verdict is replaced, got {task.appeal!r}")
+    if set(task.report) != set(task.model):  # its hash covers the order of the names, not the names
+        raise ValueError(f"`report` must have the arrays of the model, got {sorted(task.report)!r:.80}: another task")
     model, report = arrays_hash(task.model).hex(), report_hash(task.report).hex()
     for what, found, named in (("model", model, subject.model), ("report", report, subject.report)):
         if found != named:

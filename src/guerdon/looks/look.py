@@ -29,7 +29,13 @@ from guerdon.looks.rows import stacked
 from guerdon.looks.sealing import SealError, unseal
 from guerdon.looks.verdict import SignedVerdict, Verdict, judged, sign
 
-UNREPEATED = "the auditor cannot repeat the work: tensor {name!r} differs without bound between its own repetitions"
+UNREPEATED = (
+    "the auditor cannot repeat the work: tensor {name!r} has a tolerance above a tenth of its scale: a report without "
+    "any work may lie inside"
+)
+# Of a tensor's scale. The cheapest cheat on an untrained network, one row of 16, is at 0.34; a tolerance of a third
+# would see nothing, one of 0.03 takes honest work in bfloat16 for work that cannot be repeated.
+WIDEST = 0.1
 
 
 class Auditing(NamedTuple):
@@ -107,7 +113,7 @@ def _places(path: Sequence[Path | str]) -> list[str]:
 def _worked(task: Task, rows: Arrays, auditing: Auditing, answer: str) -> Verdict:
     """Return the verdict on rows that are the named ones."""
     ran, told, again = _measured(task, rows, auditing)
-    wide = [name for name, most in (told or {"tolerance": {}})["tolerance"].items() if not np.isfinite(most)]
+    wide = [name for name, most in (told or {"tolerance": {}})["tolerance"].items() if not most <= WIDEST]
     if wide:
         reasons = (UNREPEATED.format(name=wide[0]),)
         return _verdict(task, Outcome.UNREPEATABLE, reasons, answer, network=ran.network)

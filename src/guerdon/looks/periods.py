@@ -14,7 +14,7 @@ import numpy as np
 
 from guerdon.looks import draw
 from guerdon.looks.draw import Candidates
-from guerdon.looks.outcomes import Asked, Decision, Outcome, Settlement, decided, settled
+from guerdon.looks.outcomes import Asked, Decision, Outcome, Settlement, decided, first_decision, settled
 from guerdon.terms import Looks
 
 
@@ -131,12 +131,17 @@ def open_looks(state: Watched) -> list[tuple[int, Look]]:
     return [(place, look) for place, periods in enumerate(state.members) for period in periods for look in period.looks]
 
 
-def answered(state: Watched, number: int, now: int, *, appeal: bool) -> Watched:
-    """Return the state after a member answered a look, or appealed against its verdict; once each."""
+def answered(state: Watched, number: int, terms: Looks, now: int, *, appeal: bool) -> Watched:
+    """Return the state after a member answered a look, or appealed against what came of it; once each.
+
+    An appeal counts only where a second auditor is named, against an outcome that forfeits, and in time.
+    """
     _, look = find(state, number)
     name = "appealed" if appeal else "answered"
     if getattr(look.asked, name) is not None:
         raise ValueError(f"look {number} must be {name} once: it was, and what counts stays the first")
+    if appeal:
+        _check_appeal(look, terms, now)
     return _with_asked(state, number, look.asked._replace(**{name: now}))
 
 
@@ -148,6 +153,12 @@ def judged(state: Watched, number: int, outcome: Outcome, now: int, *, appeal: b
         raise ValueError(f"look {number} must have one verdict of each auditor: it has this one's")
     if appeal and look.asked.appealed is None:
         raise ValueError(f"look {number} must be appealed before a second verdict: nobody has")
+    if not appeal and look.asked.appealed is not None:
+        raise ValueError(f"look {number} was appealed: a verdict must be of the second auditor")
+    if outcome is Outcome.UNANSWERED:
+        raise ValueError(f"a verdict on look {number} must not be 'unanswered': that follows from the ledger alone")
+    if not appeal and outcome is not Outcome.PASSED and look.asked.answered is None:
+        raise ValueError(f"a verdict against look {number} must follow an answer: the member has not answered")
     return _with_asked(state, number, look.asked._replace(**{name: Decision(outcome, now)}))
 
 
@@ -226,6 +237,17 @@ def _opened(state: Watched, now: int) -> Watched:
             new.append(period)
         members.append(tuple(new))
     return state._replace(members=tuple(members), opened=count)
+
+
+def _check_appeal(look: Look, terms: Looks, now: int) -> None:
+    """Raise unless a look can be appealed now."""
+    first = first_decision(look.asked, terms, now)
+    if not terms.second_auditor:
+        raise ValueError(f"look {look.number} cannot be appealed: the terms name no second auditor")
+    if first is None or not first.outcome.forfeits:
+        raise ValueError(f"look {look.number} must have failed, or be unanswered, to be appealed: it is not")
+    if now > first.moment + terms.appeal:
+        raise ValueError(f"look {look.number} must be appealed within {terms.appeal} seconds: it is too late")
 
 
 def _with_asked(state: Watched, number: int, asked: Asked) -> Watched:

@@ -10,6 +10,7 @@ import re
 import secrets
 import zipfile
 from collections.abc import Collection, Iterable, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from guerdon.looks.coins import CoinCommitments, read_commitments
 from guerdon.run.reports import Arrays
 
 MODEL, SUFFIX = "model", ".npz"
+LONGEST = 150  # letters of a name in a file's name; most file systems take 255
 SECRET = 32  # bytes of the server's secret, from which its nonces follow
 
 
@@ -39,7 +41,7 @@ class Archive:
 
     def __init__(self, folder: os.PathLike[str] | str, run: str) -> None:
         self.folder = Path(folder)
-        self._own = self.folder / quote(run, safe=" ")
+        self._own, self._coins = self.folder / f"run {_name(run)}", self.folder / f"coins of {_name(run)}.json"
 
     def keep(self, number: int, model: Arrays, reports: Mapping[str, Arrays]) -> None:
         """Keep what was broadcast in a round, and the reports by member: all or nothing. Kept again, it is replaced."""
@@ -74,9 +76,12 @@ class Archive:
                 _remove(one)
 
     def put_coins(self, coins: CoinCommitments, text: str) -> None:
-        """Keep what the auditor committed to for the run's coins, as it was signed; another file is refused."""
-        file = self._coins()
-        if file.exists() and file.read_text() != text:
+        """Keep what the auditor committed to for the run's coins, as it was signed.
+
+        A file with more rounds may follow, which begins with the same ones; another is refused.
+        """
+        file = self._coins
+        if file.exists() and not _extends(coins, self.coins()):
             raise RefusedError(
                 f"{file} has other coins of run {coins.run!r} already: rounds may have been asked by them"
             )
@@ -89,15 +94,12 @@ class Archive:
     def coins(self) -> CoinCommitments:
         """Return what the auditor committed to for the run's coins."""
         try:
-            return read_commitments(self._coins().read_text())
+            return read_commitments(self._coins.read_text())
         except FileNotFoundError:
             raise RefusedError(
                 "looks need the auditor's coins: `guerdon looks coins` on its side makes a file of them, and `guerdon "
-                f"looks accept` here puts it to {self._coins()}"
+                f"looks accept` here puts it to {self._coins}"
             ) from None
-
-    def _coins(self) -> Path:
-        return self.folder / f"{self._own.name}.coins.json"
 
     def drop(self, numbers: Iterable[int]) -> None:
         """Drop these rounds and nothing else: also where a running server is just keeping another one."""
@@ -127,7 +129,18 @@ class Archive:
 
 def _file_of(member: str) -> str:
     """Return a member's file name, without its ending: never "model", and nothing that leads elsewhere."""
-    return "of " + quote(member, safe=" ")
+    return "of " + _name(member)
+
+
+def _name(text: str) -> str:
+    """Return a name as part of a file's: short enough for every file system, and another for every other name."""
+    quoted = quote(text, safe=" ")
+    return quoted if len(quoted) <= LONGEST else f"{quoted[:40]}~{sha256(text.encode()).hexdigest()}"
+
+
+def _extends(coins: CoinCommitments, old: CoinCommitments) -> bool:
+    """Tell whether coins are the old ones, with those of later rounds behind them or without."""
+    return coins._replace(hashes=coins.hashes[: len(old.hashes)]) == old
 
 
 def _write(file: Path, arrays: Arrays) -> None:

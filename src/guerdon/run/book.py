@@ -219,7 +219,7 @@ class Book(RunBook):
         `worst`: what a member with a cost factor of 1 can lose in the next round, beyond its own pay.
         """
         if self._work is not None:
-            return self._work.lacks()
+            return self._work.lacks(self.done + 1)
         if self.terms.losses != "deposit":
             return lambda _: ""
         asked = int(to_micro(self.terms.deposit)) if self.roster else 0

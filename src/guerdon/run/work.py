@@ -7,7 +7,7 @@ from guerdon.ledger import Ledger, RefusedError
 from guerdon.looks.draw import commitment, nonce
 from guerdon.looks.isolation import code_hash
 from guerdon.looks.naming import NamedRound, Used, member_seeds, named_rows, new_number, used_before
-from guerdon.looks.opening import RootChange
+from guerdon.looks.opening import RootChange, committed_in
 from guerdon.looks.recompute import arrays_hash
 from guerdon.run.archive import Archive
 from guerdon.run.messages import Work
@@ -35,6 +35,11 @@ class NamedWork:
     """
 
     def __init__(self, ledger: Ledger, run: str, hold: Looks) -> None:
+        if not hold.work or not hold.code:
+            raise RefusedError(
+                "`work` and `code` of the terms' looks must name the function that members work by, and the hash of "
+                "its code: without them nothing can be computed again, and all that is held would be forfeited"
+            )
         self.archive = Archive(ledger.files, run)
         coins = self.archive.coins()
         if (coins.ledger, coins.run, coins.auditor) != (ledger.name, run, hold.auditor):
@@ -46,6 +51,7 @@ class NamedWork:
         self._changes = dict[str, list[RootChange]]()
         self._used: dict[str, list[tuple[int, Used]]] = {}
         self._told: dict[tuple[str, NamedRound, int], Work] = {}  # of the open round
+        self._open = -1  # the round whose number was drawn last
 
     def open(self) -> None:
         """Read what was committed to and used so far."""
@@ -56,6 +62,7 @@ class NamedWork:
 
     def fresh(self, number: int, model: Arrays) -> NamedRound:
         """Return what the ask of a round carries, with a fresh number, for what is broadcast in it."""
+        self._open = number
         own = nonce(self.archive.secret(), "server", self.ledger.name, self.run, number)
         server = commitment(own, "server", self.ledger.name, self.run, number)
         return NamedRound(new_number(), server, self.coins.of_round(number), arrays_hash(model))
@@ -73,18 +80,31 @@ class NamedWork:
         rows = tuple(map(int, named_rows(seeds.rows, committed.size, used, request)))
         return Work(rows, seeds.work, named.number.hex(), named.model.hex(), self.hold.code)
 
-    def lacks(self) -> Callable[[str], str]:
-        """Return what tells of an account why it is not asked: it has not committed to its rows."""
-        self._changes = self.ledger.looks.changes(self.run)
-        return lambda account: "" if account in self._changes else UNCOMMITTED.format(run=self.run)
+    def lacks(self, number: int) -> Callable[[str], str]:
+        """Return what tells of an account why it is not asked in a round: it has not committed to its rows.
+
+        What counts in a round is what was committed to before its number was drawn.
+        """
+        if self._open != number:
+            self._changes = self.ledger.looks.changes(self.run)
+        return lambda account: "" if self._has_rows(account, number) else UNCOMMITTED.format(run=self.run)
+
+    def _has_rows(self, account: str, number: int) -> bool:
+        changes = [change for change in self._changes.get(account, ()) if change.from_round <= number]
+        return bool(changes) and committed_in(changes, number).size > 0
 
     def members(self) -> list[str]:
         """Return the accounts that have committed to their rows, in the order of their names."""
-        return sorted(self._changes)
+        return sorted(name for name in self._changes if self._has_rows(name, self._open))
 
     def keep(self, number: int, model: Arrays, reports: Mapping[str, Arrays]) -> None:
-        """Keep what a round broadcast, and what members sent, before the round is recorded."""
-        self.archive.keep(number, model, reports)
+        """Keep what a round broadcast, and what members sent, before the round is recorded.
+
+        What another process has recorded meanwhile stays as it is.
+        """
+        last = self.ledger.looks.last(self.run)
+        if last is None or number > last:
+            self.archive.keep(number, model, reports)
 
     def recorded(self, number: int, named: NamedRound, counted: Sequence[str], request: int) -> None:
         """Go on after a recorded round, in which these members' reports counted; drop what needs not be kept."""

@@ -77,6 +77,11 @@ def now(connection: Connection) -> datetime:
     return _after(_head(connection)[2])
 
 
+def ahead(connection: Connection) -> float:
+    """Return by how many seconds the last record is dated later than this machine's clock; below 0: it is not."""
+    return (_head(connection)[2] - datetime.now(UTC)).total_seconds()
+
+
 def detail(rows: Rows) -> dict[str, Any]:
     """Return a record's rows as they are hashed: without what is empty, and without cached balances."""
     return {table: [_hashed(row) for row in content] for table, content in rows.items() if content}

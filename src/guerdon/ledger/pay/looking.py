@@ -32,6 +32,9 @@ from guerdon.terms import Looks
 paid, played, agents = tables.payments.c, tables.rounds.c, tables.agents.c
 
 
+CLOCK = 60  # seconds by which two machines' clocks may differ: far less than any deadline
+
+
 class OpenLook(NamedTuple):
     """A look that is not settled: its number in the run, whose round it is of, and what has come of it so far.
 
@@ -105,7 +108,8 @@ def commit(connection: Connection, ledger: str, told: Committed) -> int | None:
     member = queries.find_agent(connection, told.member)
     if member.name != told.member:
         raise RefusedError(f"`member` of a commitment must be a whole name, got {told.member!r}: {member.name!r}?")
-    known, start = changes(connection, ledger, told.run).get(member.name, []), _counts_from(connection, told, member)
+    known = changes(connection, ledger, told.run).get(member.name, [])
+    start = _counts_from(connection, told, member, known=bool(known))
     if known and known[-1].committed == told:
         return None
     row = {"agent": member.id, "run_name": told.run, "root": told.root, "size": told.size, "different": told.distinct,
@@ -227,7 +231,7 @@ def answer(connection: Connection, run: str, look: int, sealed: bytes, *, appeal
     if _is_there(connection, tables.answers, row, "sealed"):
         return None
     moment = journal.now(connection)
-    state = _changed(periods.answered, own.state, look, seconds(moment), appeal=appeal)
+    state = _changed(periods.answered, own.state, look, own.hold, seconds(moment), appeal=appeal)
     record = journal.append(connection, "answer", {"answers": [row]}, at=moment)
     holding.save(connection, own.row.id, state)
     return record
@@ -263,6 +267,11 @@ def checked_verdict(text: str, ledger: str, run: str, hold: Looks, *, appeal: bo
 def settle_looks(connection: Connection, run: str, memo: str) -> tuple[int | None, list[SettledPeriod]]:
     """Release or forfeit what is held of every period whose looks are decided by now; return the record, and which."""
     own, moment = watching(connection, run), journal.now(connection)
+    if journal.ahead(connection) > CLOCK:
+        raise RefusedError(
+            f"looks are settled by deadlines, and the last record is dated {moment:%Y-%m-%d %H:%M}, later than this "
+            "machine's clock: set the clock right, or wait until then"
+        )
     done, state = periods.settle(own.state, own.hold, seconds(moment))
     if not done:
         return None, []
@@ -270,7 +279,8 @@ def settle_looks(connection: Connection, run: str, memo: str) -> tuple[int | Non
     entries = settled_lines(done, own.people.accounts, len(own.people.names))
     record = journal.append(connection, "look", {"settled": rows}, entries, memo=memo, at=moment)
     holding.save(connection, own.row.id, state)
-    return record, [_period(run, own.member(one.place), row, record) for one, row in zip(done, rows, strict=True)]
+    names = dict(zip(own.people.agents, own.people.names, strict=True))
+    return record, [_period(run, names[row["agent"]], row, record) for row in rows]
 
 
 def settled_rows(done: Sequence[Settled], run: int, people: Sequence[int]) -> list[dict[str, Any]]:
@@ -327,21 +337,30 @@ def _watched_runs(connection: Connection) -> list[str]:
     return [str(row.name) for row in rows if isinstance(terms_of(connection, row.id).hold, Looks)]
 
 
-def _counts_from(connection: Connection, told: Committed, member: AnyRow) -> int:
+def _counts_from(connection: Connection, told: Committed, member: AnyRow, *, known: bool) -> int:
     """Return from which round on a new root counts."""
     run = queries.find_run(connection, told.run)
     last = None if run is None else queries.last_round(connection, run.id)
     if run is None or last is None:
-        return 0
+        return root_counts(None, None, 0, known=known)
     own = watching(connection, told.run)
-    if member.name not in own.people.names or own.state.first is None:
-        return last.number + 1
-    return first_of_next_period(own.hold, own.state.first, last.number)
+    there = member.name in own.people.names
+    return root_counts(own.hold, own.state.first if there else None, last.number, known=known)
 
 
-def first_of_next_period(hold: Looks, first: int, last: int) -> int:
-    """Return the first round of the period after that of the round `last`, in a run that began with round `first`."""
-    return hold.end_of_period(last, first) + 1
+def root_counts(hold: Looks | None, first: int | None, last: int, *, known: bool) -> int:
+    """Return from which round on a new root counts, after the recorded round `last` of a run.
+
+    The round after it may be open. Its number is known then, and a member that could still choose its rows would choose
+    those that it names. So a root counts from the round after the open one at the earliest. That of a member that takes
+    part in a run, which began with round `first`, counts from the first round of the period after that of the open one.
+    `hold`: None where no round is recorded: then the first root of a member counts at once (`known`: it has one).
+    """
+    if hold is None:
+        return 2 if known else 0
+    if first is None:
+        return last + 2
+    return first + ((last + 1 - first) // hold.period + 1) * hold.period
 
 
 def _check_of_look(connection: Connection, own: Watching, told: Verdict) -> None:

@@ -9,7 +9,7 @@ from guerdon.ledger.pay.looking import (
     NO_LINES,
     checked_verdict,
     coins_of,
-    first_of_next_period,
+    root_counts,
     seconds,
     settled_lines,
     settled_rows,
@@ -70,13 +70,14 @@ def _check_commitment(lookup: Lookup, state: VerifierState, row: AnyRow, told: l
     require(len(told) == 1, f"commitments: record {row.seq} must have one root")
     one = told[0]
     agent, run = one["agent"], next((run for run in lookup.runs.values() if run.name == one["run_name"]), None)
-    start, last = 0, None if run is None else state.last.get(run.id)
+    last = None if run is None else state.last.get(run.id)
+    known = agent in state.roots.get(one["run_name"], {})
+    start = root_counts(None, None, 0, known=known)
     if run is not None and last is not None:
         held, hold = state.holding[run.id], state.terms[run.id].hold
-        known = agent in state.members[run.id] and isinstance(held, Watched) and held.first is not None
-        start = last["number"] + 1
-        if known and isinstance(hold, Looks) and isinstance(held, Watched) and held.first is not None:
-            start = first_of_next_period(hold, held.first, last["number"])
+        first = held.first if isinstance(held, Watched) and agent in state.members[run.id] else None
+        if isinstance(hold, Looks):
+            start = root_counts(hold, first, int(last["number"]), known=known)
     require(one["from_round"] == start, f"commitments: the root in record {row.seq} must count from round {start} on")
     roots = state.roots.setdefault(one["run_name"], {}).setdefault(agent, [])
     roots.append((start, bytes(one["root"])))
@@ -100,9 +101,10 @@ def _leave(lookup: Lookup, state: VerifierState, row: AnyRow, told: Any, before:
 
 
 def _answer(lookup: Lookup, state: VerifierState, row: AnyRow, told: Any, before: Watched, hold: Looks) -> Any:
-    del lookup, state, hold
+    del lookup, state
     (one,) = told
-    return periods.answered(before, one["look"], seconds(row.created_at), appeal=bool(one["appeal"])), NO_LINES
+    moment = seconds(row.created_at)
+    return periods.answered(before, one["look"], hold, moment, appeal=bool(one["appeal"])), NO_LINES
 
 
 def _verdict(lookup: Lookup, state: VerifierState, row: AnyRow, told: Any, before: Watched, hold: Looks) -> Any:
