@@ -14,7 +14,7 @@ def torch_work(network: Callable[[], Any], train: Callable[..., Any], batch_size
         work = torch_work(Net, train, batch_size=8, epochs=1, lr=0.03, device="cpu")
 
     - `network`: makes the network. Its names are those of `model`, a state or arrays by name.
-    - `train`: trains a network in place, as train(network, loader, **settings).
+    - `train`: trains a network in place, as `train(network, loader, **settings)`.
     - `batch_size`: rows of a step. The loader has the rows in the order in which they are given: named rows are
       shuffled already. A batch has a tensor for each name of the rows, in the order of the names.
     - `settings`: what else decides the work. It stands in the code, whose hash is in the terms.

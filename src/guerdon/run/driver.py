@@ -182,7 +182,7 @@ class PaidRun:
         `normals`, `named`: of the same round, where it was opened before; else they are made anew. `is_last`: whether
         no other round is planned.
         """
-        number, self.request, self.sent = self.done + 1, None, self.model
+        number, self.request, self.sent, self.named = self.done + 1, None, self.model, None
         if self.is_over:
             return None
         self._asked = set(self._covered(members))
