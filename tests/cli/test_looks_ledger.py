@@ -159,7 +159,7 @@ def test_a_run_from_commitments_to_money(scene: Folder, clock: Clock) -> None:
         assert ledger.common_balances()["reserve"] == 8 * PAY
         outcomes = {one.member: set(one.looks.values()) for one in ledger.looks.settled(RUN)}
     assert outcomes == {"Basel": {"passed"}, "Lyon": {"failed"}, "Porto": {"unanswered"}}
-    assert not list((do.path / "guerdon.db.files" / RUN).iterdir()), "no look can be at these rounds any more"
+    assert not list((do.path / "guerdon.db.files" / f"run {RUN}").iterdir()), "no look can be at these rounds any more"
     assert "No look is open in run 'knee'." in do("looks", "list", *DB).stdout
     said = do("looks", "check", *DB, "--member", "Lyon").stdout
     assert "✓ All draws, named rows and verdicts follow." in said
@@ -375,7 +375,7 @@ def commands_of(page: str) -> list[list[str]]:
     return [shlex.split(line)[1:] for line in lines if line.startswith("    ") and line.split()[0] == "guerdon"]
 
 
-@pytest.mark.parametrize(("page", "count"), [("docs/how-to/looks.md", 15), ("docs/how-to/look.md", 5)])
+@pytest.mark.parametrize(("page", "count"), [("docs/how-to/looks.md", 16), ("docs/how-to/look.md", 5)])
 def test_the_commands_of_the_pages_run_in_their_order(scene: Folder, page: str, count: int) -> None:
     do = scene
     given = {"NAME": run_json("looks", "list", *DB, cwd=do.path)["ledger"], "HEX": public(do, "auditor")}

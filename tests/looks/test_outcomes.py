@@ -26,7 +26,7 @@ PASSED, FAILED, UNANSWERED, SILENT = Outcome.PASSED, Outcome.FAILED, Outcome.UNA
         ({"auditor": "AB" * 32}, ValueError, "`auditor` must be an Ed25519 public key"),
         ({"second_auditor": "ab" * 31}, ValueError, "`second_auditor` must be an Ed25519 public key"),
         ({"auditor": "ab" * 32, "second_auditor": "ab" * 32}, ValueError, "`second_auditor` must be another"),
-        ({"forfeited_to": ""}, ValueError, "`forfeited_to` must be the name of an account, got ''"),
+        ({"forfeited_to": ""}, ValueError, "`forfeited_to` must say what forfeited money is for, got ''"),
     ],
 )
 def test_terms_that_make_no_sense_are_refused(given: dict[str, Any], error: type[Exception], complaint: str) -> None:
