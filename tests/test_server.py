@@ -133,7 +133,7 @@ def test_compiled_mapped_and_scanned_it_is_the_same(name: str) -> None:
         (models, states), paid = jax.jit(jax.vmap(train))(jnp.zeros((2, DIM)))
     np.testing.assert_allclose(paid[1], expected, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(models[0], model, rtol=1e-8)
-    for kept, other in zip(states.lens.pairs, state.lens.pairs, strict=True):
+    for kept, other in zip(*map(jax.tree.leaves, (states.lens.pairs, state.lens.pairs)), strict=True):
         np.testing.assert_allclose(kept[0], other, atol=1e-8)
 
 

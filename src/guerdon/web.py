@@ -82,12 +82,13 @@ def most_connections() -> int:
 
 @dataclass(eq=False)
 class Connection:
-    """An accepted socket: since when it has proved nothing, and whether a request on it has."""
+    """An accepted socket: since when it has proved nothing, whether a request on it has, and how many it had."""
 
     taken: socket.socket
     peer: Peer
     since: float
     proven: bool = False
+    requests: int = 0
 
     def end(self) -> None:
         """Break it off; its reader or writer closes it."""
@@ -318,12 +319,21 @@ class Front:
         peer: Peer | None = scope.get("client")
         scope[CONNECTION] = found = self._connections.find(peer)
         scope["client"] = peer = None if peer is None else (_plain(peer[0]), peer[1])
+        number = self._begin(found)
         try:
             answer = self._app if self._is_expected(peer) else PlainTextResponse("only the proxy may ask", 403, CLOSE)
             await answer(scope, _steady(receive, self._stalled), send)
         finally:
-            if found is not None:
+            # The next request may have begun before this one's clean-up ends: what it proves is its own.
+            if found is not None and found.requests == number:
                 found.proven, found.since = False, time.monotonic()
+
+    def _begin(self, found: Connection | None) -> int:
+        """Return the number of a request on its connection."""
+        if found is None:
+            return 0
+        found.requests += 1
+        return found.requests
 
     def _is_expected(self, peer: Peer | None) -> bool:
         if not self._proxies:

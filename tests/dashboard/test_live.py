@@ -240,9 +240,10 @@ def test_a_port_in_use() -> None:
 
 
 def test_what_else_can_be_wrong(tmp_path: Path) -> None:
-    assert "`--host` must be an address of this machine, got 'nowhere.invalid'" in refused("--host", "nowhere.invalid")
+    refusal = refused("--host", "nowhere.invalid")
+    assert "`--host` must be an address of this machine only where there is no TLS, got 'nowhere.invalid'" in refusal
     assert "at least 16 ASCII characters" in refused(GUERDON_DASHBOARD_TOKEN="short")  # noqa: S106
-    assert "none cannot be opened: no such file" in refused("--token-file", str(tmp_path / "none"))
+    assert "`--token-file` must be a file that can be read" in refused("--token-file", str(tmp_path / "none"))
     assert "a ledger is kept in an SQLite file or in PostgreSQL" in refused("--db", "mysql://root:secret@x/y")
 
 

@@ -21,7 +21,7 @@ from guerdon.run.driver import open_run
 from guerdon.statistical.dithers import Dither
 from guerdon.statistical.servers import server_for
 from guerdon.terms import Terms
-from tests.flower.test_one_server import same_dither, settled_by_default, simulated
+from tests.flower.test_one_server import same_dither_once, settled_by_default, simulated
 from tests.support.ledger_scenes import check_agreement
 from tests.support.look_scenes import AUDITOR, LOOKS, NAMES, RUN, commitment_of
 from tests.support.namespaces import run_alone
@@ -29,7 +29,7 @@ from tests.support.one_server_scene import AGENTS, COST, REQUESTS, ROUNDS, RULE,
 
 pytest.importorskip("nvflare", reason="nvflare is not installed: pip install '.[flare]'")
 
-__all__ = ["same_dither"]  # a fixture
+__all__ = ["same_dither_once"]  # a fixture
 MODEL = {"a": np.zeros((2, 4)), "b": np.zeros(4)}
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # FLARE's own
 
@@ -41,7 +41,7 @@ def sent_by(name: str, line: Any) -> Any:
     return FLModel(params=params, params_type=ParamsType.FULL, meta={"client_name": name})
 
 
-@pytest.mark.usefixtures("same_dither")
+@pytest.mark.usefixtures("same_dither_once")
 def test_the_aggregator_pays_as_the_simulator_does(tmp_path: Path) -> None:
     """Copies, near-copies, garbage of every size, NaN, long and short reports, dropouts and joins; 30 rounds."""
     from guerdon.flare import PaidAggregator

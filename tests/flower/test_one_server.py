@@ -175,7 +175,16 @@ def paid_on_flower(make: Make, ledger: Ledger, rule: Any, sent: np.ndarray, pres
 @pytest.fixture
 def same_dither(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let Flower's server draw what the simulator draws in each round; rounds in which it is killed are asked twice."""
-    turns = sorted([*range(ROUNDS), *{int(join) for join in JOINS if join > 0}])
+    draw_as_simulated(monkeypatch, sorted([*range(ROUNDS), *{int(join) for join in JOINS if join > 0}]))
+
+
+@pytest.fixture
+def same_dither_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a server draw what the simulator draws in each round, once: it keeps what it drew, or is never killed."""
+    draw_as_simulated(monkeypatch, list(range(ROUNDS)))
+
+
+def draw_as_simulated(monkeypatch: pytest.MonkeyPatch, turns: list[int]) -> None:
     asked = iter(turns)
 
     def normals(layers: Any) -> Any:

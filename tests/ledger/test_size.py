@@ -29,7 +29,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
     """A ledger of many rounds, recorded in few transactions."""
     everybody, rng = np.ones(len(NAMES), dtype=bool), np.random.default_rng(0)
     played = [round_of(gather(rng.normal(size=(len(NAMES), 6)), everybody), everybody, 8) for _ in range(10)]
-    extras = dict.fromkeys(["gradients", "signatures", "notes", "held", "metrics", "checkpoint"])
+    extras = dict.fromkeys(["gradients", "signatures", "notes", "work", "metrics", "checkpoint"])
     with Ledger(tmp_path_factory.mktemp("long") / "guerdon.db") as ledger:
         ledger.start_run("run", NAMES, RULE, AT_ONCE)
         with ledger._database.writing() as connection:

@@ -18,12 +18,12 @@ from guerdon.statistical.bets import against_agents, evidence_against
 from guerdon.statistical.dithers import Dither
 from guerdon.statistical.servers import server_for
 from guerdon.terms import Terms
-from tests.flower.test_one_server import by_name, same_dither, settled_by_default, simulated, simulated_plainly
+from tests.flower.test_one_server import by_name, same_dither_once, settled_by_default, simulated, simulated_plainly
 from tests.serve.conftest import save_draft
 from tests.support.ledger_scenes import check_agreement
 from tests.support.one_server_scene import AGENTS, COST, JOINS, PLAIN, REQUESTS, ROUNDS, RULE, STEP, scene
 
-__all__ = ["same_dither"]  # a fixture
+__all__ = ["same_dither_once"]  # a fixture
 slow = pytest.mark.slow  # compiles what Flower's half of this test compiles
 
 MODEL = {"a": np.zeros((2, 4)), "b": np.zeros(4)}
@@ -87,7 +87,7 @@ def test_every_rule_pays_the_same_in_the_simulator_and_when_served(name: str, tm
         {"sends": "models", "dither": Dither(0.3, COST), "alike": False},
     ],
 )
-@pytest.mark.usefixtures("same_dither")
+@pytest.mark.usefixtures("same_dither_once")
 def test_both_pay_trust_and_accuse_alike(options: dict[str, Any], tmp_path: Path, ledger: Ledger) -> None:
     """Copies, near-copies, garbage of every size, NaN, long and short reports, dropouts and joins; 30 rounds."""
     history = simulated(RULE, *scene(0), **options)
@@ -96,6 +96,8 @@ def test_both_pay_trust_and_accuse_alike(options: dict[str, Any], tmp_path: Path
     length = sum(float(np.sum(part * part)) for part in model.values())
     assert length == pytest.approx(history.metrics["length"][0, -1], rel=1e-9)
     assert ledger.verify().holds
-    assert against_agents(kept.state.wealth) == pytest.approx(history.accusation[0, -1], rel=1e-9, abs=1e-9)
+    assert against_agents(kept.arrays["lens"]["trust.wealth"]) == pytest.approx(
+        history.accusation[0, -1], rel=1e-9, abs=1e-9
+    )
     pairs = evidence_against(kept.arrays["lens"]["pairs.wealth"])
     assert pairs.max(axis=0) == pytest.approx(history.collusion[0, -1], rel=1e-9, abs=1e-9)

@@ -11,10 +11,10 @@ from tests.support.command_line import run, start
 OWN_RULE = """
 from dataclasses import dataclass
 from guerdon import Cost
-from guerdon.lab.arena import Informed, announced_by, begin, enter, plain_payments
+from guerdon.lab.arena import ToldRule, announced_by, begin, enter, plain_payments
 from guerdon.rule import Need
 @dataclass(frozen=True)
-class HalfFlat(Informed):
+class HalfFlat(ToldRule):
     cost: Cost
     facts: object = None
     name, needs = "half-flat", frozenset({Need.COSTS, Need.ANNOUNCEMENTS})
