@@ -95,7 +95,7 @@ class Auditor(NamedTuple):
     def _named(self, look: OpenLook) -> Work:
         """Return the rows and the seed that a round named for a member, from the ledger alone."""
         code = code_hash(self.work, [str(self.where)])[0]
-        names = NamedWork(self.ledger, self.run, Looks(auditor=PUBLIC, code=code))
+        names = NamedWork(self.ledger, self.run, Looks(auditor=PUBLIC, work=self.work, code=code))
         names.open()
         (one,) = [found for found in self.ledger.looks.work(self.run) if found.round == look.round]
         return names.of(look.member, one.named, look.round, self.request)
