@@ -84,6 +84,13 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path, part: str, value: Any
         about(task_for(tmp_path), **{part: value})
 
 
+def test_a_report_whose_arrays_were_renamed_is_refused(tmp_path: Path) -> None:
+    """Its hash covers the order of the names, not the names: honest work would differ from it."""
+    task = task_for(tmp_path)
+    with pytest.raises(ValueError, match="`report` must have the arrays of the model"):
+        replace(task, report={f"not {name}": array for name, array in task.report.items()})
+
+
 def test_nobody_can_put_a_key_of_its_own_into_a_task(tmp_path: Path) -> None:
     honest, other = auditor_of(AUDITOR), auditor_of(SECOND)
     forged = Auditor(honest.signing, other.sealing, honest.signature)

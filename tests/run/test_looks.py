@@ -222,6 +222,30 @@ def test_a_run_records_the_code_of_its_function(ledger: Ledger) -> None:
     assert recorded.code == code_hash("guerdon.looks.draw:kept")[0]
 
 
+def test_an_empty_stream_keeps_only_its_own_member_out(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+    where: dict[str, Any] = {"ledger": ledger.name, "run": RUN, "member": "Aarau", "secret": b"a" * 32}
+    ledger.looks.commit(Commitment.of([], stream=True, **where).committed())
+    run = start(ledger)
+    assert run.ask(["Aarau", *NAMES])
+    assert "Aarau is left out: it has not committed to its rows" in caplog.text
+    run.settle([run.report(name, MODEL) for name in ["Aarau", *NAMES]])
+    (work_,) = ledger.looks.work(RUN)
+    assert set(work_.used) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", ["..", ".", "coin.secret", "coins of knee.json", "a/b", "\u533b" * 120])
+def test_a_run_s_files_lie_in_a_folder_of_its_own_whatever_its_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "files"
+    archive, other = Archive(folder, name), Archive(folder, "knee")
+    archive.secret()
+    for one in (archive, other):
+        one.keep(1, MODEL, {"Basel": MODEL})
+    archive.prune([])
+    assert (archive.rounds(), other.rounds()) == (set(), {1})
+    assert (folder / "coin.secret").exists()
+    assert [found.name for found in tmp_path.iterdir()] == ["files"]
+
+
 def test_files_that_were_changed_or_lost_are_named(ledger: Ledger) -> None:
     archive = Archive(ledger.files, RUN)
     secret = archive.secret()

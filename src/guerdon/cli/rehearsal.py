@@ -18,7 +18,7 @@ from guerdon.looks.rehearsal import SHARE, THREADS, Rehearsal, advice
 from guerdon.looks.rehearsal import rehearse as rehearsed
 from guerdon.looks.rows import KINDS, read_rows
 
-TENSORS_SHOWN = 12
+TENSORS_SHOWN = 12  # in a table: more fill a screen; `--json` has all
 ABOUT = "about"  # the array of a saved rehearsal that says what its reports were made of
 GIB = 2**30
 

@@ -30,7 +30,7 @@ from guerdon.looks.outcomes import Outcome, settled
 from guerdon.looks.recompute import Arrays, compare, repeat_error, rows_effect, tolerances
 from guerdon.terms import Looks
 
-MEMBERS, LENGTHS = (2, 3, 4, 10), (3, 10, 50, 200)  # of the issue's table
+MEMBERS, LENGTHS = (2, 3, 4, 10), (3, 10, 50, 200)  # fewest and most that federations of hospitals have
 POOL = 600  # rows of a member whose data are like the others': each is named again after 37 rounds
 STEP = 0.2
 MINIBATCH = 2  # rows of each of the eight steps that FedAvg's members take in a round
