@@ -27,7 +27,9 @@ A round that was closed stays closed: it is never asked again, whatever its coin
 
 - *Members*, any number of them, know neither nonce: nothing.
 - *The server with members* knows its own nonce, and chooses which late report counts, but the auditor's nonce is
-  opened after that: nothing. By refusing it can cause more looks.
+  opened after that: nothing, as long as the auditor opens a round once, for reports that it has seen closed. A server
+  that is told the nonce, goes back to a copy of its ledger and records other reports, chooses the coin: the commitment
+  does not bind the auditor's nonce to the reports. By refusing the server can cause more looks.
 - *The auditor with members*: nothing by the coin. It could sign a false verdict, or stay silent.
 - *Server and auditor together* know the coin of every set of reports before they fix one. With a member they can see
   to it that its cheats are never looked at: it is paid without work. An honest member loses nothing by any coin,
